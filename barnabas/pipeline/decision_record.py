@@ -1,12 +1,12 @@
 """The decision of a driver about a micro-batch, and its text format.
 
-A `Handle` identifies the prepared part of one task at one participant. A `Decision` names the next batch and every
+A `Handle` identifies the prepared part of one task at one participant. A `BatchDecision` names the next batch and every
 handle of the batch before it. Its commit is the atomic point of a batch. The text is stored as the metadata of a
 committed offset; the offset is the number of the next batch. A text that is longer than a broker allows is split into
 chunks. One transaction commits all chunks, and they carry the same token, so that a reader detects chunks of different
 decisions.
 
-Invariants: `Decision.decode(decision.encode())` returns the decision; any other text raises ValueError and no other
+Invariants: `BatchDecision.decode(decision.encode())` returns the decision; any other text raises ValueError and no other
 error.
 """
 
@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["CHUNK_LENGTH_MAX", "Decision", "Handle", "Identity", "SlotMark"]
+__all__ = ["CHUNK_LENGTH_MAX", "BatchDecision", "Handle", "Identity", "SlotMark"]
 
 CHUNK_LENGTH_MAX = 4_000  # characters; `offset.metadata.max.bytes` is 4096 unless a broker is configured otherwise
 _TEXT_BYTES_MAX = 64 * 1024 * 1024  # limit of a decompressed decision
@@ -75,7 +75,7 @@ class SlotMark(NamedTuple):
         return cls(next_batch, query, Identity.parse(identity))
 
 
-class Decision(NamedTuple):
+class BatchDecision(NamedTuple):
     """The outcome of the batches before `next_batch`; the parts of the last one, `handles`, must be committed."""
 
     next_batch: int
@@ -113,7 +113,7 @@ class Decision(NamedTuple):
         return int(first.split(" ", 4)[3]) if first.count(" ") == 4 else int("no chunk")
 
     @classmethod
-    def decode(cls, next_batch: int, chunks: Sequence[str]) -> Decision | None:
+    def decode(cls, next_batch: int, chunks: Sequence[str]) -> BatchDecision | None:
         """Decodes the chunks of a decision, in order. Returns None for chunks of different decisions: read them again.
 
         Raises:

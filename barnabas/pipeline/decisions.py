@@ -25,20 +25,20 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.pipeline.decision_record import Decision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Handle, Identity, SlotMark
 from barnabas.pipeline.errors import PipelineError
 
 __all__ = [
     "AbortHandle",
     "BatchStart",
     "CommitHandle",
+    "CommitResult",
     "Decide",
     "DriverReplaced",
     "EndTransaction",
     "Fence",
     "HalfCommitted",
     "ListOpen",
-    "Outcome",
     "ReadDecision",
     "ReadSlot",
     "Steps",
@@ -78,7 +78,7 @@ class HalfCommitted(BarnabasError):
     """Another process aborted a part of a decided batch. The sink writes nothing until the user follows the text."""
 
 
-class Outcome(Enum):
+class CommitResult(Enum):
     """The result of the commit of a decided part."""
 
     COMMITTED = "committed"  # by this call or earlier
@@ -105,7 +105,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class ReadDecision:
-    """Reads the last decision; waits for one that is being committed. Result: the Decision or None."""
+    """Reads the last decision; waits for one that is being committed. Result: the BatchDecision or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ class Decide:
     Result: True, or False if that identity is fenced off. Any other failure raises; the outcome is unknown then.
     """
 
-    decision: Decision
+    decision: BatchDecision
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHandle:
-    """Makes a prepared part visible; repeats until the outcome is certain. Result: an Outcome."""
+    """Makes a prepared part visible; repeats until the outcome is certain. Result: an CommitResult."""
 
     handle: Handle
     next_batch: int
@@ -233,14 +233,14 @@ def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[B
     """
     listed: Sequence[Handle] = yield ListOpen()
     driver: Identity = yield Fence()
-    decision: Decision | None = yield ReadDecision()
+    decision: BatchDecision | None = yield ReadDecision()
     if decision is not None:
         yield from complete(decision, forgotten)
     yield from sweep(listed, decision)
     return BatchStart(driver, next_run(driver, decision) if reuse else "")
 
 
-def next_run(driver: Identity, decision: Decision | None) -> str:
+def next_run(driver: Identity, decision: BatchDecision | None) -> str:
     """Returns the run, which is part of the names of this batch's first attempts.
 
     The decision's run is reused on two conditions. The driver's epoch follows directly after the one that decided, so
@@ -255,7 +255,7 @@ def next_run(driver: Identity, decision: Decision | None) -> str:
     return str(driver)
 
 
-def complete(decision: Decision, forgotten: int | None = None) -> Steps[None]:
+def complete(decision: BatchDecision, forgotten: int | None = None) -> Steps[None]:
     """Carries out phase two of a decision; may be repeated.
 
     Raises:
@@ -264,18 +264,18 @@ def complete(decision: Decision, forgotten: int | None = None) -> Steps[None]:
     """
     lost = []
     for handle in decision.handles:
-        outcome: Outcome = yield CommitHandle(handle, decision.next_batch)
-        if outcome is Outcome.LOST:
+        outcome: CommitResult = yield CommitHandle(handle, decision.next_batch)
+        if outcome is CommitResult.LOST:
             lost.append(handle)
     if not lost or decision.next_batch == forgotten:
         return
-    latest: Decision | None = yield ReadDecision()
+    latest: BatchDecision | None = yield ReadDecision()
     if latest != decision:
         raise DriverReplaced("a newer driver of this sink id has decided the next batch")
     raise HalfCommitted(_instructions(decision, lost))
 
 
-def sweep(listed: Iterable[Handle], decision: Decision | None) -> Steps[None]:
+def sweep(listed: Iterable[Handle], decision: BatchDecision | None) -> Steps[None]:
     """Aborts those parts listed before the fence that are in no decision."""
     decided = _keys(decision.handles) if decision is not None else frozenset()
     for handle in listed:
@@ -287,7 +287,7 @@ def _keys(handles: Iterable[Handle]) -> frozenset[tuple[str, str]]:
     return frozenset((handle.participant, handle.key) for handle in handles)
 
 
-def _instructions(decision: Decision, lost: Sequence[Handle]) -> str:
+def _instructions(decision: BatchDecision, lost: Sequence[Handle]) -> str:
     batch = decision.next_batch - 1
     rows = sum(handle.rows for handle in lost)
     names = ", ".join(f"{handle.key} ({handle.rows} rows)" for handle in lost[:8])
@@ -306,7 +306,7 @@ def _instructions(decision: Decision, lost: Sequence[Handle]) -> str:
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def admitted(decision: Decision | None, batch: int, query: str, sink_id: str, *, adopt: bool = False) -> bool:
+def admitted(decision: BatchDecision | None, batch: int, query: str, sink_id: str, *, adopt: bool = False) -> bool:
     """Returns whether a task of `batch` must write. False if the batch is decided: the task then skips its input.
 
     Args:
@@ -331,7 +331,7 @@ def admitted(decision: Decision | None, batch: int, query: str, sink_id: str, *,
     return decision.next_batch <= batch
 
 
-def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
+def check_owner(decision: BatchDecision | None, query: str, sink_id: str) -> None:
     """Raises PipelineError if the sink id belongs to another query."""
     if decision is None or decision.query in (query, NO_QUERY):
         return
@@ -345,7 +345,7 @@ def check_owner(decision: Decision | None, query: str, sink_id: str) -> None:
     raise PipelineError("sink.id", sink_id, remedy, problem)
 
 
-def superseded(decision: Decision | None, batch: int) -> bool:
+def superseded(decision: BatchDecision | None, batch: int) -> bool:
     """Returns whether the batch was decided without a task that has just prepared; the task then aborts its parts."""
     return decision is not None and decision.next_batch > batch
 
@@ -388,7 +388,7 @@ class TaskMessage(NamedTuple):
 
 def commit_batch(
     sink_id: str, batch: int, messages: Sequence[TaskMessage], epochs_spent: int, forgotten: int | None = None
-) -> Steps[Decision]:
+) -> Steps[BatchDecision]:
     """Decides the batch, commits its parts and aborts other attempts at them. Returns the decision in force.
 
     Raises:
@@ -396,12 +396,12 @@ def commit_batch(
         HalfCommitted: see `complete`.
         PipelineError: see `admitted`.
     """
-    standing: Decision | None = yield ReadDecision()
+    standing: BatchDecision | None = yield ReadDecision()
     if not messages:  # a batch of no partitions
         if standing is not None:
             return standing
         driver: Identity = yield Fence()
-        first = Decision(batch + 1, NO_QUERY, driver, epochs_spent, "", False, ())
+        first = BatchDecision(batch + 1, NO_QUERY, driver, epochs_spent, "", False, ())
         if not (yield Decide(first)):
             raise _replaced(sink_id)
         return first
@@ -414,7 +414,7 @@ def commit_batch(
     if standing is not None and not handles:
         return standing  # nothing was written: the batch may be run again
     listed: Sequence[Handle] = yield ListOpen()
-    decision = Decision(
+    decision = BatchDecision(
         next_batch=batch + 1,
         query=query,
         driver=start.driver,
@@ -446,7 +446,7 @@ def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: Batch
     Args:
         start: the batch's start, if it is known from another source than a message.
     """
-    standing: Decision | None = yield ReadDecision()
+    standing: BatchDecision | None = yield ReadDecision()
     arrived = [message for message in messages if message is not None]
     if standing is not None and standing.next_batch > batch:
         yield from complete(standing)
@@ -460,11 +460,11 @@ def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: Batch
 # -- one transaction ---------------------------------------------------------------------------------------------------
 
 
-def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> Steps[Outcome]:
+def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> Steps[CommitResult]:
     """Commits the prepared transaction of a task; succeeds also if another process has committed it."""
     if (yield EndTransaction(transactional_id, identity)):
-        return Outcome.COMMITTED
+        return CommitResult.COMMITTED
     mark: SlotMark | None = yield ReadSlot(partition_of(transactional_id))
     if mark is not None and mark.next_batch == next_batch and mark.identity == identity:
-        return Outcome.COMMITTED
-    return Outcome.LOST
+        return CommitResult.COMMITTED
+    return CommitResult.LOST

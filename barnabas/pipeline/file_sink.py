@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline.decision_record import Handle
-from barnabas.pipeline.decisions import BatchStart, Outcome
+from barnabas.pipeline.decisions import BatchStart, CommitResult
 from barnabas.pipeline.errors import PipelineError, writing_to
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
 from barnabas.ports import Disk, File
@@ -106,18 +106,18 @@ class FileSink(TwoPhaseCommitSink):
             await self._disk.sync([part.file])
         return part.handle
 
-    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
         mark = f"{STAGING}/{handle.key}{_DONE}"
         try:
             self._disk.rename(f"{STAGING}/{handle.key}", handle.key)
         except FileNotFoundError:
             there = self._disk.exists(mark) or self._disk.exists(handle.key)
-            return Outcome.COMMITTED if there else Outcome.LOST
+            return CommitResult.COMMITTED if there else CommitResult.LOST
         done = self._disk.open(mark, create=True)
         await self._disk.sync([done])  # with the folders of both names
         done.close()
         self._forget_before(handle.key)
-        return Outcome.COMMITTED
+        return CommitResult.COMMITTED
 
     async def abort(self, handle: Handle) -> None:
         self._disk.remove(f"{STAGING}/{handle.key}")

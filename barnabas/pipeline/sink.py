@@ -36,7 +36,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
 from barnabas.client.net.cluster import Cluster
 from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
-from barnabas.pipeline.decision_record import Decision, Handle, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Handle, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import FileSink
@@ -163,7 +163,7 @@ class _Sink:
     async def _commit(self, batch: int, messages: Iterable[Any]) -> None:
         tasks = _tasks(messages)
         async with self.connected() as cluster:
-            decision: Decision = await self.coordinator(TransactionRequests(cluster)).commit_batch(batch, tasks)
+            decision: BatchDecision = await self.coordinator(TransactionRequests(cluster)).commit_batch(batch, tasks)
             log.info("sink %s: batch %d is committed: %s", self.options.sink_id, batch, decision)
 
     async def _abort(self, batch: int, messages: Sequence[Any]) -> None:

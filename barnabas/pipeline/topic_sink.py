@@ -20,7 +20,7 @@ from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByB
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
 from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
-from barnabas.pipeline.decisions import BatchStart, EndTransaction, Outcome, ReadSlot
+from barnabas.pipeline.decisions import BatchStart, CommitResult, EndTransaction, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink, drive
@@ -143,7 +143,7 @@ class TopicSink(TwoPhaseCommitSink):
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
         return await drive(
             decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch), self._perform
         )

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Decision, Handle
+from barnabas.pipeline.decision_record import BatchDecision, Handle
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
     CommitHandle,
+    CommitResult,
     Decide,
     Fence,
     ListOpen,
-    Outcome,
     ReadDecision,
     Steps,
     TaskMessage,
@@ -38,7 +38,7 @@ from barnabas.pipeline.transaction_requests import TransactionRequests
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Coordinator", "Handle", "Outcome", "Part", "Task", "TwoPhaseCommitSink", "drive"]
+__all__ = ["CommitResult", "Coordinator", "Handle", "Part", "Task", "TwoPhaseCommitSink", "drive"]
 
 log = logging.getLogger("barnabas.pipeline")
 
@@ -89,7 +89,7 @@ class TwoPhaseCommitSink(ABC):
         """Phase one: makes the written rows durable, also if this process dies, and keeps them invisible."""
 
     @abstractmethod
-    async def commit(self, handle: Handle, next_batch: int) -> Outcome:
+    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
         """Phase two: makes a prepared part visible, unless it is already; repeats until the outcome is certain.
 
         Returns:
@@ -152,7 +152,7 @@ class Coordinator:
         """
         return await self.run(decisions.start_batch(reuse=self.reuse, forgotten=self.forgotten))
 
-    async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> Decision:
+    async def commit_batch(self, batch: int, messages: Sequence[TaskMessage]) -> BatchDecision:
         """Decides and commits a batch when every task has sent its message; repeats the commit of a decided batch.
 
         Raises:
@@ -168,7 +168,7 @@ class Coordinator:
         """Drops the parts of a failed batch, unless it was decided."""
         await self.run(decisions.abort_batch(batch, messages, start))
 
-    async def read_decision(self, *, stable: bool = True) -> Decision | None:
+    async def read_decision(self, *, stable: bool = True) -> BatchDecision | None:
         """Reads the last decision; with `stable` waits for one that is being committed."""
         while True:
             first = await self.requests.read_offset(decisions.group_id(self.sink_id), stable=stable)
@@ -177,10 +177,10 @@ class Coordinator:
             next_batch, text = first
             try:
                 chunks = [text]
-                for number in range(1, Decision.chunk_count(text)):
+                for number in range(1, BatchDecision.chunk_count(text)):
                     chunk = await self.requests.read_offset(decisions.group_id(self.sink_id, number), stable=stable)
                     chunks.append(chunk[1] if chunk is not None else "")
-                decision = Decision.decode(next_batch, chunks)
+                decision = BatchDecision.decode(next_batch, chunks)
             except ValueError as error:
                 group = decisions.group_id(self.sink_id)
                 remedy = f"the group {group!r} is the sink's own: no consumer may commit in it; choose another sink id"
@@ -212,7 +212,7 @@ class Coordinator:
             return [handle for p in self.participants.values() for handle in await p.list_open(effect.start)]
         raise InvariantViolated(f"no code performs the effect {effect!r} of the protocol")
 
-    async def _decide(self, decision: Decision) -> bool:
+    async def _decide(self, decision: BatchDecision) -> bool:
         name = decisions.driver_id(self.sink_id)
         for number, text in reversed(list(enumerate(decision.encode()))):
             group = decisions.group_id(self.sink_id, number)

@@ -32,7 +32,7 @@ from barnabas.client.errors import (
     SerializationFailed,
     UnknownTopicOrPartition,
 )
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode
@@ -312,7 +312,7 @@ async def test_a_serializer_that_raises_in_a_transaction(bootstrap: str, admin: 
             async with producer.transaction():
                 await producer.send(name, "aborted with it")
                 await producer.send(name, "bad")
-        assert producer.transaction_state is TransactionState.READY
+        assert producer.transaction_state is TransactionPhase.READY
         async with producer.transaction():
             await producer.send(name, "one")
             with pytest.raises(SerializationFailed):

@@ -37,7 +37,7 @@ from barnabas.client.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.client.producer.murmur2 import partition_for_key
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata, IsolationLevel
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
@@ -678,7 +678,7 @@ async def test_cancelled_callers_leave_a_usable_producer(bootstrap: str, admin: 
                 await committing
             except asyncio.CancelledError:
                 # Where the commit had begun it goes on: ask again for its outcome, or just begin the next transaction.
-                if n % 2 or producer.transaction_state is TransactionState.IN_TRANSACTION:
+                if n % 2 or producer.transaction_state is TransactionPhase.IN_TRANSACTION:
                     await producer.commit_transaction()
         waiting = asyncio.create_task(_sent(producer, topic))
         await asyncio.sleep(0)

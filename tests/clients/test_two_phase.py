@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client import Consumer, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.errors import IllegalState, ProducerFailed, ProducerFenced
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.clients
@@ -72,7 +72,7 @@ async def test_the_next_producer_aborts_what_was_not(bootstrap: str, decided: Pr
     await leave(bootstrap, name, b"1")
     async with two_phase(bootstrap, name, keep=True) as producer:
         assert not await producer.complete(decided)
-        assert producer.transaction_state is TransactionState.READY
+        assert producer.transaction_state is TransactionPhase.READY
     assert await read(bootstrap, name) == []
 
 

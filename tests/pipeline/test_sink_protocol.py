@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from barnabas.client import Admin
-from barnabas.pipeline.decision_record import Decision, Handle
+from barnabas.pipeline.decision_record import BatchDecision, Handle
 from barnabas.pipeline.decisions import CommitHandle, Decide, DriverReplaced, Fence, HalfCommitted, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
@@ -328,7 +328,9 @@ async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> No
     async with sink.connected() as cluster:
         coordinator = sink.coordinator(TransactionRequests(cluster))
         handles = tuple(Handle("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000))
-        decision = Decision(1, "q", sink.start.driver, await coordinator.requests.version() - 1, "", False, handles)
+        decision = BatchDecision(
+            1, "q", sink.start.driver, await coordinator.requests.version() - 1, "", False, handles
+        )
         assert len(decision.encode()) > 5
         assert await coordinator.perform(Decide(decision))
         assert await coordinator.read_decision() == decision

@@ -21,7 +21,7 @@ import pytest
 
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
-from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from barnabas.testing.simulation.invariants import TransactionHistory, TransactionOutcome, check_atomic, check_stable
 from tests.support.clients.librdkafka import value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
@@ -190,9 +190,12 @@ class Run:
         reader.close()
         check_atomic(
             [
-                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
-                TransactionHistory(Outcome.COMMITTED if self.commit else Outcome.ABORTED, [b"second-0", b"second-1"]),
-                TransactionHistory(Outcome.COMMITTED, [b"third"]),
+                TransactionHistory(TransactionOutcome.COMMITTED, [b"first-0", b"first-1"]),
+                TransactionHistory(
+                    TransactionOutcome.COMMITTED if self.commit else TransactionOutcome.ABORTED,
+                    [b"second-0", b"second-1"],
+                ),
+                TransactionHistory(TransactionOutcome.COMMITTED, [b"third"]),
             ],
             delivered,
         )

@@ -14,7 +14,7 @@ import sqlite3
 import pytest
 
 from barnabas.client import Admin, KafkaError, PreparedTransaction, Producer, TopicPartition
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.chaos import Chaos
 from tests.support.simulation.workload import BOOTSTRAP, Broker, Program, read_all
@@ -138,7 +138,7 @@ async def agree(ports: Ports, database: Database) -> None:
             database.own()
             rows = database.decided()
             await producer.complete(rows[-1][1] if rows else None)
-            assert producer.transaction_state is TransactionState.READY
+            assert producer.transaction_state is TransactionPhase.READY
         async with Admin(bootstrap_servers=BOOTSTRAP, clock=ports.clock, rng=ports.rng, network=ports.network) as admin:
             while (await admin.describe_transaction("sink")).state.startswith("Prepare"):  # noqa: ASYNC110 -- nobody tells
                 await asyncio.sleep(0.1)  # decided, and its markers are on their way

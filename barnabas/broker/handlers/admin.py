@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
+from barnabas.broker.call import Answer, Call, Done, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -63,7 +63,7 @@ class Needs(Protocol):
     controller: ControllerChannel
 
 
-Ask = Callable[[Callable[[Message | BrokerError], None]], None]  # sends a request to the controller
+Ask = Callable[[Done[Message]], None]  # sends a request to the controller
 
 
 def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Message]:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.call import Call, Done, Pending, Table
 from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
@@ -107,7 +107,7 @@ def _split(needs: Needs, resources: list[R]) -> Work:
 def _changed(
     call: Call[AlterConfigs],
     refused: list[AlterConfigsResourceResponse],
-    ask: Callable[[Callable[[AlterAnswer | BrokerError], None]], None],
+    ask: Callable[[Done[AlterAnswer]], None],
 ) -> Pending[AlterAnswer]:
     pending: Pending[AlterAnswer] = Pending(blocks=True)
 

@@ -21,10 +21,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.decision import Done, deliver
+from barnabas.broker.metadata.decision import AnyDone, deliver
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
@@ -66,10 +67,10 @@ class _Request:
 
     __slots__ = ("attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
-    def __init__(self, request: Message, done: Done, deadline_ms: int, here: Callable[[], object] | None) -> None:
+    def __init__(self, request: Message, done: AnyDone, deadline_ms: int, here: Callable[[], object] | None) -> None:
         self.request = request
         self.here = here
-        self.done: Done | None = done  # None once answered
+        self.done: AnyDone | None = done  # None once answered
         self.deadline_ms = deadline_ms
         self.attempt = 0  # answers to earlier attempts are ignored
         self.sent_to: int | None = None  # None while it waits for a controller
@@ -81,7 +82,7 @@ class _WaitingImage(NamedTuple):
 
     offset: int
     timer: Timer
-    done: Callable[[BrokerError | None], None]
+    done: Done[None]
 
 
 class ControllerChannel:
@@ -117,27 +118,23 @@ class ControllerChannel:
 
     # --- named requests -------------------------------------------------------------------------------------------
 
-    def create_topics(
-        self, request: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | BrokerError], None]
-    ) -> None:
+    def create_topics(self, request: CreateTopicsRequest, done: Done[CreateTopicsResponse]) -> None:
         """Creates topics; `done` gets the response once the topics are in this node's image."""
         self.request(request, done)
 
-    def create_partitions(
-        self, request: CreatePartitionsRequest, done: Callable[[CreatePartitionsResponse | BrokerError], None]
-    ) -> None:
+    def create_partitions(self, request: CreatePartitionsRequest, done: Done[CreatePartitionsResponse]) -> None:
         """Adds partitions to topics."""
         self.request(request, done)
 
     def alter_configs(
         self,
         request: IncrementalAlterConfigsRequest,
-        done: Callable[[IncrementalAlterConfigsResponse | BrokerError], None],
+        done: Done[IncrementalAlterConfigsResponse],
     ) -> None:
         """Changes settings of topics, of one broker, or of all brokers."""
         self.request(request, done)
 
-    def allocate_producer_ids(self, done: Callable[[int | BrokerError], None]) -> None:
+    def allocate_producer_ids(self, done: Done[int]) -> None:
         """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
 
         def allocated(answer: AllocateProducerIdsResponse | BrokerError) -> None:
@@ -146,7 +143,7 @@ class ControllerChannel:
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         self.request(request, allocated)
 
-    def ensure_topic(self, name: str, done: Callable[[BrokerError | None], None]) -> None:
+    def ensure_topic(self, name: str, done: Done[None]) -> None:
         """Makes sure that a topic exists; creates an internal topic with its own settings, another with the cluster's defaults.
 
         `done` gets None once the topic is in this node's image, else the error: INVALID_TOPIC_EXCEPTION,
@@ -179,7 +176,12 @@ class ControllerChannel:
     # --- any request ----------------------------------------------------------------------------------------------
 
     def request(
-        self, request: Message, done: Done, *, timeout_ms: int | None = None, here: Callable[[], object] | None = None
+        self,
+        request: Message,
+        done: AnyDone,
+        *,
+        timeout_ms: int | None = None,
+        here: Callable[[], object] | None = None,
     ) -> None:
         """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
@@ -291,7 +293,7 @@ class ControllerChannel:
 
     # --- this node's own image ------------------------------------------------------------------------------------
 
-    def when_caught_up(self, done: Callable[[BrokerError | None], None], *, timeout_ms: int = SPREAD_MS) -> None:
+    def when_caught_up(self, done: Done[None], *, timeout_ms: int = SPREAD_MS) -> None:
         """Calls back once this node's own image holds everything that was committed when this was called.
 
         `done` gets None then, or a BrokerError if that cannot be determined.
@@ -318,7 +320,7 @@ class ControllerChannel:
         entry.sent_to = HERE
         self.when_caught_up(lambda _: self._finish(entry, answer))
 
-    def _ask_leader(self, described: Done, timeout_ms: int) -> None:
+    def _ask_leader(self, described: AnyDone, timeout_ms: int) -> None:
         leader = self._quorum.leader_endpoint()
         if leader is None or leader[0] == self._node_id:
             described(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader that is known"))
@@ -336,7 +338,7 @@ class ControllerChannel:
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         peer.send(_DESCRIBE_QUORUM, answered, timeout_ms=timeout_ms)
 
-    def _await_offset(self, offset: int, done: Callable[[BrokerError | None], None]) -> None:
+    def _await_offset(self, offset: int, done: Done[None]) -> None:
         if self._current.image.offset >= offset:
             done(None)
             return

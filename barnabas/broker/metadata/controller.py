@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_remarks import remarks_on_change
 from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.decision import ClusterView, Done, LongDecision, MetadataDecision, deliver
+from barnabas.broker.metadata.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import elect_unclean_leaders
@@ -60,7 +61,7 @@ NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 class _Queued(NamedTuple):
     decide: Decide
-    done: Done
+    done: AnyDone
     between: bool  # decided while a long decision is under way, if it needs no records
 
 
@@ -68,7 +69,7 @@ class _Answers(NamedTuple):
     """Answers to send once everything below `next_offset` is published."""
 
     next_offset: int
-    answers: list[tuple[Done, object]]
+    answers: list[tuple[AnyDone, object]]
 
 
 class QuorumController:
@@ -109,7 +110,7 @@ class QuorumController:
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
         self._queue: deque[_Queued] = deque()
         self._long: Slice | None = None  # a decision that is made in slices
-        self._long_done: Done | None = None  # its callback
+        self._long_done: AnyDone | None = None  # its callback
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
 
@@ -189,7 +190,7 @@ class QuorumController:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Message, done: Done, *, source: HeartbeatSource | None = None) -> None:
+    def handle(self, request: Message, done: AnyDone, *, source: HeartbeatSource | None = None) -> None:
         """Handles a request of the controller listener, or of this node's own parts.
 
         Args:
@@ -216,7 +217,7 @@ class QuorumController:
     def submit(
         self,
         decide: Callable[[ClusterView], MetadataDecision[A] | Work],
-        done: Callable[[A | BrokerError], None] = lambda answer: None,
+        done: Done[A] = lambda answer: None,
         *,
         between: bool = False,
     ) -> None:
@@ -248,7 +249,7 @@ class QuorumController:
         if self._long is not None:
             self._decide_between()
             return
-        answers: list[tuple[Done, object]] = []
+        answers: list[tuple[AnyDone, object]] = []
         while self._queue:
             queued = self._queue.popleft()
             work = self._decided(queued.decide)
@@ -264,7 +265,7 @@ class QuorumController:
 
     def _decide_between(self) -> None:
         """Makes decisions that need not wait for the present long decision. They see the image that it began with."""
-        answers: list[tuple[Done, object]] = []
+        answers: list[tuple[AnyDone, object]] = []
         kept: deque[_Queued] = deque()
         for queued in self._queue:
             if not queued.between:

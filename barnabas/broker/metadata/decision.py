@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.work import Work, finished
 
-__all__ = ["RECORDS_MAX", "ClusterView", "Done", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
+__all__ = ["RECORDS_MAX", "AnyDone", "ClusterView", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
 
 log = logging.getLogger(__name__)
 
 A = TypeVar("A", covariant=True)
 Q = TypeVar("Q")
-Done = Callable[[Any], None]  # takes the answer of a decision, or the BrokerError that replaces it
+AnyDone = Done[Any]  # takes the answer of any decision, or the BrokerError that replaces it
 
 # Records of one decision for an administrator. Kafka's limit is 10,000; this one lets 10,000 topics of one partition through.
 RECORDS_MAX: Final = 20_000
@@ -53,7 +54,7 @@ class MetadataDecision(Generic[A]):
     records: Sequence[MetadataRecord] = ()
 
 
-def deliver(done: Done, answer: object) -> None:
+def deliver(done: AnyDone, answer: object) -> None:
     """Calls back with an answer. Logs an exception of the callback, so that other waiting answers are still sent.
 
     Raises:

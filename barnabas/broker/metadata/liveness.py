@@ -24,8 +24,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.decision import ClusterView, Done, MetadataDecision
+from barnabas.broker.metadata.decision import AnyDone, ClusterView, MetadataDecision
 from barnabas.broker.metadata.heartbeats import heartbeat
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
@@ -87,7 +88,7 @@ class Submit(Protocol):
     def __call__(
         self,
         decide: Callable[[ClusterView], MetadataDecision[object]],
-        done: Done = ...,
+        done: AnyDone = ...,
         /,
         *,
         between: bool = False,
@@ -164,7 +165,7 @@ class Liveness:
         self,
         request: BrokerHeartbeatRequest,
         source: HeartbeatSource | None,
-        done: Callable[[BrokerHeartbeatResponse | BrokerError], None],
+        done: Done[BrokerHeartbeatResponse],
     ) -> None:
         """Handles a broker heartbeat and the state it requests. Watches the connection from then on."""
         if source is not None and source not in self._watched:
@@ -183,9 +184,7 @@ class Liveness:
         if self._check_timer is None:
             self._arm_check()
 
-    def on_registration(
-        self, request: BrokerRegistrationRequest, done: Callable[[BrokerRegistrationResponse | BrokerError], None]
-    ) -> None:
+    def on_registration(self, request: BrokerRegistrationRequest, done: Done[BrokerRegistrationResponse]) -> None:
         """A broker process has started."""
         if request.cluster_id != self._view.cluster_id:
             text = f"Expected cluster ID {self._view.cluster_id}, but got cluster ID {request.cluster_id}"
@@ -213,13 +212,13 @@ class Liveness:
             (each.host, each.port) == (address.host, address.port) for each in request.listeners
         )
 
-    async def _register_if_gone(self, former: BrokerImage, request: BrokerRegistrationRequest, done: Done) -> None:
+    async def _register_if_gone(self, former: BrokerImage, request: BrokerRegistrationRequest, done: AnyDone) -> None:
         if await self._refuses(former):
             self._register(request, done)
         else:
             self._refuse_duplicate(request, done)
 
-    def _register(self, request: BrokerRegistrationRequest, done: Done) -> None:
+    def _register(self, request: BrokerRegistrationRequest, done: AnyDone) -> None:
         def decide(view: ClusterView) -> MetadataDecision[BrokerRegistrationResponse]:
             decision = register_broker(view, request)
             former = view.image.brokers.get(request.broker_id)
@@ -230,7 +229,7 @@ class Liveness:
 
         self._submit(decide, done)
 
-    def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: Done) -> None:
+    def _refuse_duplicate(self, request: BrokerRegistrationRequest, done: AnyDone) -> None:
         text = f"Another broker is registered with that broker id: {request.broker_id}."
         done(BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text))
 

@@ -44,7 +44,7 @@ from barnabas.work import Work
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
 
-Decision = Callable[[ClusterView, Any], MetadataDecision[object]]
+Decide = Callable[[ClusterView, Any], MetadataDecision[object]]
 
 
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
@@ -56,7 +56,7 @@ def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
 
 
 # Requests of administrators and automatic creation. Answered once the asked node has the change in its own image.
-ADMINISTRATION: Final[Mapping[type, Decision]] = {
+ADMINISTRATION: Final[Mapping[type, Decide]] = {
     CreateTopicsRequest: create_topics,
     DeleteTopicsRequest: _delete,
     CreatePartitionsRequest: create_partitions,
@@ -69,7 +69,7 @@ ADMINISTRATION: Final[Mapping[type, Decision]] = {
     ListPartitionReassignmentsRequest: list_reassignments,
 }
 
-DECISIONS: Final[Mapping[type, Decision]] = {
+DECISIONS: Final[Mapping[type, Decide]] = {
     **ADMINISTRATION,
     AlterPartitionRequest: alter_partition,
     AllocateProducerIdsRequest: allocate_producer_ids,

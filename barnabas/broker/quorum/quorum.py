@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
@@ -302,7 +303,7 @@ class Quorum:
         self._advance_soon()
         return last_offset
 
-    def when_committed(self, next_offset: int, done: Callable[[BrokerError | None], None]) -> None:
+    def when_committed(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once everything below `next_offset` is committed and delivered, in the order of offsets.
 
         `done` gets NOT_CONTROLLER if leadership is lost first: the records may still be committed, or not. Never called from

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from barnabas.broker.call import Done
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import Fetch, Reply, Request
 from barnabas.broker.quorum.quorum_state import NO_NODE
@@ -25,7 +26,7 @@ NOT_LEADING: Final = NO_NODE - 1  # an epoch in which no call waits
 class _WaitingCommit(NamedTuple):
     next_offset: int
     epoch: int
-    done: Callable[[BrokerError | None], None]
+    done: Done[None]
 
 
 class WaitingCommits:
@@ -36,7 +37,7 @@ class WaitingCommits:
     def __init__(self) -> None:
         self._waiting: deque[_WaitingCommit] = deque()  # by ascending offset
 
-    def add(self, next_offset: int, machine: RaftMachine, done: Callable[[BrokerError | None], None]) -> None:
+    def add(self, next_offset: int, machine: RaftMachine, done: Done[None]) -> None:
         """Waits until everything below `next_offset` is committed, in the present epoch."""
         self._waiting.append(_WaitingCommit(next_offset, machine.epoch if machine.is_leader else NO_NODE, done))
 

@@ -9,13 +9,11 @@ Invariant: callbacks run in the order of their offsets, those of one offset in t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 
+from barnabas.broker.call import Done
 from barnabas.errors import BrokerError
 
-__all__ = ["CommitWaiters", "Outcome"]
-
-Outcome = Callable[[BrokerError | None], None]
+__all__ = ["CommitWaiters"]
 
 
 class CommitWaiters:
@@ -24,13 +22,13 @@ class CommitWaiters:
     __slots__ = ("_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Outcome]] = []  # by next offset, then arrival
+        self._heap: list[tuple[int, int, Done[None]]] = []  # by next offset, then arrival
         self._sequence = 0
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def add(self, next_offset: int, done: Outcome) -> None:
+    def add(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once everything below `next_offset` is committed, or `done(error)` if it is refused."""
         self._sequence += 1
         heapq.heappush(self._heap, (next_offset, self._sequence, done))

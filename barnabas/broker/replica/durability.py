@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import ref
 
-from barnabas.broker.replica.commit_waiters import Outcome
+from barnabas.broker.call import Done
 from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 
@@ -37,7 +37,7 @@ class Durability:
         self._requested = False
         self._cut = False
         self._synced_offset = log.recovery_point  # exclusive: everything below is durable
-        self._waiting: list[tuple[int, Outcome]] = []  # in the order of arrival
+        self._waiting: list[tuple[int, Done[None]]] = []  # in the order of arrival
 
     @property
     def owed(self) -> bool:
@@ -73,7 +73,7 @@ class Durability:
         """Whether this disk allows to acknowledge everything below `next_offset`."""
         return not self._cut and (next_offset <= self._synced_offset or not self.owed)
 
-    def when_durable(self, next_offset: int, done: Outcome) -> None:
+    def when_durable(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once `next_offset` is covered: at once, or from `release`."""
         if self.covers(next_offset):
             done(None)
@@ -86,8 +86,8 @@ class Durability:
         if not self._waiting:
             return
         # Both lists are final before the first call: a callback may fail the replica, and that calls this method again.
-        called: list[tuple[int, Outcome]] = []
-        left: list[tuple[int, Outcome]] = []
+        called: list[tuple[int, Done[None]]] = []
+        left: list[tuple[int, Done[None]]] = []
         for entry in self._waiting:
             (called if error is not None or self.covers(entry[0]) else left).append(entry)
         self._waiting = left

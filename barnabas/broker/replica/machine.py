@@ -18,7 +18,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.replica.commit_waiters import CommitWaiters, Outcome
+from barnabas.broker.call import Done
+from barnabas.broker.replica.commit_waiters import CommitWaiters
 from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
@@ -293,7 +294,7 @@ class Replica:
             self._advance()
         return info
 
-    def when_committed(self, next_offset: int, done: Outcome) -> None:
+    def when_committed(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once high_watermark ≥ next_offset, perhaps at once; `done(error)` once this node stops acting as leader.
 
         A node whose session has ended may still be the leader when the session is renewed. A caller that must know the outcome then asks again.
@@ -381,7 +382,7 @@ class Replica:
         """The epoch of the log's end, by which the leader detects divergence; -1 if the log is empty."""
         return self.log.epochs.latest_epoch
 
-    def when_durable(self, next_offset: int, done: Outcome) -> None:
+    def when_durable(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
         that the topic demands; `done(error)` if that fails."""
         if self.failed:

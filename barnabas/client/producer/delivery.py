@@ -20,7 +20,7 @@ from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.dispatch import Dispatch
 from barnabas.client.producer.sender import Sender
-from barnabas.client.producer.transaction_state import Outgoing, TransactionState
+from barnabas.client.producer.transaction_state import Outgoing, TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import RecordMetadata
 from barnabas.errors import LocalProtocolError
@@ -88,9 +88,9 @@ class Delivery:
             return
         now = self._clock.monotonic_ms()
         txn, sender, accumulator = self._txn, self._sender, self._accumulator
-        if txn.state is TransactionState.FATAL_ERROR:
+        if txn.state is TransactionPhase.FATAL_ERROR:
             sender.abandon(txn.error or ProducerFailed("the producer cannot continue"))
-        elif txn.state in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
+        elif txn.state in (TransactionPhase.ABORTING, TransactionPhase.ABORTABLE_ERROR):
             cause = f": {txn.error}" if txn.error else ""
             sender.abandon(
                 TransactionFailed(f"the transaction is aborted{cause}", code=txn.error.code if txn.error else None)
@@ -98,9 +98,9 @@ class Delivery:
         if now >= self._expire_at_ms:
             self._expire_at_ms = now + _EXPIRE_EVERY_MS
             sender.expire(now)
-        if sender.needs_producer_id and txn.state is TransactionState.READY and self._txn.transactional_id is None:
+        if sender.needs_producer_id and txn.state is TransactionPhase.READY and self._txn.transactional_id is None:
             txn.initialize()
-        sender.flushing = self.flushes + (txn.state in (TransactionState.COMMITTING, TransactionState.PREPARING))
+        sender.flushing = self.flushes + (txn.state in (TransactionPhase.COMMITTING, TransactionPhase.PREPARING))
         request = txn.next_request(now, drained=not accumulator.incomplete)
         if request is not None:
             self._send_transactional(request, now)
@@ -185,7 +185,7 @@ class Delivery:
         if txn.lost_coordinator is not None:
             self._cluster.forget_coordinator(*txn.lost_coordinator)
             txn.lost_coordinator = None
-        if txn.state is TransactionState.READY and (
+        if txn.state is TransactionPhase.READY and (
             self._txn.transactional_id is not None or self._sender.needs_producer_id
         ):
             self._sender.adopt(txn.producer_id, txn.producer_epoch)
@@ -196,7 +196,7 @@ class Delivery:
         """Sets the results of futures; wakes callers that wait in `progress`."""
         outcomes, self._sender.outcomes = self._sender.outcomes, []
         if not outcomes:
-            if self._txn.state in (TransactionState.READY, TransactionState.PREPARED, TransactionState.FATAL_ERROR):
+            if self._txn.state in (TransactionPhase.READY, TransactionPhase.PREPARED, TransactionPhase.FATAL_ERROR):
                 self._waiters.wake_all()
             return
         new = tuple.__new__  # as in `send`

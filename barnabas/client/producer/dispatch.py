@@ -16,7 +16,7 @@ from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import build_batch
 
-__all__ = ["Dispatch", "Outcome", "SenderConfig", "build_dispatch"]
+__all__ = ["BatchResult", "Dispatch", "SenderConfig", "build_dispatch"]
 
 _TOPIC_ID_VERSION = 13
 _IMPLICIT_ADD_VERSION = 12
@@ -48,7 +48,7 @@ class Dispatch:
     names: dict[bytes, str]  # topic id → name
 
 
-class Outcome(NamedTuple):
+class BatchResult(NamedTuple):
     """The result of a batch: its base offset (−1 unknown) and log append time (−1 with CreateTime), or an error."""
 
     batch: Batch

@@ -24,7 +24,7 @@ from barnabas.client.producer.config import ProducerConfig, Serializer
 from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
 from barnabas.client.producer.transaction import Transaction
 from barnabas.client.producer.transaction_calls import TransactionCalls
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import (
     Acks,
     CompressionType,
@@ -157,7 +157,7 @@ class Producer:
                 self._txn.initialize()
                 self._delivery.wake()
             if self.transactional_id is not None:
-                while self._txn.state is TransactionState.INITIALIZING:
+                while self._txn.state is TransactionPhase.INITIALIZING:
                     await self._delivery.progress()
                 self._txn.check_usable()
         except BaseException:
@@ -174,15 +174,15 @@ class Producer:
         if self._delivery.closed:
             return
         try:
-            if self._started and self._txn.state is not TransactionState.FATAL_ERROR:
+            if self._started and self._txn.state is not TransactionPhase.FATAL_ERROR:
                 if self._txn.state in (
-                    TransactionState.IN_TRANSACTION,
-                    TransactionState.PREPARING,
-                    TransactionState.ABORTABLE_ERROR,
+                    TransactionPhase.IN_TRANSACTION,
+                    TransactionPhase.PREPARING,
+                    TransactionPhase.ABORTABLE_ERROR,
                 ):
                     async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
                         await self.abort_transaction()
-                elif self._txn.state is TransactionState.COMMITTING:
+                elif self._txn.state is TransactionPhase.COMMITTING:
                     async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
                         await self.commit_transaction()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -258,7 +258,7 @@ class Producer:
         if size + BATCH_OVERHEAD > self._max_request_size:
             raise self._too_large("record", size, topic)
         queue = route.choose(key, size) if partition is None else route.queue(partition)
-        if self._txn.transactional_id is not None or self._txn.state is TransactionState.FATAL_ERROR:
+        if self._txn.transactional_id is not None or self._txn.state is TransactionPhase.FATAL_ERROR:
             self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
         record = _new_tuple(NewRecord, (key, value, timestamp_ms, headers or ()))
@@ -335,7 +335,7 @@ class Producer:
     # -- transactions --------------------------------------------------------------------------------------------------
 
     @property
-    def transaction_state(self) -> TransactionState:
+    def transaction_state(self) -> TransactionPhase:
         """The state of the producer. After a cancelled call it says whether a transaction is open, ending, or must be aborted."""
         return self._txn.state
 
@@ -456,7 +456,7 @@ class Producer:
         if txn.transactional_id is not None:
             txn.check_sendable()
             txn.add_partition(queue.tp)
-        elif txn.state is TransactionState.FATAL_ERROR:
+        elif txn.state is TransactionPhase.FATAL_ERROR:
             txn.check_usable()
 
     def _too_large(self, what: str, size: int, topic: str) -> RecordTooLarge:

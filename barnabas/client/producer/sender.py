@@ -21,7 +21,7 @@ from barnabas.client.errors import DeliveryTimedOut, KafkaError, code_of, error_
 from barnabas.client.net.backoff import retry_pause_ms
 from barnabas.client.net.metadata import NO_ID
 from barnabas.client.producer.batching import Accumulator, Batch, PartitionQueue
-from barnabas.client.producer.dispatch import Dispatch, Outcome, SenderConfig, build_dispatch
+from barnabas.client.producer.dispatch import BatchResult, Dispatch, SenderConfig, build_dispatch
 from barnabas.client.producer.transactions import CONCURRENT_BACKOFF_MS, Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -63,7 +63,7 @@ class Sender:
         self.config = config
         self.accumulator = accumulator
         self.transactions = transactions
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[BatchResult] = []
         self.metadata_wanted = False
         self.leader_hints: list[tuple[TopicPartition, int, int]] = []  # (partition, leader, epoch) from refusals
         self.flushing = 0  # the number of callers that wait for all batches; linger_ms is ignored then
@@ -458,7 +458,7 @@ class Sender:
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
         self.accumulator.release(batch)
         batch.encoded = None
-        self.outcomes.append(Outcome(batch, base_offset, log_append_time_ms, error))
+        self.outcomes.append(BatchResult(batch, base_offset, log_append_time_ms, error))
 
     def _done(self, dispatch: Dispatch) -> None:
         self._in_flight[dispatch.node_id] -= 1

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from barnabas.client.errors import IllegalState, TransactionFailed
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.producer.delivery import Delivery
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
 __all__ = ["TransactionCalls"]
 
-_ENDING = (TransactionState.COMMITTING, TransactionState.ABORTING, TransactionState.INITIALIZING)
+_ENDING = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
 
 
 class TransactionCalls:
@@ -54,7 +54,7 @@ class TransactionCalls:
         """Sends everything that waits; afterwards the transaction can only be committed or aborted."""
         self._txn.prepare()
         self._delivery.wake()
-        while self._txn.state is TransactionState.PREPARING:
+        while self._txn.state is TransactionPhase.PREPARING:
             await self._delivery.progress()
         self._txn.check_usable()
         if self._txn.prepared is None:
@@ -75,17 +75,17 @@ class TransactionCalls:
 
     async def commit(self) -> None:
         """Commits, or waits for the commit whose caller was cancelled."""
-        ended_or_ending = self._txn.state in (TransactionState.READY, TransactionState.COMMITTING)
+        ended_or_ending = self._txn.state in (TransactionPhase.READY, TransactionPhase.COMMITTING)
         if not (self._commit_abandoned and ended_or_ending):
             self._use_present_version()
             self._txn.commit()
         self._commit_abandoned = True
         self._delivery.wake()
-        while self._txn.state is TransactionState.COMMITTING:
+        while self._txn.state is TransactionPhase.COMMITTING:
             await self._delivery.progress()
         self._commit_abandoned = False
         self._txn.check_usable()
-        if self._txn.state is TransactionState.ABORTABLE_ERROR:
+        if self._txn.state is TransactionPhase.ABORTABLE_ERROR:
             self._txn.check_sendable()
 
     async def abort(self) -> None:
@@ -93,7 +93,7 @@ class TransactionCalls:
         self._use_present_version()
         self._txn.abort()
         self._delivery.wake()
-        while self._txn.state in (TransactionState.ABORTING, TransactionState.INITIALIZING):
+        while self._txn.state in (TransactionPhase.ABORTING, TransactionPhase.INITIALIZING):
             await self._delivery.progress()
         self._txn.check_usable()
 
@@ -114,5 +114,5 @@ class TransactionCalls:
 
     def _use_present_version(self) -> None:
         """A kept transaction was begun by another producer: its end uses the version that the cluster has finalized now."""
-        if self._txn.state is TransactionState.PREPARED and self._txn.kept:
+        if self._txn.state is TransactionPhase.PREPARED and self._txn.kept:
             self._txn.version = self._forced_version or self._cluster.transaction_version()

@@ -21,7 +21,7 @@ __all__ = [
     "OffsetsJob",
     "Outgoing",
     "Step",
-    "TransactionState",
+    "TransactionPhase",
 ]
 
 # Error codes by their effect: the producer is fenced; the transaction must be aborted; the same for offsets only.
@@ -46,7 +46,7 @@ ABORTABLE_OFFSETS = frozenset(
 )
 
 
-class TransactionState(Enum):
+class TransactionPhase(Enum):
     """States of a producer; VALID_PREVIOUS has the allowed transitions."""
 
     UNINITIALIZED = "uninitialized"
@@ -61,9 +61,9 @@ class TransactionState(Enum):
     FATAL_ERROR = "fatal error"
 
 
-_S = TransactionState
+_S = TransactionPhase
 
-VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
+VALID_PREVIOUS: dict[TransactionPhase, frozenset[TransactionPhase]] = {
     _S.UNINITIALIZED: frozenset(),
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.READY, _S.ABORTING}),  # from ABORTING and READY: for a new epoch
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),

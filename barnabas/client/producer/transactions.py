@@ -45,7 +45,7 @@ from barnabas.client.producer.transaction_state import (
     OffsetsJob,
     Outgoing,
     Step,
-    TransactionState,
+    TransactionPhase,
 )
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas.errors import ErrorCode, InvariantViolated
@@ -96,7 +96,7 @@ class Transactions:
         self.kept = False  # an earlier producer began the prepared transaction
         self._keep_prepared = keep_prepared  # until the first InitProducerId is answered
         self._hidden_losses = 0  # connections lost after a request in a version that the broker does not offer
-        self.state = TransactionState.UNINITIALIZED
+        self.state = TransactionPhase.UNINITIALIZED
         self.producer_id = -1
         self.producer_epoch = -1
         self.version = 1  # of the transaction protocol: 1, or 2 if the cluster has finalized transaction.version 2
@@ -116,21 +116,21 @@ class Transactions:
 
     def initialize(self) -> None:
         """Requests a producer id. With a transactional id this fences older producers and aborts their open transactions."""
-        self._transition(TransactionState.INITIALIZING)
+        self._transition(TransactionPhase.INITIALIZING)
 
     def begin(self, version: int) -> None:
         """Opens a transaction with `version` (1 or 2) of the transaction protocol."""
         self.check_usable()
-        if self.state is not TransactionState.READY:
+        if self.state is not TransactionPhase.READY:
             raise IllegalState(
                 f"cannot begin a transaction while {self.state.value}; one transaction at a time: commit or abort first"
             )
         self.version = version
-        self._transition(TransactionState.IN_TRANSACTION)
+        self._transition(TransactionPhase.IN_TRANSACTION)
 
     def check_usable(self) -> None:
         """Raises ProducerFailed or ProducerFenced (a new exception each time) in state FATAL_ERROR."""
-        if self.state is TransactionState.FATAL_ERROR:
+        if self.state is TransactionPhase.FATAL_ERROR:
             cause = self.error
             if isinstance(cause, ProducerFenced):
                 raise ProducerFenced(cause.message, code=cause.code) from cause
@@ -139,11 +139,11 @@ class Transactions:
     def check_sendable(self) -> None:
         """Raises unless a transaction is open and accepts records and offsets."""
         self.check_usable()
-        if self.state is TransactionState.ABORTABLE_ERROR:
+        if self.state is TransactionPhase.ABORTABLE_ERROR:
             raise TransactionFailed(f"the transaction must be aborted: {self.error}") from self.error
-        if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
+        if self.state in (TransactionPhase.PREPARING, TransactionPhase.PREPARED):
             raise IllegalState("the transaction is prepared, so nothing can be added to it; complete it first")
-        if self.state is not TransactionState.IN_TRANSACTION:
+        if self.state is not TransactionPhase.IN_TRANSACTION:
             raise IllegalState(f"no transaction is open (the producer is {self.state.value}); begin one first")
 
     def add_partition(self, tp: TopicPartition) -> None:
@@ -175,31 +175,31 @@ class Transactions:
     def prepare(self) -> None:
         """Starts to prepare; no effect if the transaction is being prepared or is prepared."""
         self.check_usable()
-        if self.state in (TransactionState.PREPARING, TransactionState.PREPARED):
+        if self.state in (TransactionPhase.PREPARING, TransactionPhase.PREPARED):
             return
         self.check_sendable()
-        self._transition(TransactionState.PREPARING)
+        self._transition(TransactionPhase.PREPARING)
 
     def commit(self) -> None:
         """Starts the commit; no effect if it has started."""
         self.check_usable()
-        if self.state is TransactionState.COMMITTING:
+        if self.state is TransactionPhase.COMMITTING:
             return
-        if self.state is not TransactionState.PREPARED:
+        if self.state is not TransactionPhase.PREPARED:
             self.check_sendable()
-        self._transition(TransactionState.COMMITTING)
+        self._transition(TransactionPhase.COMMITTING)
 
     def abort(self) -> None:
         """Starts the abort; no effect if it has started. Unsent offsets are dropped."""
         self.check_usable()
-        if self.state is TransactionState.ABORTING:
+        if self.state is TransactionPhase.ABORTING:
             return
-        if self.state not in VALID_PREVIOUS[TransactionState.ABORTING]:
+        if self.state not in VALID_PREVIOUS[TransactionPhase.ABORTING]:
             raise IllegalState(f"no transaction to abort: the producer is {self.state.value}")
         cause = self.error
         self._drop_jobs(cause or TransactionFailed("the transaction was aborted"))
         self._to_add.clear()
-        self._transition(TransactionState.ABORTING)
+        self._transition(TransactionPhase.ABORTING)
 
     # -- from the sender ----------------------------------------------------------------------------
 
@@ -215,9 +215,9 @@ class Transactions:
 
     def fail(self, error: KafkaError) -> None:
         """Makes the producer unusable."""
-        if self.state is not TransactionState.FATAL_ERROR:
+        if self.state is not TransactionPhase.FATAL_ERROR:
             self.error = error
-            self._transition(TransactionState.FATAL_ERROR)
+            self._transition(TransactionPhase.FATAL_ERROR)
             self._drop_jobs(error)
 
     # -- requests and answers ------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Transactions:
         self._outstanding = None
         if request.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
             self.started = True  # it may have taken effect: an abort must reach the coordinator
-        if self.state is TransactionState.FATAL_ERROR:
+        if self.state is TransactionPhase.FATAL_ERROR:
             return
         if request.version_min and isinstance(error, BrokerUnreachable):
             self._hidden_losses += 1
@@ -269,7 +269,7 @@ class Transactions:
         """Applies the answer to the outstanding request."""
         self._outstanding = None
         self._not_before_ms = 0
-        if self.state is TransactionState.FATAL_ERROR:
+        if self.state is TransactionPhase.FATAL_ERROR:
             return
         if isinstance(response, InitProducerIdResponse):
             self._on_init(request, response, now_ms)
@@ -289,22 +289,22 @@ class Transactions:
 
     def _choose(self, drained: bool) -> Outgoing | None:
         state = self.state
-        if state is TransactionState.INITIALIZING:
+        if state is TransactionPhase.INITIALIZING:
             return self._init_producer_id()
-        if state in (TransactionState.IN_TRANSACTION, TransactionState.PREPARING, TransactionState.COMMITTING):
+        if state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.COMMITTING):
             if self._to_add:
                 return add_partitions(self._identity, list(self._to_add))
             if self._jobs:
                 return self._send_offsets(self._jobs[0])
-        if state is TransactionState.PREPARING and drained:
+        if state is TransactionPhase.PREPARING and drained:
             self.prepared = PreparedTransaction(self.producer_id, self.producer_epoch)
-            self._transition(TransactionState.PREPARED)
+            self._transition(TransactionPhase.PREPARED)
             return None
-        if state in (TransactionState.COMMITTING, TransactionState.ABORTING) and drained:
+        if state in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING) and drained:
             if not self.started:  # nothing reached the cluster, so there is nothing to end
                 self._ended()
-                return self._init_producer_id() if self.state is TransactionState.INITIALIZING else None
-            return end_transaction(self._identity, self.version, commit=state is TransactionState.COMMITTING)
+                return self._init_producer_id() if self.state is TransactionPhase.INITIALIZING else None
+            return end_transaction(self._identity, self.version, commit=state is TransactionPhase.COMMITTING)
         return None
 
     @property
@@ -334,9 +334,9 @@ class Transactions:
                     response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
                 )
                 self.started = self.kept = True
-                self._transition(TransactionState.PREPARED)
+                self._transition(TransactionPhase.PREPARED)
             else:
-                self._transition(TransactionState.READY)
+                self._transition(TransactionPhase.READY)
         elif code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.two_phase:
             text = "InitProducerId was refused: is transaction.two.phase.commit.enable set on the brokers?"
             self.fail(error_for(code, text))
@@ -344,7 +344,7 @@ class Transactions:
             self.fail(error_for(code, "InitProducerId was refused"))
 
     def _on_add_partitions(self, request: Outgoing, response: AddPartitionsToTxnResponse, now_ms: int) -> None:
-        if self.state is TransactionState.ABORTING:
+        if self.state is TransactionPhase.ABORTING:
             results = [one for topic in response.results_by_topic_v3_and_below for one in topic.results_by_partition]
             if any(one.partition_error_code == ErrorCode.NONE for one in results):
                 self.started = True  # the abort must reach the coordinator
@@ -433,7 +433,7 @@ class Transactions:
                 self.needs_new_epoch = False
             self._ended()
         elif (
-            self.state is TransactionState.ABORTING
+            self.state is TransactionPhase.ABORTING
             and self.prepared is None
             and (code is ErrorCode.INVALID_TXN_STATE or (code in FENCED and self.version >= 2))
         ):
@@ -443,7 +443,7 @@ class Transactions:
             self._ended()
         elif code in FENCED:
             self.fail(error_for(code, "a newer producer uses this transactional id, or the transaction timed out"))
-        elif code in ABORTABLE and self.state is TransactionState.COMMITTING and self.prepared is None:
+        elif code in ABORTABLE and self.state is TransactionPhase.COMMITTING and self.prepared is None:
             self._make_abortable(error_for(code, "the transaction cannot be committed"))
         elif not self._retried(request, code, now_ms):
             self.fail(error_for(code, "EndTxn was refused"))
@@ -469,16 +469,16 @@ class Transactions:
         self._added.clear()
         self._jobs.clear()
         if self.needs_new_epoch:
-            self._transition(TransactionState.INITIALIZING)
+            self._transition(TransactionPhase.INITIALIZING)
         else:
-            self._transition(TransactionState.READY)
+            self._transition(TransactionPhase.READY)
 
     def _make_abortable(self, error: KafkaError) -> None:
-        if self.state in VALID_PREVIOUS[TransactionState.ABORTABLE_ERROR]:
+        if self.state in VALID_PREVIOUS[TransactionPhase.ABORTABLE_ERROR]:
             self.error = error
             self._drop_jobs(error)
             self._to_add.clear()
-            self._transition(TransactionState.ABORTABLE_ERROR)
+            self._transition(TransactionPhase.ABORTABLE_ERROR)
 
     def _drop_jobs(self, error: KafkaError) -> None:
         for job in self._jobs:
@@ -486,7 +486,7 @@ class Transactions:
                 job.error = error
         self._jobs.clear()
 
-    def _transition(self, state: TransactionState) -> None:
+    def _transition(self, state: TransactionPhase) -> None:
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"a producer cannot become {state.value} from {self.state.value}")
         self.state = state

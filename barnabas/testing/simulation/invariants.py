@@ -15,8 +15,8 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 __all__ = [
-    "Outcome",
     "TransactionHistory",
+    "TransactionOutcome",
     "Violation",
     "check_acknowledged",
     "check_atomic",
@@ -34,7 +34,7 @@ class Violation(AssertionError):
     """A promise to clients was broken."""
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """The end of a transaction as its producer knows it."""
 
     COMMITTED = "committed"  # the commit was acknowledged
@@ -45,7 +45,7 @@ class Outcome(Enum):
 class TransactionHistory(NamedTuple):
     """One transaction of a test: the values that it wrote to all partitions, and its outcome."""
 
-    outcome: Outcome
+    outcome: TransactionOutcome
     values: Sequence[Hashable]
 
 
@@ -81,10 +81,10 @@ def check_atomic(transactions: Iterable[TransactionHistory], delivered: Iterable
         doubled = [value for value in values if counts[value] > 1]
         if doubled:
             raise Violation(f"transaction {number} ({outcome.value}) is delivered more than once: {_some(doubled)}")
-        if outcome is Outcome.ABORTED and seen:
+        if outcome is TransactionOutcome.ABORTED and seen:
             raise Violation(f"transaction {number} was aborted, yet {len(seen)} of its records are seen: {_some(seen)}")
         missing = [value for value in values if not counts[value]]
-        if missing and (outcome is Outcome.COMMITTED or seen):
+        if missing and (outcome is TransactionOutcome.COMMITTED or seen):
             raise Violation(
                 f"transaction {number} ({outcome.value}) is seen in part: {len(missing)} of {len(values)} records are missing: "
                 f"{_some(missing)}"

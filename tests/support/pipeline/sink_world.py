@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Decision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Handle, Identity, SlotMark
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
     CommitHandle,
+    CommitResult,
     Decide,
     DriverReplaced,
     EndTransaction,
     Fence,
     HalfCommitted,
     ListOpen,
-    Outcome,
     ReadDecision,
     ReadSlot,
     TaskMessage,
@@ -68,7 +68,7 @@ class Transaction:
     state: str = "empty"  # empty, ongoing, committed, aborted
     records: list[int] = field(default_factory=list)
     mark: tuple[int, SlotMark] | None = None
-    decision: Decision | None = None
+    decision: BatchDecision | None = None
     ended: Identity | None = None  # under which it was ended last
 
 
@@ -117,7 +117,7 @@ class SinkWorld:
         self.protocol = protocol or Protocol()
         self.transactions: dict[str, Transaction] = {}
         self.producer_ids = 100
-        self.decision: Decision | None = None
+        self.decision: BatchDecision | None = None
         self.slots: dict[int, SlotMark] = {}
         self.visible: list[int] = []
         self.staged: dict[str, list[int]] = {}
@@ -210,7 +210,7 @@ class SinkWorld:
             key = effect.handle.key
             if key in self.staged:
                 self.files[key] = self.staged.pop(key)
-            return Outcome.COMMITTED if key in self.files else Outcome.LOST
+            return CommitResult.COMMITTED if key in self.files else CommitResult.LOST
         return effect(self)  # what tasks do, as a function of the world
 
     def expand(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -250,7 +250,7 @@ class SinkWorld:
             and (start is None or decisions.is_of_start(SINK, start, key))
         ]
 
-    def pend(self, decision: Decision) -> bool:
+    def pend(self, decision: BatchDecision) -> bool:
         found = self.transactions[DRIVER]
         if found.identity != decision.driver:
             return False

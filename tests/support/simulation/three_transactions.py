@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
-from barnabas.testing.simulation.invariants import Outcome, TransactionHistory, check_atomic, check_stable
+from barnabas.testing.simulation.invariants import TransactionHistory, TransactionOutcome, check_atomic, check_stable
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.workload import TARGET, read_all
 
@@ -43,7 +43,7 @@ class ThreeTransactions:
         self.commit = commit
         self.version = version
         self.timeout_ms = timeout_ms
-        self.second = Outcome.UNKNOWN if commit else Outcome.ABORTED
+        self.second = TransactionOutcome.UNKNOWN if commit else TransactionOutcome.ABORTED
         self._arm = arm
         self._before_s = before_s
         self._after_s = after_s
@@ -74,9 +74,9 @@ class ThreeTransactions:
                 await self._write(producer, b"second", 2)
                 if self.commit:
                     await producer.commit_transaction()
-                    self.second = Outcome.COMMITTED
+                    self.second = TransactionOutcome.COMMITTED
             except KafkaError:
-                self.second = Outcome.ABORTED  # its commit was never asked for, or refused
+                self.second = TransactionOutcome.ABORTED  # its commit was never asked for, or refused
                 await producer.abort_transaction()
             else:
                 if not self.commit:
@@ -101,9 +101,9 @@ class ThreeTransactions:
         delivered = [value for values in found.values() for value in values]
         check_atomic(
             [
-                TransactionHistory(Outcome.COMMITTED, [b"first-0", b"first-1"]),
+                TransactionHistory(TransactionOutcome.COMMITTED, [b"first-0", b"first-1"]),
                 TransactionHistory(self.second, [b"second-0", b"second-1"]),
-                TransactionHistory(Outcome.COMMITTED, [b"third-0"] if third else []),
+                TransactionHistory(TransactionOutcome.COMMITTED, [b"third-0"] if third else []),
             ],
             delivered,
         )

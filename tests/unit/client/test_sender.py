@@ -23,7 +23,7 @@ from barnabas.client.errors import (
 from barnabas.client.producer.batching import BATCH_OVERHEAD, Accumulator, record_size_max
 from barnabas.client.producer.dispatch import Dispatch, SenderConfig
 from barnabas.client.producer.sender import Sender
-from barnabas.client.producer.transaction_state import TransactionState
+from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -600,7 +600,7 @@ def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_r
         world.append(b"%06d" % i)
     world.pump()
     world.answer(ErrorCode.INVALID_RECORD)
-    assert txn.state is TransactionState.ABORTABLE_ERROR
+    assert txn.state is TransactionPhase.ABORTABLE_ERROR
     assert txn.error is not None
     assert txn.error.code is ErrorCode.INVALID_RECORD
     txn.abort()
@@ -614,7 +614,7 @@ def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_r
     request = txn.next_request(0, drained=True)
     assert request is not None
     txn.on_answer(request, EndTxnResponse(producer_id=7, producer_epoch=1), 0)
-    assert (txn.state, txn.producer_epoch, txn.needs_new_epoch) == (TransactionState.READY, 1, False)
+    assert (txn.state, txn.producer_epoch, txn.needs_new_epoch) == (TransactionPhase.READY, 1, False)
     world.sender.adopt(txn.producer_id, txn.producer_epoch)
     txn.begin(2)
     txn.add_partition(TP)
@@ -631,7 +631,7 @@ def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
     world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     world.pump()
     assert world.sender.wake_at() == world.now + 20
-    assert world.sender.transactions.state is TransactionState.IN_TRANSACTION
+    assert world.sender.transactions.state is TransactionPhase.IN_TRANSACTION
 
 
 # -- the accumulator ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from barnabas.client.errors import (
     TransactionFailed,
     UnsupportedByBroker,
 )
-from barnabas.client.producer.transaction_state import VALID_PREVIOUS, Outgoing, Step, TransactionState
+from barnabas.client.producer.transaction_state import VALID_PREVIOUS, Outgoing, Step, TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
@@ -36,7 +36,7 @@ from tests.support.transitions import follows_the_table
 
 TP = TopicPartition("t", 0)
 GROUP = ConsumerGroupMetadata("g", 3, "member", "instance")
-S = TransactionState
+S = TransactionPhase
 
 
 def ready(version: int = 2, *, begun: bool = True) -> Transactions:
@@ -78,7 +78,7 @@ def test_every_state_can_be_reached_and_only_fatal_cannot_be_left() -> None:
 
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("previous", list(S))
-def test_transitions_follow_the_table(previous: TransactionState, state: TransactionState) -> None:
+def test_transitions_follow_the_table(previous: TransactionPhase, state: TransactionPhase) -> None:
     follows_the_table(Transactions("id", SeededRng()), VALID_PREVIOUS, previous, state)
 
 

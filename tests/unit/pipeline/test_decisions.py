@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, Decision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, BatchDecision, Handle, Identity, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, next_run, slot_state, superseded
 from barnabas.pipeline.errors import PipelineError
 
 IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 HANDLES = st.builds(Handle, st.sampled_from(["topics", "files"]), st.text(), st.text(), st.integers(0, 2**40))
 DECISIONS = st.builds(
-    Decision,
+    BatchDecision,
     st.integers(1, 2**40),
     st.text(),
     IDENTITIES,
@@ -30,17 +30,17 @@ DRIVER = Identity(7, 4)
 
 def decision(
     next_batch: int = 3, query: str = "q", driver: Identity = DRIVER, run: str = "7-2", **changes: object
-) -> Decision:
-    made = Decision(next_batch, query, driver, 1, run, True, ())
+) -> BatchDecision:
+    made = BatchDecision(next_batch, query, driver, 1, run, True, ())
     return made._replace(**changes)  # type: ignore[arg-type]  # fields by name
 
 
 @given(DECISIONS, st.integers(100, 5_000))
-def test_a_decision_comes_back_from_its_chunks(made: Decision, length_max: int) -> None:
+def test_a_decision_comes_back_from_its_chunks(made: BatchDecision, length_max: int) -> None:
     chunks = made.encode(length_max)
     assert all(len(chunk) <= length_max for chunk in chunks)
-    assert Decision.chunk_count(chunks[0]) == len(chunks)
-    assert Decision.decode(made.next_batch, chunks) == made
+    assert BatchDecision.chunk_count(chunks[0]) == len(chunks)
+    assert BatchDecision.decode(made.next_batch, chunks) == made
 
 
 def test_two_hundred_tasks_fit_into_one_offset_and_thousands_into_some() -> None:
@@ -52,7 +52,7 @@ def test_two_hundred_tasks_fit_into_one_offset_and_thousands_into_some() -> None
 
     assert len(of(200)) == 1
     assert all(len(chunk) <= CHUNK_LENGTH_MAX for chunk in of(5_000))
-    assert Decision.decode(3, of(5_000)) == decision(
+    assert BatchDecision.decode(3, of(5_000)) == decision(
         handles=tuple(Handle("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(5_000))
     )
 
@@ -62,8 +62,8 @@ def test_chunks_of_two_decisions_are_no_decision() -> None:
     older = decision(handles=handles, driver=Identity(7, 3)).encode(200)
     newer = decision(handles=handles, driver=Identity(7, 4)).encode(200)
     assert len(older) > 1
-    assert Decision.decode(3, [newer[0], *older[1:]]) is None
-    assert Decision.decode(3, newer[:-1]) is None
+    assert BatchDecision.decode(3, [newer[0], *older[1:]]) is None
+    assert BatchDecision.decode(3, newer[:-1]) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_chunks_of_two_decisions_are_no_decision() -> None:
 )
 def test_what_is_no_decision_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the message is for people
-        Decision.decode(Decision.chunk_count(text), [text])
+        BatchDecision.decode(BatchDecision.chunk_count(text), [text])
 
 
 @given(st.text(), IDENTITIES)
@@ -131,7 +131,7 @@ def test_a_batch_is_written_once() -> None:
     ],
 )
 def test_batches_that_do_not_follow_are_refused(
-    standing: Decision | None, batch: int, query: str, words: list[str]
+    standing: BatchDecision | None, batch: int, query: str, words: list[str]
 ) -> None:
     with pytest.raises(PipelineError) as refused:
         admitted(standing, batch, query, "s")
@@ -164,8 +164,8 @@ def test_the_stop_over_a_lost_part_says_what_to_do() -> None:
         decision(3, handles=(Handle("topics", "s.7-4.0.1", "9-0", 40), Handle("topics", "s.7-4.1.2", "10-0", 2)))
     )
     next(steps)
-    steps.send(decisions.Outcome.LOST)
-    asked = steps.send(decisions.Outcome.COMMITTED)
+    steps.send(decisions.CommitResult.LOST)
+    asked = steps.send(decisions.CommitResult.COMMITTED)
     assert asked == decisions.ReadDecision()
     with pytest.raises(decisions.HalfCommitted) as stopped:
         steps.send(

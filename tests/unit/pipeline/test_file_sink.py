@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from barnabas.pipeline.decision_record import Handle, Identity
-from barnabas.pipeline.decisions import BatchStart, Outcome, TaskName
+from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
 from barnabas.pipeline.two_phase_commit import Task
@@ -45,7 +45,7 @@ async def test_rows_appear_with_the_commit_and_stay(tmp_path: Path) -> None:
     other = FileSink("s", str(tmp_path))  # of another process
     assert [h.key for h in await other.list_open()] == [handle.key]
     for _ in range(2):
-        assert await other.commit(handle, 1) is Outcome.COMMITTED
+        assert await other.commit(handle, 1) is CommitResult.COMMITTED
     await other.abort(handle)
     assert visible(tmp_path) == [1, 2, 3]
     assert await other.list_open() == []
@@ -56,7 +56,7 @@ async def test_an_aborted_part_is_gone_and_its_commit_is_lost(tmp_path: Path) ->
     handle = await prepared(sink, task(), 1)
     for _ in range(2):
         await sink.abort(handle)
-    assert await sink.commit(handle, 1) is Outcome.LOST
+    assert await sink.commit(handle, 1) is CommitResult.LOST
     assert (visible(tmp_path), await sink.list_open()) == ([], [])
 
 
@@ -65,7 +65,7 @@ async def test_a_file_that_its_readers_took_away_was_committed(tmp_path: Path) -
     handle = await prepared(sink, task(), 1)
     await sink.commit(handle, 1)
     (tmp_path / handle.key).unlink()
-    assert await FileSink("s", str(tmp_path)).commit(handle, 1) is Outcome.COMMITTED
+    assert await FileSink("s", str(tmp_path)).commit(handle, 1) is CommitResult.COMMITTED
 
 
 async def test_marks_of_earlier_batches_do_not_pile_up(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Decision, Identity
+from barnabas.pipeline.decision_record import BatchDecision, Identity
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
+    CommitResult,
     EndTransaction,
     Fence,
     ListOpen,
-    Outcome,
     ReadDecision,
     TaskName,
 )
@@ -90,7 +90,7 @@ def blind_commit(sink_id: str, batch: int, messages: Any, spent: int) -> Any:
 def late_list(*, reuse: bool) -> Any:
     """Lists what is open after the fence: a slow driver aborts what a newer one has prepared."""
     driver: Identity = yield Fence()
-    decision: Decision | None = yield ReadDecision()
+    decision: BatchDecision | None = yield ReadDecision()
     if decision is not None:
         yield from decisions.complete(decision)
     listed = yield ListOpen()
@@ -101,7 +101,7 @@ def late_list(*, reuse: bool) -> Any:
 def no_sweep(*, reuse: bool) -> Any:
     """Leaves what dead drivers have opened: without a time-out it pins the output for ever."""
     driver: Identity = yield Fence()
-    decision: Decision | None = yield ReadDecision()
+    decision: BatchDecision | None = yield ReadDecision()
     if decision is not None:
         yield from decisions.complete(decision)
     return BatchStart(driver, decisions.next_run(driver, decision) if reuse else "")
@@ -125,7 +125,7 @@ def always_same_run(*, reuse: bool) -> Any:
 def trusting_commit(transactional_id: str, identity: Identity, next_batch: int) -> Any:
     """Takes a refused EndTxn for one that happened before."""
     yield EndTransaction(transactional_id, identity)
-    return Outcome.COMMITTED
+    return CommitResult.COMMITTED
 
 
 MUTANTS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.testing.simulation.invariants import (
-    Outcome,
     TransactionHistory,
+    TransactionOutcome,
     Violation,
     check_acknowledged,
     check_atomic,
@@ -15,9 +15,9 @@ from barnabas.testing.simulation.invariants import (
     check_stable,
 )
 
-COMMITTED = TransactionHistory(Outcome.COMMITTED, ["a1", "a2"])
-ABORTED = TransactionHistory(Outcome.ABORTED, ["b1", "b2"])
-UNKNOWN = TransactionHistory(Outcome.UNKNOWN, ["c1", "c2"])
+COMMITTED = TransactionHistory(TransactionOutcome.COMMITTED, ["a1", "a2"])
+ABORTED = TransactionHistory(TransactionOutcome.ABORTED, ["b1", "b2"])
+UNKNOWN = TransactionHistory(TransactionOutcome.UNKNOWN, ["c1", "c2"])
 
 
 def test_acknowledged_records_may_have_others_between_them() -> None:

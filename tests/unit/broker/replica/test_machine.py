@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.broker.call import Done
 from barnabas.broker.replica import follower_log
-from barnabas.broker.replica.commit_waiters import Outcome
 from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -113,11 +113,11 @@ def test_lost_leadership_refuses_who_waits() -> None:
     assert bench.replica.high_watermark == 0, "a follower's high watermark is its leader's business"
 
 
-def waiting(bench: ReplicaBench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[[str], Outcome]]:
+def waiting(bench: ReplicaBench) -> tuple[list[tuple[str, ErrorCode | None]], Callable[[str], Done[None]]]:
     """Outcomes of waiters in the order in which they were called, and what makes a waiter."""
     called: list[tuple[str, ErrorCode | None]] = []
 
-    def waiter(name: str) -> Outcome:
+    def waiter(name: str) -> Done[None]:
         return lambda error: called.append((name, None if error is None else error.code))
 
     return called, waiter
