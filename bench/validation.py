@@ -40,7 +40,7 @@ def figures(rounds: int) -> dict[str, list[float]]:
     """By codec and count: bytes of the batch, µs under header and under full."""
     from barnabas.protocol.records import NewRecord, build_batch
     from barnabas.storage.inspection import Inspection
-    from barnabas.storage.log_config import LogConfig, Origin
+    from barnabas.storage.log_config import AppendOrigin, LogConfig
     from barnabas.storage.validation import LongBatch, check_leader_batch
     from barnabas.work import finished
 
@@ -58,11 +58,11 @@ def figures(rounds: int) -> dict[str, list[float]]:
 
                 def check(config: LogConfig = config, batch: bytearray = batch) -> None:
                     try:
-                        check_leader_batch(batch, config, Origin.CLIENT, NOW)
+                        check_leader_batch(batch, config, AppendOrigin.CLIENT, NOW)
                     except LongBatch:
                         inspection = Inspection(batch, config, NOW)
                         finished(inspection.steps())
-                        check_leader_batch(inspection, config, Origin.CLIENT, NOW)
+                        check_leader_batch(inspection, config, AppendOrigin.CLIENT, NOW)
 
                 line.append(least(check, max(1, 20_000 // count), rounds))
             found[f"{count:,} {name}"] = line

@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_port = 0
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # bytes were received since the last sweep of idle connections
-        self.core = ServerConnection(server.frame_reader(), server.budget, self.settle)
+        self.core = ServerConnection(server.frame_reader(), server.budget, self._apply_limits)
         self.get_buffer = self.core.reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._router = server.router
         self._transport: asyncio.Transport | None = None
@@ -175,13 +175,13 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Called by the loop: the peer leaves its answers unread."""
         self.core.pause_writing(self._transport.get_write_buffer_size() if self._transport is not None else 0)
-        self.settle()
+        self._apply_limits()
 
     def resume_writing(self) -> None:
         """Called by the loop: the peer reads again."""
         self._unread_before = 0
         self.core.resume_writing()
-        self.settle()
+        self._apply_limits()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: bytes arrived in the buffer from `get_buffer`."""
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not frames:
             if core.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
-                self.settle()
+                self._apply_limits()
             return
         self._turn = True
         for frame in frames:
@@ -207,8 +207,8 @@ class Connection(asyncio.BufferedProtocol):
         out = core.end_turn()
         if out:
             self._write(out)
-        if core.unsettled:
-            self.settle()
+        if core.limited:
+            self._apply_limits()
 
     # -- serving
 
@@ -352,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unblock(self, reserved_bytes: int = 0) -> None:
         self.core.unblock(reserved_bytes)
         if not self._turn:
-            self.settle()
+            self._apply_limits()
 
     # -- what the core decides
 
@@ -362,8 +362,8 @@ class Connection(asyncio.BufferedProtocol):
         out = self.core.end_turn()
         if out:
             self._write(out)
-        if self.core.unsettled:
-            self.settle()
+        if self.core.limited:
+            self._apply_limits()
 
     def _write(self, out: list[Buffer]) -> None:
         transport = self._transport
@@ -376,7 +376,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.core.writing_paused:
             self.core.pause_writing(transport.get_write_buffer_size())
 
-    def settle(self) -> None:
+    def _apply_limits(self) -> None:
         """Serves the held requests that may continue; reads only while there is room for more."""
         core = self.core
         if core.closed or self._transport is None:

@@ -43,7 +43,7 @@ from barnabas.broker.replica.cleaner import Cleaner
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
-from barnabas.broker.replica.replicas import Election, Replicas
+from barnabas.broker.replica.replicas import LeadershipChange, Replicas
 from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
@@ -432,7 +432,7 @@ class Node:
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
 
-    def _on_elections(self, elections: list[Election]) -> None:
+    def _on_elections(self, elections: list[LeadershipChange]) -> None:
         """Notifies the coordinator of each topic of elections in the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
             coordinator = self._coordinators.get(topic)

@@ -63,7 +63,7 @@ class ServerConnection:
         closed: the connection is closed: nothing is served, held or written.
         reading: whether the shell reads; the shell sets it after `may_read`.
         writing_paused: whether the peer leaves its answers unread.
-        unsettled: whether reading may have to pause or to continue, or held requests may be served. Set by `end_turn`.
+        limited: whether reading may have to pause or to continue, or held requests may be served. Set by `end_turn`.
     """
 
     __slots__ = (
@@ -79,9 +79,9 @@ class ServerConnection:
         "_unread_bytes",
         "_unwritten_bytes",
         "closed",
+        "limited",
         "reader",
         "reading",
-        "unsettled",
         "writing_paused",
     )
 
@@ -90,7 +90,7 @@ class ServerConnection:
         self.closed = False
         self.reading = True
         self.writing_paused = False
-        self.unsettled = False
+        self.limited = False
         self._budget = budget
         self._on_room = on_room
         self._blocked = False  # a request waits before its effect
@@ -194,12 +194,12 @@ class ServerConnection:
     def end_turn(self) -> list[Buffer]:
         """Ends a turn; returns the answers to write now, in order."""
         self._served = 0
-        self.unsettled = not (
+        self.limited = not (
             self.reading and not self._held and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
         )
         if self.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
             self.reader.release()
-            self.unsettled = True
+            self.limited = True
         out = self._out
         if out:
             self._out = []

@@ -57,7 +57,7 @@ __all__ = [
     "Int32",
     "Int64",
     "Message",
-    "Record",
+    "RecordMessage",
     "Records",
     "String",
     "Struct",
@@ -127,7 +127,7 @@ class Message(Struct):
     FLEXIBLE_SINCE: ClassVar[int | None] = None
 
 
-class Record(Struct):
+class RecordMessage(Struct):
     """Base of keys and values of internal topics, which have a two-byte prefix before their fields.
 
     Attributes:
@@ -236,11 +236,11 @@ def record(
     prefix: int | None = None,
     api_key: int = -1,
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a key or value of an internal topic. `prefix`: see `Record`."""
+    """Declares a key or value of an internal topic. `prefix`: see `RecordMessage`."""
 
     def declare(cls: type[T]) -> type[T]:
         attributes = {"API_KEY": api_key, "VERSIONS": versions, "FLEXIBLE_SINCE": flexible_since, "PREFIX": prefix}
-        return _declare(cls, Record, attributes)
+        return _declare(cls, RecordMessage, attributes)
 
     return declare
 

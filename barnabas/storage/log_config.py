@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["INT64_MAX", "AppendInfo", "LogConfig", "Origin"]
+__all__ = ["INT64_MAX", "AppendInfo", "AppendOrigin", "LogConfig"]
 
 INT64_MAX = 2**63 - 1
 
 
-class Origin(Enum):
+class AppendOrigin(Enum):
     """The origin of an append, which selects the checks."""
 
     CLIENT = "client"  # everything is checked

@@ -26,7 +26,7 @@ from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
 from barnabas.storage.inspection import Inspection
-from barnabas.storage.log_config import INT64_MAX, AppendInfo, LogConfig, Origin
+from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import ProducerRebuild
@@ -43,11 +43,11 @@ from barnabas.storage.validation import RecordValidationError, check_leader_batc
 __all__ = [
     "AbortedTransaction",
     "AppendInfo",
+    "AppendOrigin",
     "DamagedLog",
     "LogConfig",
     "LogOpening",
     "LogSlice",
-    "Origin",
     "PartitionLog",
     "RecordValidationError",
     "TimestampOffset",
@@ -179,7 +179,7 @@ class PartitionLog(ReadableLog):
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: object | None = None,
     ) -> AppendInfo:
         """Checks one batch, assigns its offsets and writes it.
@@ -207,7 +207,7 @@ class PartitionLog(ReadableLog):
         if producer_id >= 0:
             if attributes & ATTRIBUTE_CONTROL:
                 raise LocalProtocolError("end-of-transaction markers are written by append_marker")
-            client = origin is Origin.CLIENT
+            client = origin is AppendOrigin.CLIENT
             producers = self.producers
             if client:
                 repeated = producers.find_duplicate(producer_id, producer_epoch, sequence, delta)

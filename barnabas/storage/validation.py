@@ -47,7 +47,7 @@ from barnabas.protocol.record_codec import RECORD_BYTES_MIN
 from barnabas.protocol.record_walk import USUAL_BYTES_MAX, is_usual, walk_view
 from barnabas.protocol.records import frame_batch, read_header, stamp_log_append_time
 from barnabas.storage.inspection import CODECS, Inspection, RecordValidationError, changes_codec
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
@@ -80,7 +80,7 @@ def _invalid(message: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_RECORD, message)
 
 
-def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Origin, now_ms: int) -> CheckedBatch:
+def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: AppendOrigin, now_ms: int) -> CheckedBatch:
     """Checks the one batch in `data`. An incomplete batch after it is ignored.
 
     Args:
@@ -119,7 +119,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
     ) = HEADER.unpack_from(data)
     if length + LENGTH_OVERHEAD != size or magic != MAGIC:
         size = single_batch_size(data)
-    if base != 0 and origin is Origin.CLIENT:
+    if base != 0 and origin is AppendOrigin.CLIENT:
         raise _invalid(f"base offset is {base}, from a client it must be 0")
     if size > config.max_message_bytes:
         raise BrokerError(
@@ -131,7 +131,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch is {checksum}, it says {crc}")
     if count <= 0 or delta + 1 != count:
         raise _invalid(f"last offset delta {delta} and record count {count} disagree")
-    if origin is Origin.CLIENT:
+    if origin is AppendOrigin.CLIENT:
         if attributes & ATTRIBUTE_CONTROL:
             raise _invalid("clients may not write control batches")
         if producer_id >= 0:
@@ -159,7 +159,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: Ori
     if inspection is None:
         recodes = config.compression_type != "producer" and changes_codec(attributes, config)
         # A coordinator's records are not checked: this process has just built them.
-        reads = origin is Origin.CLIENT and (config.record_validation != "header" or config.compacted)
+        reads = origin is AppendOrigin.CLIENT and (config.record_validation != "header" or config.compacted)
         if recodes or outside or reads:
             cost = -1
             if not (recodes or outside or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)):

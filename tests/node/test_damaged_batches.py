@@ -17,7 +17,7 @@ from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsets
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, iter_batches, read_header
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import Origin
+from barnabas.storage.log_config import AppendOrigin
 from tests.node.handlers.test_fetch import parts, request, wanted
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.waiting import elapsed, until
@@ -146,7 +146,7 @@ async def test_a_coordinator_does_not_serve_what_it_cannot_load(
     replica = first.replicas.leader(internal, 0)
     for number in range(3):
         rows = [NewRecord(b"\0\x7f\0\0", b"an unknown kind", NOW + number)]
-        replica.append(build_batch(rows), origin=Origin.COORDINATOR)
+        replica.append(build_batch(rows), origin=AppendOrigin.COORDINATOR)
     replica.log.roll(NOW)
     await first.stop()
     change = payload if name == "payload" else ALL_DAMAGE[name]

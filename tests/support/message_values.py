@@ -11,12 +11,12 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from barnabas.protocol import wire
 from barnabas.protocol.messages import header, internal
 from barnabas.protocol.registry import API
-from barnabas.protocol.schema import Message, Record
+from barnabas.protocol.schema import Message, RecordMessage
 
 REQUESTS_AND_RESPONSES: list[type[Message]] = [c for api in API.values() for c in (api.request, api.response)]
 HEADERS: list[type[Message]] = [header.RequestHeader, header.ResponseHeader]
-RECORDS: list[type[Record]] = [
-    value for name in internal.__all__ if issubclass(value := getattr(internal, name), Record)
+RECORDS: list[type[RecordMessage]] = [
+    value for name in internal.__all__ if issubclass(value := getattr(internal, name), RecordMessage)
 ]
 
 _TIMESTAMP_MS_MAX = 10**13  # kio turns timestamps into datetimes, which end with the year 9999
@@ -32,7 +32,7 @@ _TEXTS = st.text("aZ-é☃\U0001f3f0\0", max_size=6) | st.sampled_from(["x" * n 
 _BLOBS = st.binary(max_size=6) | st.sampled_from([bytes(n) for n in (126, 127, 5000)])
 
 
-def versions(cls: type[Message] | type[Record]) -> range:
+def versions(cls: type[Message] | type[RecordMessage]) -> range:
     first, last = cls.VERSIONS
     return range(first, last + 1)
 

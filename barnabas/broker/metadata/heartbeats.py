@@ -24,10 +24,10 @@ from barnabas.broker.metadata.registration import check_broker_epoch, fence_brok
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-__all__ = ["BrokerState", "heartbeat"]
+__all__ = ["BrokerControlState", "heartbeat"]
 
 
-class BrokerState(Enum):
+class BrokerControlState(Enum):
     """A broker's state at the controller."""
 
     FENCED = "fenced"
@@ -47,15 +47,15 @@ def heartbeat(
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
-    if wanted is BrokerState.UNFENCED and sessions.unfence_in_ms(broker.broker_id, now_ms):
+    if wanted is BrokerControlState.UNFENCED and sessions.unfence_in_ms(broker.broker_id, now_ms):
         wanted = present  # it has crashed too often recently
     records: list[MetadataRecord] = []
     if broker.directories and all(each in request.offline_log_dirs for each in broker.directories):
-        if wanted is not BrokerState.SHUTDOWN_NOW:
-            wanted = BrokerState.FENCED  # it has no directory left to serve
+        if wanted is not BrokerControlState.SHUTDOWN_NOW:
+            wanted = BrokerControlState.FENCED  # it has no directory left to serve
     else:
         records = directories_offline(view, broker, request.offline_log_dirs)
-    if records and wanted is BrokerState.UNFENCED:
+    if records and wanted is BrokerControlState.UNFENCED:
         wanted = present  # it must not be elected for what it has just lost: its next heartbeat unfences it
     if present is not wanted:
         records += _becomes(view, broker.broker_id, wanted)
@@ -68,24 +68,24 @@ def heartbeat(
         )
     answer = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.epoch,
-        is_fenced=wanted in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
-        should_shut_down=wanted is BrokerState.SHUTDOWN_NOW,
+        is_fenced=wanted in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+        should_shut_down=wanted is BrokerControlState.SHUTDOWN_NOW,
     )
     return MetadataDecision(answer, records)
 
 
-def _becomes(view: ClusterView, broker_id: int, state: BrokerState) -> list[MetadataRecord]:
-    if state is BrokerState.UNFENCED:
+def _becomes(view: ClusterView, broker_id: int, state: BrokerControlState) -> list[MetadataRecord]:
+    if state is BrokerControlState.UNFENCED:
         return unfence_broker(view, broker_id)
-    if state is BrokerState.CONTROLLED_SHUTDOWN:
+    if state is BrokerControlState.CONTROLLED_SHUTDOWN:
         return shut_down_broker(view, broker_id)
     return fence_broker(view, broker_id)
 
 
-def _present(broker: BrokerImage) -> BrokerState:
+def _present(broker: BrokerImage) -> BrokerControlState:
     if broker.fenced:
-        return BrokerState.FENCED
-    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+        return BrokerControlState.FENCED
+    return BrokerControlState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerControlState.UNFENCED
 
 
 def _next(
@@ -93,23 +93,27 @@ def _next(
     broker: BrokerImage,
     request: BrokerHeartbeatRequest,
     may_stop: Callable[[Sequence[BrokerImage]], bool],
-) -> BrokerState:
+) -> BrokerControlState:
     match _present(broker):
-        case BrokerState.FENCED if request.want_shut_down:
-            return BrokerState.SHUTDOWN_NOW
-        case BrokerState.FENCED:
+        case BrokerControlState.FENCED if request.want_shut_down:
+            return BrokerControlState.SHUTDOWN_NOW
+        case BrokerControlState.FENCED:
             caught_up = request.current_metadata_offset >= broker.epoch
             stays = request.want_fence or not caught_up or broker.in_controlled_shutdown
-            return BrokerState.FENCED if stays else BrokerState.UNFENCED
-        case BrokerState.UNFENCED if request.want_fence:
-            return BrokerState.SHUTDOWN_NOW if request.want_shut_down else BrokerState.FENCED
-        case BrokerState.UNFENCED if not request.want_shut_down:
-            return BrokerState.UNFENCED
-        case BrokerState.UNFENCED:
-            return BrokerState.CONTROLLED_SHUTDOWN if _leads(image, broker.broker_id) else BrokerState.SHUTDOWN_NOW
+            return BrokerControlState.FENCED if stays else BrokerControlState.UNFENCED
+        case BrokerControlState.UNFENCED if request.want_fence:
+            return BrokerControlState.SHUTDOWN_NOW if request.want_shut_down else BrokerControlState.FENCED
+        case BrokerControlState.UNFENCED if not request.want_shut_down:
+            return BrokerControlState.UNFENCED
+        case BrokerControlState.UNFENCED:
+            return (
+                BrokerControlState.CONTROLLED_SHUTDOWN
+                if _leads(image, broker.broker_id)
+                else BrokerControlState.SHUTDOWN_NOW
+            )
     if _leads(image, broker.broker_id) or not may_stop(image.alive_brokers()):
-        return BrokerState.CONTROLLED_SHUTDOWN
-    return BrokerState.SHUTDOWN_NOW
+        return BrokerControlState.CONTROLLED_SHUTDOWN
+    return BrokerControlState.SHUTDOWN_NOW
 
 
 def _leads(image: MetadataImage, broker_id: int) -> bool:

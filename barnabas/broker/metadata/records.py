@@ -23,7 +23,7 @@ from barnabas.protocol.schema import (
     Int16,
     Int32,
     Int64,
-    Record,
+    RecordMessage,
     String,
     UInt16,
     Uuid,
@@ -86,7 +86,7 @@ class RegisteredFeature:
 
 
 @record(api_key=0, versions=(0, 4), flexible_since=0)
-class RegisterBrokerRecord(Record):
+class RegisterBrokerRecord(RecordMessage):
     """A broker process has started. `broker_epoch` is the offset of this record."""
 
     broker_id: int = field(Int32)
@@ -103,7 +103,7 @@ class RegisterBrokerRecord(Record):
 
 
 @record(api_key=1, versions=(0, 0), flexible_since=0)
-class UnregisterBrokerRecord(Record):
+class UnregisterBrokerRecord(RecordMessage):
     """A broker is removed."""
 
     broker_id: int = field(Int32)
@@ -111,7 +111,7 @@ class UnregisterBrokerRecord(Record):
 
 
 @record(api_key=2, versions=(0, 0), flexible_since=0)
-class TopicRecord(Record):
+class TopicRecord(RecordMessage):
     """A topic without partitions."""
 
     name: str = field(String)
@@ -119,7 +119,7 @@ class TopicRecord(Record):
 
 
 @record(api_key=3, versions=(0, 2), flexible_since=0)
-class PartitionRecord(Record):
+class PartitionRecord(RecordMessage):
     """All attributes of a partition."""
 
     partition_id: int = field(Int32, default=-1)
@@ -138,7 +138,7 @@ class PartitionRecord(Record):
 
 
 @record(api_key=4, versions=(0, 0), flexible_since=0)
-class ConfigRecord(Record):
+class ConfigRecord(RecordMessage):
     """One configuration value of a topic (2), broker (4) or other resource; None deletes it."""
 
     resource_type: int = field(Int8)
@@ -148,7 +148,7 @@ class ConfigRecord(Record):
 
 
 @record(api_key=5, versions=(0, 2), flexible_since=0)
-class PartitionChangeRecord(Record):
+class PartitionChangeRecord(RecordMessage):
     """Changes of a partition; raises its partition epoch by one, and its leader epoch if `leader` is set."""
 
     partition_id: int = field(Int32, default=-1)
@@ -165,7 +165,7 @@ class PartitionChangeRecord(Record):
 
 
 @record(api_key=7, versions=(0, 0), flexible_since=0)
-class FenceBrokerRecord(Record):
+class FenceBrokerRecord(RecordMessage):
     """The broker may not lead until it is unfenced."""
 
     id: int = field(Int32)
@@ -173,7 +173,7 @@ class FenceBrokerRecord(Record):
 
 
 @record(api_key=8, versions=(0, 0), flexible_since=0)
-class UnfenceBrokerRecord(Record):
+class UnfenceBrokerRecord(RecordMessage):
     """The broker may lead."""
 
     id: int = field(Int32)
@@ -181,14 +181,14 @@ class UnfenceBrokerRecord(Record):
 
 
 @record(api_key=9, versions=(0, 0), flexible_since=0)
-class RemoveTopicRecord(Record):
+class RemoveTopicRecord(RecordMessage):
     """A topic is deleted with its partitions and configuration."""
 
     topic_id: bytes = field(Uuid)
 
 
 @record(api_key=12, versions=(0, 0), flexible_since=0)
-class FeatureLevelRecord(Record):
+class FeatureLevelRecord(RecordMessage):
     """A feature is finalized at a level; 0 removes it."""
 
     name: str = field(String)
@@ -196,7 +196,7 @@ class FeatureLevelRecord(Record):
 
 
 @record(api_key=15, versions=(0, 0), flexible_since=0)
-class ProducerIdsRecord(Record):
+class ProducerIdsRecord(RecordMessage):
     """A broker was allocated the block of producer ids that ends before `next_producer_id`."""
 
     broker_id: int = field(Int32)
@@ -205,7 +205,7 @@ class ProducerIdsRecord(Record):
 
 
 @record(api_key=17, versions=(0, 3), flexible_since=0)
-class BrokerRegistrationChangeRecord(Record):
+class BrokerRegistrationChangeRecord(RecordMessage):
     """Changes of a registration. `fenced`: -1 unfenced, 0 no change, 1 fenced."""
 
     broker_id: int = field(Int32)
@@ -217,31 +217,31 @@ class BrokerRegistrationChangeRecord(Record):
 
 
 @record(api_key=20, versions=(0, 0), flexible_since=0)
-class NoOpRecord(Record):
+class NoOpRecord(RecordMessage):
     """Takes an offset and changes nothing: shows followers that the leader is alive."""
 
 
 @record(api_key=23, versions=(0, 0), flexible_since=0)
-class BeginTransactionRecord(Record):
+class BeginTransactionRecord(RecordMessage):
     """Begins a metadata transaction: the following records count only after its end."""
 
     name: str | None = field(String, nullable_since=0, default=None, tag=0)
 
 
 @record(api_key=24, versions=(0, 0), flexible_since=0)
-class EndTransactionRecord(Record):
+class EndTransactionRecord(RecordMessage):
     """Ends a metadata transaction: its records count."""
 
 
 @record(api_key=25, versions=(0, 0), flexible_since=0)
-class AbortTransactionRecord(Record):
+class AbortTransactionRecord(RecordMessage):
     """Aborts a metadata transaction: its records do not count."""
 
     reason: str | None = field(String, nullable_since=0, default=None, tag=0)
 
 
 @record(api_key=27, versions=(0, 0), flexible_since=0)
-class RegisterControllerRecord(Record):
+class RegisterControllerRecord(RecordMessage):
     """A controller process has started."""
 
     controller_id: int = field(Int32)
@@ -252,7 +252,7 @@ class RegisterControllerRecord(Record):
 
 
 @record(api_key=28, versions=(0, 0), flexible_since=0)
-class ClearElrRecord(Record):
+class ClearElrRecord(RecordMessage):
     """Clears the eligible leaders of a topic; of all topics if the name is empty."""
 
     topic_name: str = field(String)
@@ -292,7 +292,7 @@ MetadataRecord = (
     | ForeignRecord
 )
 
-_TYPES: Final[dict[int, type[Record]]] = {
+_TYPES: Final[dict[int, type[RecordMessage]]] = {
     cls.API_KEY: cls
     for cls in (
         RegisterBrokerRecord,

@@ -117,16 +117,16 @@ class Leadership:
     def reply(self, request: Fetch, high_watermark: int, max_bytes: int, *, waited: bool) -> FetchReply | None:
         """The reply to a fetch; None if there is nothing new and the fetch may wait. Raises as `RaftLog.read_until`."""
         point, raft_log = request.log, self._log
-        standing = FetchReply(ErrorCode.NONE, self.node_id, self.epoch, high_watermark, raft_log.start_offset)
+        reply = FetchReply(ErrorCode.NONE, self.node_id, self.epoch, high_watermark, raft_log.start_offset)
         if not self._goes_on_from(point):
             if point.end_offset < raft_log.start_offset or (
                 raft_log.start_offset and point.epoch < raft_log.first_epoch
             ):
-                return replace(standing, snapshot=raft_log.latest_snapshot)
-            return replace(standing, diverging=raft_log.end_of_epoch(point.epoch))
+                return replace(reply, snapshot=raft_log.latest_snapshot)
+            return replace(reply, diverging=raft_log.end_of_epoch(point.epoch))
         if point.end_offset < raft_log.end_offset:
-            return replace(standing, records=raft_log.read(point.end_offset, max_bytes))
-        return standing if waited or request.high_watermark < high_watermark else None
+            return replace(reply, records=raft_log.read(point.end_offset, max_bytes))
+        return reply if waited or request.high_watermark < high_watermark else None
 
     def _goes_on_from(self, point: LogPoint) -> bool:
         """Whether a log that ends at `point` is a prefix of this one, and this one still has what follows."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.quorum.election import Election
+from barnabas.broker.quorum.epoch_state import EpochState
 from barnabas.broker.quorum.following import Following
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
@@ -39,7 +40,6 @@ from barnabas.broker.quorum.messages import (
 from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
-from barnabas.broker.quorum.standing import Standing
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
 
 __all__ = ["RaftMachine"]
@@ -53,7 +53,7 @@ class RaftMachine:
     """One member of the metadata quorum. The module docstring describes it.
 
     Attributes:
-        standing: role, epoch, leader and vote.
+        epoch_state: role, epoch, leader and vote.
         high_watermark: everything below is committed.
     """
 
@@ -82,7 +82,7 @@ class RaftMachine:
         self.voters = tuple(sorted(voters))
         self.log = raft_log
         self.timing = timing
-        self.standing = Standing(node_id, self.voters, state, store)
+        self.epoch_state = EpochState(node_id, self.voters, state, store)
         self.high_watermark = max(
             raft_log.start_offset, raft_log.latest_snapshot.end_offset if raft_log.latest_snapshot else 0
         )
@@ -104,7 +104,7 @@ class RaftMachine:
 
     def start(self, now_ms: int) -> None:
         """Starts: the sole voter leads at once; others follow the last known leader, or look for one. Raises OSError."""
-        state = self.standing.stored
+        state = self.epoch_state.stored
         self._discovery = int(self._random() * len(self.voters))
         if self.log.end.epoch > self.epoch:
             self._unattached(self.log.end.epoch, now_ms)  # quorum-state was removed, or restored from an older copy
@@ -127,17 +127,17 @@ class RaftMachine:
     @property
     def role(self) -> Role:
         """The present role."""
-        return self.standing.role
+        return self.epoch_state.role
 
     @property
     def epoch(self) -> int:
         """The highest known epoch."""
-        return self.standing.epoch
+        return self.epoch_state.epoch
 
     @property
     def leader_id(self) -> int:
         """The leader of `epoch`, NO_NODE if unknown."""
-        return self.standing.leader_id
+        return self.epoch_state.leader_id
 
     @property
     def is_voter(self) -> bool:
@@ -214,14 +214,14 @@ class RaftMachine:
     # --- roles ----------------------------------------------------------------------------------------------------
 
     def _become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
-        self.standing.become(role, epoch, leader_id, voted_id)
+        self.epoch_state.become(role, epoch, leader_id, voted_id)
         self._fetching = self._alarm_ms = self._election = self._leadership = None
         if role is not Role.PROSPECTIVE:
             self._following = None
 
     def _unattached(self, epoch: int, now_ms: int, voted_id: int | None = None) -> None:
         if voted_id is None:
-            voted_id = self.standing.voted_id if epoch == self.epoch else NO_NODE
+            voted_id = self.epoch_state.voted_id if epoch == self.epoch else NO_NODE
         self._become(Role.UNATTACHED, epoch, NO_NODE, voted_id)
         self._fetch_at_ms = now_ms + self.timing.retry_backoff_ms
         if self.is_voter:
@@ -229,7 +229,7 @@ class RaftMachine:
             self._alarm_ms = now_ms + election_ms + self._spread(election_ms)
 
     def _follow(self, leader_id: int, epoch: int, now_ms: int) -> Following:
-        self._become(Role.FOLLOWER, epoch, leader_id, self.standing.voted_id if epoch == self.epoch else NO_NODE)
+        self._become(Role.FOLLOWER, epoch, leader_id, self.epoch_state.voted_id if epoch == self.epoch else NO_NODE)
         self._elections_lost = 0
         self._fetch_at_ms = now_ms
         self._following = following = Following(self.log, self.voters, self._fetch_deadline(now_ms))
@@ -244,7 +244,7 @@ class RaftMachine:
 
     def _prospect(self, now_ms: int) -> None:
         """Starts a pre-vote. Keeps the former leader, to continue with it if the pre-vote fails."""
-        self._become(Role.PROSPECTIVE, self.epoch, self.leader_id, self.standing.voted_id)
+        self._become(Role.PROSPECTIVE, self.epoch, self.leader_id, self.epoch_state.voted_id)
         self._begin_election(now_ms)
 
     def _campaign(self, now_ms: int) -> None:
@@ -258,7 +258,7 @@ class RaftMachine:
 
     def _lead(self, election: Election, now_ms: int) -> None:
         granting = election.granting_voters
-        self._become(Role.LEADER, self.epoch, self.node_id, self.standing.voted_id)
+        self._become(Role.LEADER, self.epoch, self.node_id, self.epoch_state.voted_id)
         self._elections_lost = 0
         self._leadership = Leadership(self.node_id, self.epoch, self.voters, self.log, now_ms)
         log.info("node %d leads the quorum in epoch %d, elected by %s", self.node_id, self.epoch, granting)
@@ -271,7 +271,7 @@ class RaftMachine:
         if leadership is None:
             return
         successors = leadership.successors()
-        self._become(Role.RESIGNED, self.epoch, self.node_id, self.standing.voted_id)
+        self._become(Role.RESIGNED, self.epoch, self.node_id, self.epoch_state.voted_id)
         election_ms = self.timing.election_timeout_ms
         self._alarm_ms = now_ms + election_ms + self._spread(election_ms)
         self._end_epoch_to = dict.fromkeys(successors)
@@ -341,9 +341,9 @@ class RaftMachine:
         if request.epoch > self.epoch:
             self._unattached(request.epoch, now_ms)
         granted = request.log >= self.log.end and self._may_grant(request)
-        if granted and not request.pre_vote and self.standing.voted_id == NO_NODE:
+        if granted and not request.pre_vote and self.epoch_state.voted_id == NO_NODE:
             self._unattached(self.epoch, now_ms, voted_id=candidate)
-            self.standing.voted_directory_id = request.directory_id
+            self.epoch_state.voted_directory_id = request.directory_id
         if granted and request.pre_vote and self._following is not None:
             self._following.suspect_later(self._suspicion(now_ms))  # one election is enough
         return self._vote_reply(ErrorCode.NONE, granted=granted)
@@ -355,8 +355,8 @@ class RaftMachine:
                     self._following.suspect or request.candidate_id == self.leader_id
                 )
             return self.role is not Role.LEADER
-        if self.standing.voted_id != NO_NODE:
-            return self.standing.has_voted_for(request.candidate_id, request.directory_id)
+        if self.epoch_state.voted_id != NO_NODE:
+            return self.epoch_state.has_voted_for(request.candidate_id, request.directory_id)
         return self.role in (Role.UNATTACHED, Role.PROSPECTIVE) and self.leader_id == NO_NODE
 
     def _vote_reply(self, error: ErrorCode, *, granted: bool = False) -> VoteReply:

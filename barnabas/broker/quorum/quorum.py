@@ -172,7 +172,7 @@ class Quorum:
             self.voters,
             self._log,
             replace(state, version=1 if self._log.voter_set.kraft_version else 0),
-            store=lambda standing: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, standing),
+            store=lambda state: write_quorum_state(self.disk, CLUSTER_METADATA_FOLDER, state),
             random=self.reactor.rng.random,
             timing=self._timing,
             log_once=self.log_once,

@@ -49,13 +49,13 @@ class QuorumState:
 
 def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
     """Replaces the file durably."""
-    standing = {"leaderId": state.leader_id, "leaderEpoch": state.leader_epoch, "votedId": state.voted_id}
+    fields = {"leaderId": state.leader_id, "leaderEpoch": state.leader_epoch, "votedId": state.voted_id}
     data: dict[str, object]
     if state.version == 0:
         voters = [{"voterId": voter} for voter in state.voters]
-        data = {"clusterId": "", **standing, "appliedOffset": 0, "currentVoters": voters, "data_version": 0}
+        data = {"clusterId": "", **fields, "appliedOffset": 0, "currentVoters": voters, "data_version": 0}
     else:
-        data = {**standing, "votedDirectoryId": state.voted_directory_id, "data_version": 1}
+        data = {**fields, "votedDirectoryId": state.voted_directory_id, "data_version": 1}
     disk.replace(f"{directory}/{QUORUM_STATE}", json.dumps(data, separators=(",", ":")).encode())
 
 

@@ -42,7 +42,7 @@ from barnabas.protocol.records import (
     read_control,
 )
 from barnabas.protocol.schema import encode
-from barnabas.storage.log_config import INT64_MAX, LogConfig, Origin
+from barnabas.storage.log_config import INT64_MAX, AppendOrigin, LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import LogSlice, PartitionLog
 from barnabas.storage.recovery import DELETED_SUFFIX
@@ -264,7 +264,7 @@ class RaftLog:
         self._append(batch, epoch, now_ms)
 
     def _append(self, batch: bytearray, epoch: int, now_ms: int) -> int:
-        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=Origin.RAFT)
+        self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT)
         self.appended_bytes += len(batch)
         return self._log.log_end_offset - 1
 

@@ -26,7 +26,19 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import Array, Int16, Int32, Record, String, UInt16, Uuid, decode, field, record, struct
+from barnabas.protocol.schema import (
+    Array,
+    Int16,
+    Int32,
+    RecordMessage,
+    String,
+    UInt16,
+    Uuid,
+    decode,
+    field,
+    record,
+    struct,
+)
 
 __all__ = ["NotTheSoleVoter", "VoterSet", "VotersDisagree", "VotersRecord", "check_elected"]
 
@@ -69,7 +81,7 @@ class VotersRecordVoter:
 
 
 @record(versions=(0, 0), flexible_since=0)
-class VotersRecord(Record):
+class VotersRecord(RecordMessage):
     """The whole voter set, as a control record."""
 
     version: int = field(Int16)

@@ -292,10 +292,10 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
             node_endpoints=known,
         )
     if isinstance(reply, EpochReply):
-        standing = messages.QuorumEpochPartition(
+        partition = messages.QuorumEpochPartition(
             partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
         )
-        told = [messages.QuorumEpochTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[standing])]
+        told = [messages.QuorumEpochTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
         if isinstance(request, EndEpoch):
             return messages.EndQuorumEpochResponse(topics=told, node_endpoints=known)
         return messages.BeginQuorumEpochResponse(topics=told, node_endpoints=known)

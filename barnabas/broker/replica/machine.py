@@ -26,7 +26,7 @@ from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
 from barnabas.ports import Buffer, Clock
 from barnabas.storage.inspection import Inspection
-from barnabas.storage.log_config import Origin
+from barnabas.storage.log_config import AppendOrigin
 from barnabas.storage.partition_log import AbortedTransaction, AppendInfo, LogSlice, PartitionLog
 
 __all__ = ["Replica", "VerificationGuard", "Watcher"]
@@ -231,7 +231,11 @@ class Replica:
         return None if verification is None else VerificationGuard(verification, self.leader_epoch)
 
     def append(
-        self, batches: Buffer | Inspection, *, origin: Origin = Origin.CLIENT, guard: VerificationGuard | None = None
+        self,
+        batches: Buffer | Inspection,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Appends one client's or coordinator's batches as leader.
 

@@ -39,7 +39,7 @@ from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
 from barnabas.work import Work, finished
 
-__all__ = ["Election", "Replicas"]
+__all__ = ["LeadershipChange", "Replicas"]
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ UNITS_OF_A_CONFIG: Final = 4  # of a topic, applied
 REPLICAS_PER_UNIT: Final = 8  # only checked
 
 
-class Election(NamedTuple):
+class LeadershipChange(NamedTuple):
     """This node became the leader of a partition in `leader_epoch`, or stopped being it (`leads` is false)."""
 
     topic: str
@@ -83,7 +83,7 @@ class Replicas:
         may_lead: Callable[[], bool],
         tell_directory: Callable[[bytes, int, bytes], None],
         checkpoint_soon: Callable[[], None],
-        elected: Callable[[list[Election]], None],
+        elected: Callable[[list[LeadershipChange]], None],
     ) -> None:
         self._reactor = reactor
         self._config = config
@@ -281,7 +281,7 @@ class Replicas:
 
     # -- directories
 
-    def on_directory_failed(self, directory: LogDirectory) -> list[Election]:
+    def on_directory_failed(self, directory: LogDirectory) -> list[LeadershipChange]:
         """Takes every replica in the directory offline."""
         self._recovery.forget_directory(directory)
         try:
@@ -291,7 +291,7 @@ class Replicas:
             log.warning("%r: saved states cannot be removed: %s", directory, error)
         resigned = []
         for replica in list(directory.replicas):
-            resigned.append(Election(replica.topic, replica.partition, replica.leader_epoch, False))
+            resigned.append(LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False))
             replica.fail()
             self._fetchers.unfollow(replica)
         return resigned
@@ -390,7 +390,7 @@ class Replicas:
             if topic is not None:
                 finished(self._follow(topic, numbers))
 
-    def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[Election]:
+    def _lead_or_follow(self, replica: Replica, partition: PartitionImage) -> list[LeadershipChange]:
         leader, epoch, isr = partition.leader, partition.leader_epoch, partition.isr
         if leader == self._node_id:
             self._fetchers.unfollow(replica)
@@ -403,7 +403,7 @@ class Replicas:
                 self._fetchers.unfollow(replica)
             else:
                 self._fetchers.follow(replica)
-        return [Election(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
+        return [LeadershipChange(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
 
     def _min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         return image.min_insync_replicas(topic, self._config.get_int("min.insync.replicas"))
@@ -505,7 +505,7 @@ class Replicas:
         replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._remove(directory, f"{replica.topic}-{replica.partition}", replica.log.config, replica.log.rename)
         if led:
-            self._elected([Election(replica.topic, replica.partition, replica.leader_epoch, False)])
+            self._elected([LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False)])
 
     def _discard_unopened(self, topic: TopicImage, number: int) -> None:
         """Does the same for a partition whose log was not opened yet."""

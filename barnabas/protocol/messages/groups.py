@@ -18,7 +18,7 @@ from barnabas.protocol.schema import (
     Int32,
     Int64,
     Message,
-    Record,
+    RecordMessage,
     String,
     Uuid,
     field,
@@ -552,7 +552,7 @@ class TopicPartition:
 
 
 @record(versions=(0, 3))
-class ConsumerProtocolSubscription(Record):
+class ConsumerProtocolSubscription(RecordMessage):
     """What a consumer wants, as metadata in JoinGroup."""
 
     topics: list[str] = field(Array(String))
@@ -563,7 +563,7 @@ class ConsumerProtocolSubscription(Record):
 
 
 @record(versions=(0, 3))
-class ConsumerProtocolAssignment(Record):
+class ConsumerProtocolAssignment(RecordMessage):
     """What a consumer is given, as assignment in SyncGroup."""
 
     assigned_partitions: list[TopicPartition] = field(Array(TopicPartition))
@@ -571,7 +571,7 @@ class ConsumerProtocolAssignment(Record):
 
 
 @record(versions=(0, 1))
-class StickyUserData(Record):
+class StickyUserData(RecordMessage):
     """The previous assignment of a "sticky" member, as user data of its subscription. It has no version: readers try each format."""
 
     previous_assignment: list[TopicPartition] = field(Array(TopicPartition))
@@ -579,7 +579,7 @@ class StickyUserData(Record):
 
 
 @record(versions=(0, 0))
-class CooperativeStickyUserData(Record):
+class CooperativeStickyUserData(RecordMessage):
     """The generation of the owned partitions of a "cooperative-sticky" member. It has no version either."""
 
     generation_id: int = field(Int32, default=-1)

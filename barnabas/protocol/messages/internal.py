@@ -15,7 +15,7 @@ from barnabas.protocol.schema import (
     Int16,
     Int32,
     Int64,
-    Record,
+    RecordMessage,
     String,
     Uuid,
     field,
@@ -59,7 +59,7 @@ __all__ = [
 
 
 @record(versions=(0, 0), prefix=0)
-class TransactionLogKey(Record):
+class TransactionLogKey(RecordMessage):
     """Key in `__transaction_state`."""
 
     transactional_id: str = field(String)
@@ -74,7 +74,7 @@ class PartitionsSchema:
 
 
 @record(versions=(0, 1), flexible_since=1)
-class TransactionLogValue(Record):
+class TransactionLogValue(RecordMessage):
     """State of a transactional id. Version 1 (KIP-890) has the ids and epochs before and after this one."""
 
     producer_id: int = field(Int64)
@@ -92,7 +92,7 @@ class TransactionLogValue(Record):
 
 
 @record(versions=(0, 0), prefix=1)
-class OffsetCommitKey(Record):
+class OffsetCommitKey(RecordMessage):
     """Key of a committed offset in `__consumer_offsets`."""
 
     group: str = field(String)
@@ -101,7 +101,7 @@ class OffsetCommitKey(Record):
 
 
 @record(versions=(0, 4), flexible_since=4)
-class OffsetCommitValue(Record):
+class OffsetCommitValue(RecordMessage):
     """A committed offset."""
 
     offset: int = field(Int64)
@@ -113,7 +113,7 @@ class OffsetCommitValue(Record):
 
 
 @record(versions=(0, 0), prefix=2)
-class GroupMetadataKey(Record):
+class GroupMetadataKey(RecordMessage):
     """Key of a classic group in `__consumer_offsets`."""
 
     group: str = field(String)
@@ -134,7 +134,7 @@ class MemberMetadata:
 
 
 @record(versions=(0, 4), flexible_since=4)
-class GroupMetadataValue(Record):
+class GroupMetadataValue(RecordMessage):
     """A classic group as it is stored after each rebalance."""
 
     protocol_type: str = field(String)
@@ -146,14 +146,14 @@ class GroupMetadataValue(Record):
 
 
 @record(versions=(0, 0), prefix=3)
-class ConsumerGroupMetadataKey(Record):
+class ConsumerGroupMetadataKey(RecordMessage):
     """Key of a consumer group (KIP-848) in `__consumer_offsets`."""
 
     group_id: str = field(String)
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMetadataValue(Record):
+class ConsumerGroupMetadataValue(RecordMessage):
     """Epoch of a consumer group, and a hash of the topics it subscribes to (KIP-1101)."""
 
     epoch: int = field(Int32)
@@ -161,14 +161,14 @@ class ConsumerGroupMetadataValue(Record):
 
 
 @record(versions=(0, 0), prefix=4)
-class ConsumerGroupPartitionMetadataKey(Record):
+class ConsumerGroupPartitionMetadataKey(RecordMessage):
     """Key of the record that was used for the hash before Kafka 4.1; only its tombstone is still written."""
 
     group_id: str = field(String)
 
 
 @record(versions=(0, 0), prefix=5)
-class ConsumerGroupMemberMetadataKey(Record):
+class ConsumerGroupMemberMetadataKey(RecordMessage):
     """Key of the metadata of a member."""
 
     group_id: str = field(String)
@@ -192,7 +192,7 @@ class ClassicMemberMetadata:
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupMemberMetadataValue(Record):
+class ConsumerGroupMemberMetadataValue(RecordMessage):
     """The metadata of a member."""
 
     instance_id: str | None = field(String, nullable_since=0)
@@ -208,14 +208,14 @@ class ConsumerGroupMemberMetadataValue(Record):
 
 
 @record(versions=(0, 0), prefix=6)
-class ConsumerGroupTargetAssignmentMetadataKey(Record):
+class ConsumerGroupTargetAssignmentMetadataKey(RecordMessage):
     """Key of the epoch of a group's target assignment."""
 
     group_id: str = field(String)
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMetadataValue(Record):
+class ConsumerGroupTargetAssignmentMetadataValue(RecordMessage):
     """For which group epoch the target was computed, and when (KIP-1263)."""
 
     assignment_epoch: int = field(Int32)
@@ -223,7 +223,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Record):
 
 
 @record(versions=(0, 0), prefix=7)
-class ConsumerGroupTargetAssignmentMemberKey(Record):
+class ConsumerGroupTargetAssignmentMemberKey(RecordMessage):
     """Key of the target assignment of one member."""
 
     group_id: str = field(String)
@@ -239,14 +239,14 @@ class TargetTopicPartitions:
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupTargetAssignmentMemberValue(Record):
+class ConsumerGroupTargetAssignmentMemberValue(RecordMessage):
     """What one member shall have."""
 
     topic_partitions: list[TargetTopicPartitions] = field(Array(TargetTopicPartitions))
 
 
 @record(versions=(0, 0), prefix=8)
-class ConsumerGroupCurrentMemberAssignmentKey(Record):
+class ConsumerGroupCurrentMemberAssignmentKey(RecordMessage):
     """Key of the current assignment of one member."""
 
     group_id: str = field(String)
@@ -263,7 +263,7 @@ class CurrentTopicPartitions:
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupCurrentMemberAssignmentValue(Record):
+class ConsumerGroupCurrentMemberAssignmentValue(RecordMessage):
     """The current assignment of one member, and the partitions that it must revoke."""
 
     member_epoch: int = field(Int32)
@@ -274,7 +274,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record):
 
 
 @record(versions=(0, 0), prefix=16)
-class ConsumerGroupRegularExpressionKey(Record):
+class ConsumerGroupRegularExpressionKey(RecordMessage):
     """Key of a regular expression that members subscribe by."""
 
     group_id: str = field(String)
@@ -282,7 +282,7 @@ class ConsumerGroupRegularExpressionKey(Record):
 
 
 @record(versions=(0, 0), flexible_since=0)
-class ConsumerGroupRegularExpressionValue(Record):
+class ConsumerGroupRegularExpressionValue(RecordMessage):
     """The topics that a regular expression matched."""
 
     topics: list[str] = field(Array(String))
@@ -291,7 +291,7 @@ class ConsumerGroupRegularExpressionValue(Record):
 
 
 @record(versions=(0, 0))
-class EndTxnMarker(Record):
+class EndTxnMarker(RecordMessage):
     """Value of a control record that ends a transaction. The key tells commit or abort."""
 
     coordinator_epoch: int = field(Int32)
@@ -306,7 +306,7 @@ class Voter:
 
 
 @record(versions=(0, 1), flexible_since=0)
-class LeaderChangeMessage(Record):
+class LeaderChangeMessage(RecordMessage):
     """First record of a leader's term in a Raft log."""
 
     version: int = field(Int16)
@@ -316,7 +316,7 @@ class LeaderChangeMessage(Record):
 
 
 @record(versions=(0, 0), flexible_since=0)
-class SnapshotHeaderRecord(Record):
+class SnapshotHeaderRecord(RecordMessage):
     """First record of a snapshot (KIP-630)."""
 
     version: int = field(Int16)
@@ -324,14 +324,14 @@ class SnapshotHeaderRecord(Record):
 
 
 @record(versions=(0, 0), flexible_since=0)
-class SnapshotFooterRecord(Record):
+class SnapshotFooterRecord(RecordMessage):
     """Last record of a snapshot (KIP-630)."""
 
     version: int = field(Int16)
 
 
 @record(versions=(0, 0), flexible_since=0)
-class KRaftVersionRecord(Record):
+class KRaftVersionRecord(RecordMessage):
     """The quorum's own feature level (KIP-853)."""
 
     version: int = field(Int16)

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.storage.log_config import Origin
+from barnabas.storage.log_config import AppendOrigin
 from barnabas.storage.steps import INLINE_BYTES_MAX
 from tests.support.broker.nodes import Nodes, Peer
 
@@ -62,7 +62,7 @@ async def test_a_large_batch_is_decompressed_beside_the_loop(nodes: Nodes, node:
     await peer.create("t", 2)
     for number in range(2):
         records = [NewRecord(None, bytes(INLINE_BYTES_MAX), BASE_MS), NewRecord(None, b"x", BASE_MS + 5)]
-        node.replicas.leader("t", number).append(build_batch(records, compression=4), origin=Origin.COORDINATOR)
+        node.replicas.leader("t", number).append(build_batch(records, compression=4), origin=AppendOrigin.COORDINATOR)
     asked, opened = asyncio.Queue[None](), asyncio.Queue[None]()
 
     async def offload(work: Callable[[], None]) -> None:

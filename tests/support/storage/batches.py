@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas.ports import Disk
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import AppendInfo, PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
@@ -104,7 +104,7 @@ __all__ = [
     "CONFIG",
     "NOW",
     "TOPIC_ID",
-    "Origin",
+    "AppendOrigin",
     "append",
     "append_transactional",
     "end_transaction",

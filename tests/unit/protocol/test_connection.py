@@ -88,7 +88,7 @@ def test_a_blocking_request_holds_the_later_ones_in_their_order() -> None:
     assert not core.admits(memoryview(b"third"))
     held[:] = b"______"  # the buffer is used again
     core.end_turn()
-    assert core.unsettled
+    assert core.limited
     assert not core.may_serve_held
     assert core.next_held() is None
     core.unblock()
@@ -113,7 +113,7 @@ def test_a_turn_serves_a_limited_number_of_requests() -> None:
         turns += 1
         core.end_turn()
     assert turns == 2
-    assert not core.unsettled
+    assert not core.limited
 
 
 def test_a_long_request_counts_as_several() -> None:
@@ -151,7 +151,7 @@ def test_reading_pauses_while_too_many_requests_wait() -> None:
     core = connection()
     slots = [slot_of(core) for _ in range(INFLIGHT_REQUESTS_MAX)]
     core.end_turn()
-    assert core.unsettled
+    assert core.limited
     assert not core.may_read()
     core.fill(slots[0], [])
     assert core.may_read()

@@ -16,7 +16,7 @@ from barnabas.storage.checkpoints import (
     write_offsets,
 )
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
@@ -59,7 +59,7 @@ def test_the_second_batch_of_a_producer_whose_first_one_never_came_is_refused() 
 
 def test_a_coordinators_batches_have_no_sequences_to_check() -> None:
     log = open_log(MemoryDisk())
-    append(log, idempotent(7, 3), origin=Origin.COORDINATOR)
+    append(log, idempotent(7, 3), origin=AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 1
 
 

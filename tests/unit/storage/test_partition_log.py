@@ -23,7 +23,7 @@ from tests.support.storage.batches import (
     CONFIG,
     NOW,
     TOPIC_ID,
-    Origin,
+    AppendOrigin,
     append,
     append_transactional,
     end_transaction,
@@ -183,7 +183,7 @@ class TestAppend:
         batch = plain()
         batch[22] |= 0x20
         batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
-        assert append(log, batch, origin=Origin.RAFT).base_offset == 0
+        assert append(log, batch, origin=AppendOrigin.RAFT).base_offset == 0
 
 
 class TestRead:
@@ -298,7 +298,7 @@ class TestTransactions:
         with pytest.raises(BrokerError) as raised:
             append(log, idempotent(5, 0, transactional=True))
         assert raised.value.code == ErrorCode.INVALID_TXN_STATE
-        for origin in (Origin.CLIENT, Origin.COORDINATOR):
+        for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
             with pytest.raises(BrokerError):
                 append(log, idempotent(5, 0, transactional=True), origin=origin)
         unverified = open_log(MemoryDisk(), replace(CONFIG, transaction_partition_verification_enable=False))

@@ -25,7 +25,7 @@ from barnabas.protocol.records import (
     read_header,
 )
 from barnabas.storage.inspection import Inspection, RecordValidationError
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
 from barnabas.work import finished
@@ -55,7 +55,9 @@ def changed(batch: bytearray, **fields: int) -> bytearray:
     return batch
 
 
-def refusal(data: Buffer | Inspection, config: LogConfig = CONFIG, origin: Origin = Origin.CLIENT) -> ErrorCode | None:
+def refusal(
+    data: Buffer | Inspection, config: LogConfig = CONFIG, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> ErrorCode | None:
     try:
         check_leader_batch(data, config, origin, NOW)
     except BrokerError as error:
@@ -120,7 +122,7 @@ def test_taken(data: bytes | bytearray) -> None:
 def test_bytes_that_are_no_whole_batch_after_the_first_are_cut_off() -> None:
     batch = plain(2)
     for tail in (b"x", bytes(11), plain()[:-1], plain()[:12]):
-        taken = check_leader_batch(batch + tail, CONFIG, Origin.CLIENT, NOW)[0]
+        taken = check_leader_batch(batch + tail, CONFIG, AppendOrigin.CLIENT, NOW)[0]
         assert bytes(taken) == bytes(batch)
 
 
@@ -132,8 +134,8 @@ def test_sizes() -> None:
 
 
 def test_coordinators_may_do_what_clients_may_not() -> None:
-    assert refusal(changed(plain(), base_offset=1), origin=Origin.COORDINATOR) is None
-    assert refusal(idempotent(5, -1, transactional=True), origin=Origin.COORDINATOR) is None
+    assert refusal(changed(plain(), base_offset=1), origin=AppendOrigin.COORDINATOR) is None
+    assert refusal(idempotent(5, -1, transactional=True), origin=AppendOrigin.COORDINATOR) is None
 
 
 def test_old_timestamps_are_refused_where_the_topic_says_so() -> None:
@@ -144,18 +146,20 @@ def test_old_timestamps_are_refused_where_the_topic_says_so() -> None:
 
 def test_a_writable_buffer_is_used_in_place_and_another_copied() -> None:
     batch = plain()
-    assert check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)[0] is batch
+    assert check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)[0] is batch
     view = memoryview(batch)
-    assert check_leader_batch(view, CONFIG, Origin.CLIENT, NOW)[0] is view
+    assert check_leader_batch(view, CONFIG, AppendOrigin.CLIENT, NOW)[0] is view
     frozen = bytes(batch)
-    copied = check_leader_batch(frozen, CONFIG, Origin.CLIENT, NOW)[0]
+    copied = check_leader_batch(frozen, CONFIG, AppendOrigin.CLIENT, NOW)[0]
     assert isinstance(copied, bytearray)
     assert copied == frozen
 
 
 def test_log_append_time_is_stamped_and_checksummed() -> None:
     config = replace(CONFIG, message_timestamp_type="LogAppendTime")
-    batch, attributes, _, max_timestamp, *_ = check_leader_batch(plain(2, timestamp=5), config, Origin.CLIENT, NOW)
+    batch, attributes, _, max_timestamp, *_ = check_leader_batch(
+        plain(2, timestamp=5), config, AppendOrigin.CLIENT, NOW
+    )
     header = read_header(batch)
     assert header.timestamp_type == 1
     assert attributes == header.attributes
@@ -166,7 +170,7 @@ def test_log_append_time_is_stamped_and_checksummed() -> None:
 
 def test_the_timestamp_type_is_the_topics() -> None:
     batch = changed(plain(2), attributes=0x08)
-    taken, attributes, *_ = check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    taken, attributes, *_ = check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     header = read_header(taken)
     assert header.timestamp_type == 0
     assert attributes == header.attributes
@@ -178,7 +182,7 @@ def test_the_timestamp_type_is_the_topics() -> None:
 def test_each_record_out_of_time_is_named() -> None:
     late = [NewRecord(b"k", b"", NOW + n) for n in (0, 3_600_001, 5, 3_600_000, 4_000_000)]
     with pytest.raises(RecordValidationError) as raised:
-        check_leader_batch(build_batch(late), CONFIG, Origin.CLIENT, NOW)
+        check_leader_batch(build_batch(late), CONFIG, AppendOrigin.CLIENT, NOW)
     assert raised.value.code == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in raised.value.record_errors] == [1, 4]
 
@@ -189,7 +193,7 @@ def test_records_of_a_compacted_topic_need_keys(codec: Compression) -> None:
     assert refusal(plain(3, compression=codec), config) is None
     records = [NewRecord(key, b"v", NOW) for key in (b"k", None, b"", None)]
     with pytest.raises(RecordValidationError) as raised:
-        check_leader_batch(build_batch(records, compression=codec), config, Origin.CLIENT, NOW)
+        check_leader_batch(build_batch(records, compression=codec), config, AppendOrigin.CLIENT, NOW)
     assert raised.value.code == INVALID
     assert [index for index, _ in raised.value.record_errors] == [1, 3]
 
@@ -207,7 +211,7 @@ def test_the_topic_may_choose_the_codec(name: str, codec: int) -> None:
             transactional=True,
         )
         before = decode_records(original)
-        batch, attributes, delta, _, *producer, _ = check_leader_batch(original, config, Origin.CLIENT, NOW)
+        batch, attributes, delta, _, *producer, _ = check_leader_batch(original, config, AppendOrigin.CLIENT, NOW)
         assert attributes & 7 == read_header(batch).compression == codec
         assert decode_records(batch) == before
         assert crc_ok(batch, 0, read_header(batch))
@@ -251,7 +255,7 @@ def test_a_header_that_lies_about_its_records_is_refused_on_every_topic(payload:
         refused = INVALID if count <= SLICE_RECORDS else None
         if refused is None:
             with pytest.raises(LongBatch):
-                check_leader_batch(batch, config, Origin.CLIENT, NOW)
+                check_leader_batch(batch, config, AppendOrigin.CLIENT, NOW)
         assert inspected(batch, config) == INVALID
         assert refused is None or refusal(batch, config) == refused
 
@@ -287,7 +291,9 @@ def test_validation_of_the_header_takes_what_the_header_says() -> None:
 @pytest.mark.parametrize("claimed", [NOW - 10**9, NOW, NOW + 1_000, NOW + 10**8])
 def test_the_header_gets_the_largest_timestamp_of_the_records(claimed: int, codec: int) -> None:
     """As in Kafka: a header that lies about it could keep a segment from retention, or end it early."""
-    batch, *_ = taken = check_leader_batch(claiming(THREE, 3, codec, max_timestamp=claimed), CONFIG, Origin.CLIENT, NOW)
+    batch, *_ = taken = check_leader_batch(
+        claiming(THREE, 3, codec, max_timestamp=claimed), CONFIG, AppendOrigin.CLIENT, NOW
+    )
     header = read_header(batch)
     assert header.max_timestamp == taken[3] == NOW + 2
     assert crc_ok(batch, 0, header)
@@ -315,37 +321,37 @@ def test_a_batch_is_judged_the_same_at_once_and_part_by_part(codec: int) -> None
 def test_a_long_batch_is_taken_after_its_inspection_in_slices() -> None:
     batch = plain(3 * SLICE_RECORDS - 1, size=1, compression=Compression.ZSTD)
     with pytest.raises(LongBatch):
-        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+        check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     inspection = Inspection(batch, replace(CONFIG, compression_type="lz4"), NOW)
     inspection.unpack()
     assert [inspection.step() for _ in range(3)] == [False, False, True]
     inspection.pack()
-    taken, attributes, delta, max_timestamp, *_ = check_leader_batch(inspection, CONFIG, Origin.CLIENT, NOW)
+    taken, attributes, delta, max_timestamp, *_ = check_leader_batch(inspection, CONFIG, AppendOrigin.CLIENT, NOW)
     assert (attributes & 7, delta, max_timestamp) == (Compression.LZ4, 3 * SLICE_RECORDS - 2, NOW + delta)
     assert decode_records(taken) == decode_records(batch)
 
 
 def test_many_records_of_one_length_are_taken_at_once() -> None:
     batch = plain(10_000, size=50)
-    *_, cost = check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+    *_, cost = check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     assert 0 < cost <= WALK_COST_MAX
     late = changed(plain(10_000, size=50), max_timestamp=NOW)
     with pytest.raises(LongBatch):  # there is more to say about it
-        check_leader_batch(late, CONFIG, Origin.CLIENT, NOW)
+        check_leader_batch(late, CONFIG, AppendOrigin.CLIENT, NOW)
     assert inspected(late) is None
 
 
 def test_many_records_of_different_lengths_are_long() -> None:
     batch = build_batch([NewRecord(b"k", bytes(number % 7), NOW) for number in range(40_000)])
     with pytest.raises(LongBatch):
-        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+        check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     assert inspected(batch) is None
 
 
 def test_few_records_that_grow_when_decompressed_are_long_too() -> None:
     batch = plain(2, size=INLINE_BYTES_MAX, compression=Compression.ZSTD)
     with pytest.raises(LongBatch):
-        check_leader_batch(batch, CONFIG, Origin.CLIENT, NOW)
+        check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     assert inspected(batch) is None
 
 
@@ -363,7 +369,7 @@ def test_bombs_are_too_large(codec: int) -> None:
 def test_no_more_refused_records_are_listed_than_an_answer_takes() -> None:
     config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
     with pytest.raises(RecordValidationError) as raised:
-        check_leader_batch(plain(4_000, key=None), config, Origin.CLIENT, NOW)
+        check_leader_batch(plain(4_000, key=None), config, AppendOrigin.CLIENT, NOW)
     assert [index for index, _ in raised.value.record_errors] == list(range(RECORD_ERRORS_MAX))
     assert len(raised.value.message or "") < 300
 

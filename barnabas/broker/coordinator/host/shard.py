@@ -33,7 +33,7 @@ from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.storage.log_config import Origin
+from barnabas.storage.log_config import AppendOrigin
 
 __all__ = ["ShardHost"]
 
@@ -345,7 +345,7 @@ class ShardHost(Generic[S]):
     ) -> None:
         if producer is None:
             batch = build_batch(records, compression=self._compression)
-            info = replica.append(batch, origin=Origin.COORDINATOR)
+            info = replica.append(batch, origin=AppendOrigin.COORDINATOR)
         else:
             batch = build_batch(
                 records,
@@ -355,7 +355,7 @@ class ShardHost(Generic[S]):
                 base_sequence=0,  # as in Kafka, whose cleaner cannot rewrite a producer's batch without one
                 transactional=True,
             )
-            info = replica.append(batch, origin=Origin.COORDINATOR, guard=producer.guard)
+            info = replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=producer.guard)
         part.appended_offset = info.last_offset + 1
 
     def _await_commit(self, part: _Partition[S], replica: Replica, writes: list[_Write]) -> None:

@@ -184,7 +184,7 @@ class Stage:
 
     def tell(self, actor: Actor) -> None:
         """Says what became of a member, where that is new."""
-        now = standing(actor)
+        now = epoch_state(actor)
         if now != actor.told:
             actor.told = now
             self.out.append(now)
@@ -302,7 +302,7 @@ class Stage:
                 self.out.append(f"{actor.node_id} is down")
                 continue
             _, values = contents(actor, actor.log.end_offset)
-            self.out.append(f"{standing(actor)}: {' '.join(value.decode() for value in values)}".rstrip(": "))
+            self.out.append(f"{epoch_state(actor)}: {' '.join(value.decode() for value in values)}".rstrip(": "))
 
 
 def contents(actor: Actor, end_offset: int) -> tuple[int, list[bytes]]:
@@ -318,15 +318,15 @@ def contents(actor: Actor, end_offset: int) -> tuple[int, list[bytes]]:
     return epoch, values
 
 
-def standing(actor: Actor) -> str:
+def epoch_state(actor: Actor) -> str:
     machine = actor.machine
     assert machine is not None
     log = actor.log
     text = f"{actor.node_id} {machine.role.name} epoch {machine.epoch}"
     if machine.leader_id not in (NO_NODE, actor.node_id):
         text += f" of {machine.leader_id}"
-    if machine.standing.voted_id != NO_NODE and machine.role is Role.UNATTACHED:
-        text += f" voted {machine.standing.voted_id}"
+    if machine.epoch_state.voted_id != NO_NODE and machine.role is Role.UNATTACHED:
+        text += f" voted {machine.epoch_state.voted_id}"
     log_range = f"{log.start_offset}-{log.end_offset}" if log.start_offset else f"{log.end_offset}"
     return f"{text}, log {log_range} committed {machine.high_watermark}"
 

@@ -54,5 +54,5 @@ def test_one_of_them_leads_and_the_other_says_so(caplog: pytest.LogCaptureFixtur
     machine = voter(3)
     request = BeginEpoch(4, 1)
     machine.on_reply(1, request, EpochReply(ErrorCode.NONE, 3, 5), 10)
-    assert (machine.epoch, machine.leader_id, machine.standing.role) == (5, -1, Role.UNATTACHED)
+    assert (machine.epoch, machine.leader_id, machine.epoch_state.role) == (5, -1, Role.UNATTACHED)
     assert "another one runs as node 3" in caplog.text

@@ -42,12 +42,12 @@ from barnabas.protocol.messages.internal import (
     CurrentTopicPartitions,
     TargetTopicPartitions,
 )
-from barnabas.protocol.schema import Record, decode_versioned, encode_versioned
+from barnabas.protocol.schema import RecordMessage, decode_versioned, encode_versioned
 
 __all__ = ["decode_consumer_record", "encode_consumer_record"]
 
 _VERSION = 0
-_KEYS: dict[Kind, tuple[type[Record], str | None]] = {
+_KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
     Kind.GROUP_EPOCH: (ConsumerGroupMetadataKey, None),
     Kind.PARTITION_METADATA: (ConsumerGroupPartitionMetadataKey, None),
     Kind.MEMBER_METADATA: (ConsumerGroupMemberMetadataKey, "member_id"),
@@ -84,7 +84,7 @@ def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> Consu
     )
 
 
-def _value(kind: Kind, value: Any) -> Record:
+def _value(kind: Kind, value: Any) -> RecordMessage:
     if kind is Kind.GROUP_EPOCH:
         return ConsumerGroupMetadataValue(epoch=value.epoch, metadata_hash=value.metadata_hash)
     if kind is Kind.TARGET_ASSIGNMENT_EPOCH:

@@ -18,7 +18,7 @@ from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
-from barnabas.storage.log_config import LogConfig, Origin
+from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.steps import DECODED_RECORDS, INLINE_BYTES_MAX
 from tests.support.bench.replica import open_replica, sync_now
 from tests.support.clock import ManualClock
@@ -357,7 +357,7 @@ def test_a_batch_of_many_records_is_loaded_in_steps() -> None:
     bench.elect()
     count = 3 * DECODED_RECORDS
     rows = [NewRecord(b"k%d" % number, b"%d" % number, 0) for number in range(count)]
-    bench.replica.append(build_batch(rows, compression=4), origin=Origin.COORDINATOR)
+    bench.replica.append(build_batch(rows, compression=4), origin=AppendOrigin.COORDINATOR)
     bench.replica.log.mark_synced(count)
     bench.host = bench.new_host()
     bench.host.on_elected(0, 0)
@@ -375,7 +375,7 @@ def test_a_large_batch_is_decompressed_beside_the_loop() -> None:
     bench = HostBench()
     bench.elect()
     bench.replica.append(
-        build_batch([NewRecord(bytes(INLINE_BYTES_MAX), b"1", 0)], compression=4), origin=Origin.COORDINATOR
+        build_batch([NewRecord(bytes(INLINE_BYTES_MAX), b"1", 0)], compression=4), origin=AppendOrigin.COORDINATOR
     )
     bench.replica.log.mark_synced(1)
     for stays in (True, False):

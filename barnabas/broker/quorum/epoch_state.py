@@ -1,4 +1,4 @@
-"""Standing: role, epoch, leader and vote of a member of the quorum. Only this module changes them.
+"""EpochState: role, epoch, leader and vote of a member of the quorum. Only this module changes them.
 
 Driven by: `RaftMachine`. Emits: `quorum-state`, durable before a change counts.
 
@@ -15,12 +15,12 @@ from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState
 from barnabas.broker.quorum.roles import VALID_PREVIOUS, Role
 from barnabas.errors import InvariantViolated
 
-__all__ = ["Standing"]
+__all__ = ["EpochState"]
 
 log = logging.getLogger(__name__)
 
 
-class Standing:
+class EpochState:
     """Role, epoch, leader and vote of one member.
 
     Attributes:
