@@ -53,7 +53,7 @@ class Needs(Protocol):
 
 
 class _HeartbeatReply:
-    """Takes the answer to a heartbeat (ParkedReply)."""
+    """Takes the answer to a heartbeat (Reply)."""
 
     __slots__ = ("pending",)
 

@@ -184,7 +184,7 @@ def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> Find
 
 
 class _JoinReply:
-    """Takes the answer to a JoinGroup (ParkedReply)."""
+    """Takes the answer to a JoinGroup (Reply)."""
 
     __slots__ = ("member_id", "pending", "version")
 
@@ -203,7 +203,7 @@ class _JoinReply:
 
 
 class _SyncReply:
-    """Takes the answer to a SyncGroup (ParkedReply)."""
+    """Takes the answer to a SyncGroup (Reply)."""
 
     __slots__ = ("pending",)
 

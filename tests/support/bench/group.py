@@ -42,6 +42,12 @@ class Ticket:
     def __init__(self) -> None:
         self.responses: list[Any] = []
 
+    def send(self, response: Any) -> None:
+        self.responses.append(response)
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.responses.append(None)
+
     @property
     def answered(self) -> bool:
         return bool(self.responses)
@@ -94,7 +100,7 @@ class GroupBench:
             for undo in reversed(undos):
                 undo()
             for answer in decision.answer if isinstance(decision.answer, list) else ():
-                answer.reply.responses.append(None)  # refused
+                answer.reply.refuse(ErrorCode.MESSAGE_TOO_LARGE)
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
         producer_id = decision.producer.producer_id if decision.producer else -1
         self.log += [(*self.shard.encode(record), producer_id) for record in decision.records]
@@ -102,8 +108,7 @@ class GroupBench:
 
     def release(self, answers: list[Answer]) -> None:
         for answer in answers:
-            assert isinstance(answer.reply, Ticket)
-            answer.reply.responses.append(answer.response)
+            answer.reply.send(answer.response)
 
     def replayed(self) -> GroupShard:
         shard = GroupShard(0, self.settings, self)

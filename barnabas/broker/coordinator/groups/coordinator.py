@@ -1,12 +1,12 @@
 """Group coordinator of a node: its shards of `__consumer_offsets`, and what they need from the node.
 
 Driven by: the handlers of groups, elections and resignations, markers of transactions, deleted topics, timers.
-Emits: writes to the shard host; answers to ParkedReplies, when their decisions are committed.
+Emits: writes to the shard host; answers to Replies, when their decisions are committed.
 
 This is a shell: the rules are in the shards. Each shard has one timer, for its earliest deadline. A heartbeat only
 moves a deadline, so an idle group costs nothing else.
 
-Invariants: every ParkedReply is answered once: by a decision, by its refusal, or when the shard resigns.
+Invariants: every Reply is answered once: by a decision, by its refusal, or when the shard resigns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
@@ -38,7 +38,7 @@ from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 from barnabas.work import Work
 
-__all__ = ["GroupCoordinator", "ParkedReply"]
+__all__ = ["GroupCoordinator"]
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +48,6 @@ LOOKED_PER_UNIT = 16  # offsets whose expiry is checked: 10 microseconds
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every usual max.message.bytes
 
 A = TypeVar("A")
-
-
-class ParkedReply(Protocol):
-    """Receiver of the answer to a request of a member. Both methods do nothing after the first call of either."""
-
-    def send(self, response: Any) -> None:
-        """Sends the response."""
-        ...
-
-    def refuse(self, code: ErrorCode) -> None:
-        """Sends a response with an error code alone."""
-        ...
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
@@ -187,7 +175,7 @@ class GroupCoordinator:
         if timer is not None:
             timer.cancel()
         for reply in replies:
-            _parked(reply).refuse(ErrorCode.NOT_COORDINATOR)
+            reply.refuse(ErrorCode.NOT_COORDINATOR)
 
     @property
     def topics(self) -> Topics:
@@ -227,7 +215,7 @@ class GroupCoordinator:
         """Decides a JoinGroup; its reply is parked or answered, with the errors of `shard_for` too."""
         self._decide_request(call.request.group_id, lambda shard, at: shard.join(call, at), call.reply)
 
-    def sync(self, request: SyncGroupRequest, reply: ParkedReply) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Reply) -> None:
         """Decides a SyncGroup; its reply is parked or answered, with the errors of `shard_for` too."""
         self._decide_request(request.group_id, lambda shard, at: shard.sync(request, reply, at), reply)
 
@@ -296,7 +284,7 @@ class GroupCoordinator:
             partition = self.host.partition_of(group_id)
         except BrokerError as error:
             if reply is not None:
-                _parked(reply).refuse(error.code)
+                reply.refuse(error.code)
             if then is not None:
                 then(error)
             return
@@ -332,7 +320,7 @@ class GroupCoordinator:
                 self._start_converted(partition, conversions)  # the groups as they were before
             else:
                 for answer in outcome:
-                    _parked(answer.reply).send(answer.response)
+                    answer.reply.send(answer.response)
             if then is not None:
                 then(outcome if isinstance(outcome, BrokerError) else None)
 
@@ -352,10 +340,10 @@ class GroupCoordinator:
     ) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if error.code in TOO_LARGE else error.code
         if reply is not None:
-            _parked(reply).refuse(code)
+            reply.refuse(code)
         for decision in decisions:
             for answer in decision.answer:
-                _parked(answer.reply).refuse(code)
+                answer.reply.refuse(code)
             # An assignment could not be stored: its group rebalances again.
             unstable = [
                 r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
@@ -428,8 +416,3 @@ def _nothing(_result: None) -> None:
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:
     if outcome is not None:
         log.info("offsets of %s-%d are not removed yet: %s", GROUP_METADATA_TOPIC, partition, outcome)
-
-
-def _parked(reply: Reply) -> ParkedReply:
-    """Returns a reply as the handler made it; cores do not know its type."""
-    return reply  # type: ignore[return-value]  # only ParkedReply is ever handed to a shard

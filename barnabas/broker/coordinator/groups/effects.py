@@ -6,7 +6,7 @@ Driven by: handlers make calls, the coordinator's shell adds the time, protocols
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.coordinator.groups.records import AnyRecord
 from barnabas.errors import ErrorCode
@@ -15,11 +15,23 @@ from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupRespons
 
 __all__ = ["Answer", "At", "DeadlineKey", "Effects", "HeartbeatCall", "JoinCall", "Reply"]
 
-Reply = object
-"""Takes the answer to a request. Cores only store it and return it; the shell sends the answer."""
-
 DeadlineKey = tuple[str, str, str]
 """Kind, group id, and member id or "". Kinds: "session", "rebalance", "join", "sync"."""
+
+
+class Reply(Protocol):
+    """Receiver of the answer to a request of a member. Cores only keep it; the shell of the shards calls it.
+
+    Both methods do nothing after the first call of either.
+    """
+
+    def send(self, response: Any) -> None:
+        """Sends the response."""
+        ...
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Sends a response with an error code alone."""
+        ...
 
 
 class At(NamedTuple):

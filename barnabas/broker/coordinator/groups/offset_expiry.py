@@ -20,9 +20,10 @@ __all__ = ["expired_offsets"]
 def expired_offsets(
     group: Group, offsets: OffsetStore, retention_ms: int, now_ms: int
 ) -> Generator[tuple[int, Sequence[OffsetRecord]], None, bool]:
-    """Yields the number of offsets of the group that were checked, and tombstones of the expired ones among them.
+    """Finds the expired offsets of a group, in steps.
 
-    The tombstones must be staged before the next step. Returns whether the group then has no offsets, committed or pending.
+    Yields the number of offsets that were checked, and tombstones of the expired ones, which must be staged before the
+    next step. Returns whether the group then has no offsets, committed or pending.
     """
     group_id = group.group_id
     expiry = group.offset_expiry()

@@ -66,7 +66,10 @@ class OffsetStore:
         }
 
     def chunks(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """The partitions with a committed offset of the group, by topic, in lists of CHUNK at most. The store may change between two."""
+        """Iterates over the partitions of a group that have a committed offset: (topic, list of CHUNK partitions at most).
+
+        The store may change between two lists.
+        """
         for topic in list(self._committed.get(group_id, ())):
             partitions = list(self._committed.get(group_id, {}).get(topic, ()))
             for start in range(0, len(partitions), CHUNK):

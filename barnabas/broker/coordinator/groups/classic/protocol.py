@@ -104,7 +104,7 @@ class ClassicProtocol:
         if call.version < 4:
             self._add(group, call, protocols, new_id, at, effects)
             return
-        # KIP-394: the member must join again with this id. So a lost answer does not leave a member that nobody is.
+        # KIP-394: the member must join again with this id. So a lost answer leaves no unused member in the group.
         deadline_ms = at.monotonic_ms + call.request.session_timeout_ms
         group.pending_joins[new_id] = deadline_ms
         self.deadlines.set(("session", group.group_id, new_id), deadline_ms)
