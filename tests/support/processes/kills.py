@@ -14,14 +14,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from barnabas.protocol.messages.metadata import MetadataRequest
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster
+from tests.support.processes.cluster import Cluster, Node
 from tests.support.processes.copying import SOURCE, TARGET, CopyRun, CopyWorker
 from tests.support.simulation.kill_schedule import Kill
 
@@ -131,6 +132,10 @@ class Gaps:
         """All of them, ascending."""
         return sorted(seconds for _, _, seconds in self.found)
 
+    def longest(self, who: str) -> float:
+        """The longest one of the producer or of the copier."""
+        return max(seconds for _, each, seconds in self.found if each == who)
+
     def below(self, limit: float) -> float:
         """Which share is shorter."""
         seconds = self.seconds()
@@ -174,27 +179,46 @@ class Killing:
 
     def carry_out(self, kills: Iterable[Kill]) -> Gaps:
         """All of them; returns what they cost once the cluster had SETTLE_SECONDS."""
+        with self._feeding():
+            for kill in kills:
+                time.sleep(kill.after_seconds)
+                victims = self._choose(kill.kind)
+                self._kills.append((time.monotonic(), kill.kind))
+                self.health.on_kill(victims)
+                self.cluster.kill(*victims)
+                time.sleep(kill.down_seconds)
+                for node_id in victims:
+                    self._start(node_id)
+                    self.health.on_start(node_id)
+                self._victims = victims
+        return self._gaps()
+
+    def freeze(self, node: Node, seconds: float) -> Gaps:
+        """SIGSTOP of one node while the copy is under way, SIGCONT after so long; returns what that cost."""
+        with self._feeding():
+            self.cluster.wait_until(lambda: self.run.worker.copied > PER_SECOND, "the copy is under way")
+            self._kills.append((time.monotonic(), f"node {node.node_id} frozen"))
+            self.health.on_kill([node.node_id])
+            node.pause()
+            time.sleep(seconds)
+            node.resume()
+            if node.node_id in self.cluster.nodes:
+                self.health.on_start(node.node_id)
+        return self._gaps()
+
+    @contextmanager
+    def _feeding(self) -> Iterator[None]:
+        """The producer writes meanwhile, and until the cluster had SETTLE_SECONDS and is in sync."""
         feeding = threading.Thread(target=self._feed, name="pace", daemon=True)
         feeding.start()
         time.sleep(2.0)
-        for kill in kills:
-            time.sleep(kill.after_seconds)
-            victims = self._choose(kill.kind)
-            self._kills.append((time.monotonic(), kill.kind))
-            self.health.on_kill(victims)
-            self.cluster.kill(*victims)
-            time.sleep(kill.down_seconds)
-            for node_id in victims:
-                self._start(node_id)
-                self.health.on_start(node_id)
-            self._victims = victims
+        yield
         time.sleep(SETTLE_SECONDS)
         self.cluster.wait_in_sync(*TOPICS)
         time.sleep(1.0)
         self._over.set()
         feeding.join()
         self.health.end()
-        return self._gaps()
 
     def _feed(self) -> None:
         """Lets the producer write at its pace, whatever the schedule waits for."""
