@@ -109,18 +109,22 @@ class LoopThread:
         if gate is not None:
             gate.set()
 
-    def end(self, last: Callable[[], None] | None = None) -> None:
-        """Runs `last` on the loop, then cancels every task and ends the thread. Does nothing if it has ended.
-
-        Raises:
-            TimeoutError: a callback or a task does not return.
-        """
+    def end_soon(self, last: Callable[[], None] | None = None) -> None:
+        """Does what `end` does, without waiting for it."""
         if not self._ending:
             self._last = last
             self._ending = True
             if self._gate is None:
                 self.call(self._end_now)
             self.resume()
+
+    def end(self, last: Callable[[], None] | None = None) -> None:
+        """Runs `last` on the loop, then cancels every task and ends the thread. Does nothing if it has ended.
+
+        Raises:
+            TimeoutError: a callback or a task does not return.
+        """
+        self.end_soon(last)
         if threading.current_thread() is not self._thread:
             self._thread.join(END_S)
             if self._thread.is_alive():

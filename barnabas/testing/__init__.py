@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.testing.cluster import Broker, BrokerHandle, Cluster
-    from barnabas.testing.errors import KitError, KitTimeout, NotPossible
+    from barnabas.testing.errors import KitError, KitTimeout, LeakedClientWarning, NotPossible
 
-__all__ = ["Broker", "BrokerHandle", "Cluster", "KitError", "KitTimeout", "NotPossible"]
+__all__ = ["Broker", "BrokerHandle", "Cluster", "KitError", "KitTimeout", "LeakedClientWarning", "NotPossible"]
 
 _PLACES = {
     "Broker": "cluster",
@@ -19,6 +19,7 @@ _PLACES = {
     "Cluster": "cluster",
     "KitError": "errors",
     "KitTimeout": "errors",
+    "LeakedClientWarning": "errors",
     "NotPossible": "errors",
 }
 

@@ -23,6 +23,7 @@ from barnabas.testing.errors import KitError, KitTimeout, unknown
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
 ADMIN_CLIENT_ID: Final = "barnabas-kit"  # of the kit's own admin client; not reported as a leaked one
+GROUPS_S: Final = 1.0  # to find out the groups of leaked clients
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
@@ -41,6 +42,7 @@ class Core:
         self._admin: Admin | None = None
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
+        self.created: list[str] = []  # topics that this handle has created
 
     # -- start and stop
 
@@ -118,6 +120,7 @@ class Core:
                 await admin.create_topics([NewTopic(name, partitions, replication_factor or -1, settings)])
             except KafkaError as error:
                 raise KitError(f"topic '{name}' was not created: {error}") from error
+            self.created.append(name)
             await self._until(lambda: self._in_sync(name, partitions), f"topic '{name}' is in sync")
         return name
 
@@ -293,15 +296,56 @@ class Core:
         async with self._deadline(f"command '{name}' of broker {broker_id}"):
             return await self.backend.command(broker_id, name, arguments)
 
-    async def client_connections(self) -> list[tuple[int, str, str]]:
-        """Open connections of clients other than the kit's: broker id, client id, address."""
+    async def leaked_clients(self, grace_s: float, known: set[str]) -> list[str]:
+        """A sentence for each client that is still connected after `grace_s`, with the group of which it is a member.
+
+        Args:
+            known: client ids that were connected before.
+        """
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while True:
+            found = {name: each for name, each in (await self.client_connections()).items() if name not in known}
+            if not found or asyncio.get_running_loop().time() >= deadline:
+                break
+            await asyncio.sleep(POLL_FIRST_S)
+        if not found:
+            return []
+        groups = await self._groups_of_clients()
+        return [
+            f"client id '{client_id}'{groups.get(client_id, '')} ({address} at broker {broker_id})"
+            for client_id, (broker_id, address) in found.items()
+        ]
+
+    async def client_connections(self) -> dict[str, tuple[int, str]]:
+        """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers.
+
+        Empty while one of several brokers is paused: it cannot tell which connections are its own.
+        """
+        states = [self.backend.state(each) for each in self.backend.broker_ids]
+        if "paused" in states:
+            return {}
         async with self._deadline("the list of connections"):
-            return [
-                (broker_id, each["client_id"], each["address"])
-                for broker_id in self._running()
-                for each in await self.backend.command(broker_id, "connections", {})
-                if each["client_id"] != ADMIN_CLIENT_ID
-            ]
+            told = {each: await self.backend.command(each, "connections", {}) for each in self._running()}
+        between_brokers = {port for each in told.values() for port in each["outgoing_ports"]}
+        return {
+            each["client_id"]: (broker_id, f"{each['host']}:{each['port']}")
+            for broker_id, answer in told.items()
+            for each in answer["accepted"]
+            if each["client_id"] != ADMIN_CLIENT_ID and each["port"] not in between_brokers
+        }
+
+    async def _groups_of_clients(self) -> dict[str, str]:
+        """For a leaked client's sentence: the group of which it is a member, by client id. Empty if that takes long."""
+        found: dict[str, str] = {}
+        try:
+            async with asyncio.timeout(GROUPS_S):
+                admin = await self.admin()
+                for listed in await admin.list_groups():
+                    for member in (await admin.describe_group(listed.group_id)).members:
+                        found[member.client_id] = f", a member of group '{listed.group_id}'"
+        except (TimeoutError, KafkaError):
+            pass
+        return found
 
     # -- leaders
 

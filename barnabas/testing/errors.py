@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["KitError", "KitTimeout", "NotPossible", "named_arguments", "unknown"]
+__all__ = ["KitError", "KitTimeout", "LeakedClientWarning", "NotPossible", "named_arguments", "unknown"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +30,10 @@ class KitTimeout(KitError, TimeoutError):
 
 class NotPossible(KitError):
     """The mode of this cluster cannot do this; the text names the mode and those that can."""
+
+
+class LeakedClientWarning(UserWarning):
+    """A client that a test has left connected; the text names the test and the client."""
 
 
 def unknown(what: str, word: object, known: Iterable[object]) -> str:

@@ -44,7 +44,7 @@ class Handle:
 
     def start(self) -> Self:
         """Starts the brokers and creates the topics; returns when all serve. Raises KitError."""
-        self.wait(self._start())
+        self.wait(self.begin())
         return self
 
     def stop(self) -> None:
@@ -52,7 +52,8 @@ class Handle:
         if self._core is not None:
             self.wait(self._stop())
 
-    async def _start(self) -> None:
+    async def begin(self) -> None:
+        """Does what `start` does, as a coroutine of the kit's thread."""
         from barnabas.testing.core import Core
 
         if self._core is not None:
@@ -99,7 +100,7 @@ class Handle:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        await self.wait_async(self._start())
+        await self.wait_async(self.begin())
         return self
 
     async def __aexit__(

@@ -34,6 +34,13 @@ def live_brokers(host: NodeHost) -> list[int]:
     return sorted(each.broker_id for each in host.running.image.alive_brokers())
 
 
-def connections(host: NodeHost) -> list[dict[str, str]]:
-    """Client id and address of each open client connection of this node."""
-    return [{"client_id": each.client_id or "", "address": repr(each)} for each in host.running.server.connections]
+def connections(host: NodeHost) -> dict[str, Any]:
+    """The open connections to the listener for clients, and the own ports of this node's connections to other nodes."""
+    node = host.running
+    return {
+        "accepted": [
+            {"client_id": each.client_id or "", "host": each.client_host, "port": each.client_port}
+            for each in node.server.connections
+        ],
+        "outgoing_ports": node.peers.local_ports(),
+    }

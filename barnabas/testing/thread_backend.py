@@ -97,6 +97,8 @@ class ThreadBackend:
 
     def abandon(self) -> None:
         for broker in self._brokers.values():
+            _end_soon(broker)  # all at once: none has time to act on the end of another
+        for broker in self._brokers.values():
             _end(broker)
         self._release()
 
@@ -157,15 +159,23 @@ class ThreadBackend:
         return await asyncio.wrap_future(broker.thread.submit(work))
 
 
-def _end(broker: _Broker) -> None:
-    """Ends a node at once; its disk keeps what was written, as the page cache does when a process is killed."""
-    host, thread = broker.host, broker.thread
-    broker.host = broker.thread = None
+def _end_soon(broker: _Broker) -> None:
+    """Begins to end a node; its disk keeps what was written, as the page cache does when a process is killed."""
+    host = broker.host
 
     def kill() -> None:
         if host is not None:
             host.kill()
         broker.disk.kill()  # before tasks are cancelled: what they still do has no effect
 
+    if broker.thread is not None:
+        broker.thread.end_soon(kill)
+
+
+def _end(broker: _Broker) -> None:
+    """Ends a node at once and waits for the end of its thread."""
+    _end_soon(broker)
+    thread = broker.thread
+    broker.host = broker.thread = None
     if thread is not None:
-        thread.end(kill)
+        thread.end()

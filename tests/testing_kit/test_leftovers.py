@@ -46,7 +46,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _wait_until_gone(pids: list[int], folder: Path) -> tuple[list[int], list[Path]]:
+def wait_until_gone(pids: list[int], folder: Path) -> tuple[list[int], list[Path]]:
     """The processes and directories that are left after SECONDS_MAX."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
@@ -72,7 +72,7 @@ def test_nothing_is_left(temporary: Path, end: str) -> None:
         if end.startswith("SIG"):
             parent.send_signal(getattr(signal, end))
         parent.wait(SECONDS_MAX)
-    assert _wait_until_gone(pids, temporary) == ([], [])
+    assert wait_until_gone(pids, temporary) == ([], [])
 
 
 def test_the_next_start_removes_what_a_machine_wide_kill_left(temporary: Path) -> None:

@@ -1,0 +1,269 @@
+"""The work of the pytest fixtures: the session's brokers, a fresh Kafka for each test, and what a test leaves behind.
+
+Driven by: the fixtures of `plugin.py` and `factories.py`. Emits: cluster handles; `LeakedClientWarning` for a client that is still
+connected when its test has ended.
+
+A fresh Kafka is new brokers (docs/adr/0003-test-kit.md). With several brokers a spare cluster of the shape that was used last
+starts while a test runs.
+
+Invariants: everything that a session started has ended when its fixtures are torn down. A teardown waits for nothing without a
+deadline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from barnabas.runtime.randomness import SystemRng
+from barnabas.testing import kit_thread
+from barnabas.testing.cluster import Broker, Cluster
+from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
+from barnabas.testing.namespace import Namespace
+from barnabas.testing.plugin import FAILED
+
+__all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
+
+ISOLATIONS: Final = ("cluster", "namespace", "process")
+MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation")
+START_S: Final = 40.0  # of a spare cluster
+LEAK_GRACE_S: Final = 0.25  # a client that was closed at the end of a test has disconnected by then
+NAME_CHARS_MAX: Final = 120  # of a test's name within the name of a topic or group
+
+_SESSION = pytest.StashKey["KafkaSession"]()
+
+
+class Wanted(NamedTuple):
+    """What a test wants: its marker over the ini file."""
+
+    brokers: int
+    config: dict[str, object]
+    topics: dict[str, int]
+    isolation: str
+
+
+def session_of(config: pytest.Config) -> KafkaSession:
+    """What the kit keeps for one pytest session."""
+    if _SESSION not in config.stash:
+        session = config.stash[_SESSION] = KafkaSession(config)
+        config.add_cleanup(session.close)
+    return config.stash[_SESSION]
+
+
+def check_marker(marker: pytest.Mark, where: str) -> None:
+    """Raises pytest.UsageError with the right word for a wrong option of the marker."""
+    try:
+        if marker.args:
+            raise KitError(f"write options by name, for example @pytest.mark.kafka(brokers={marker.args[0]!r})")
+        for name, value in marker.kwargs.items():
+            if name not in MARKER_OPTIONS:
+                raise KitError(unknown("option", name, MARKER_OPTIONS))
+            if name == "isolation" and value not in ISOLATIONS:
+                raise KitError(unknown("isolation", value, ISOLATIONS))
+        topics = marker.kwargs.get("topics") or {}
+        if not isinstance(topics, Mapping) or not all(isinstance(each, int) and each > 0 for each in topics.values()):
+            raise KitError(f"topics={topics!r}: write names and numbers of partitions, for example {{'orders': 3}}")
+        Cluster(marker.kwargs.get("brokers", 1), config=marker.kwargs.get("config"))
+    except KitError as error:
+        raise pytest.UsageError(f"{where}: @pytest.mark.kafka: {error}") from None
+
+
+class KafkaSession:
+    """One pytest session: its settings, its shared brokers and the spare cluster."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.bootstrap: str | None = config.getoption("--kafka-bootstrap")
+        self.config: dict[str, object] = dict(_assignment(each) for each in config.getini("kafka_config"))
+        self.isolation: str = config.getini("kafka_isolation") or ("namespace" if self.bootstrap else "cluster")
+        if self.isolation not in ISOLATIONS:
+            raise pytest.UsageError(f"kafka_isolation: {unknown('isolation', self.isolation, ISOLATIONS)}")
+        self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
+        self.numbers = itertools.count(1)
+        self._spare: tuple[Cluster, Future[None]] | None = None
+        self._shape: tuple[object, ...] = ()
+
+    def shared(self, brokers: int) -> Iterator[Cluster]:
+        """The body of a session fixture: brokers in threads, or the running Kafka."""
+        if self.bootstrap:
+            yield from self.running(None)
+            return
+        with Broker(config=self.config) if brokers == 1 else Cluster(brokers, config=self.config) as kafka:
+            yield kafka
+
+    def process(self, config: Mapping[str, object] | None = None, brokers: int = 1, port: int = 0) -> Iterator[Any]:
+        """The body of a session fixture: broker processes."""
+        settings = {**self.config, **(config or {})}
+        if brokers == 1:
+            made: Cluster = Broker(mode="process", config=settings, port=port)
+        else:
+            made = Cluster(brokers, mode="process", config=settings, port=port)
+        with made as kafka:
+            yield kafka
+
+    def running(self, bootstrap_servers: str | None) -> Iterator[Cluster]:
+        """The body of a session fixture: a running Kafka."""
+        found = bootstrap_servers or self.bootstrap
+        if not found:
+            pytest.fail("this test needs a running Kafka: give --kafka-bootstrap=HOST:PORT", pytrace=False)
+        with Cluster.connect(found) as kafka:
+            yield kafka
+
+    def take(self, wanted: Wanted) -> Cluster:
+        """Returns a new cluster that runs: the spare one if it has the right shape. Prepares the next spare one."""
+        config = {**self.config, **wanted.config}
+        if wanted.brokers == 1:
+            return Broker(config=config, topics=wanted.topics).start()
+        shape = (wanted.brokers, tuple(sorted((key, str(value)) for key, value in config.items())))
+        spare, self._spare = self._spare, None
+        if spare is not None and self._shape != shape:
+            self._end(spare)
+            spare = None
+        cluster, started = spare or self._begin(wanted.brokers, config)
+        try:
+            started.result(START_S)
+            for name, partitions in wanted.topics.items():
+                cluster.create_topic(name, partitions)
+        except BaseException:
+            self._end((cluster, started))
+            raise
+        self._shape, self._spare = shape, self._begin(wanted.brokers, config)
+        return cluster
+
+    def _begin(self, brokers: int, config: Mapping[str, object]) -> tuple[Cluster, Future[None]]:
+        cluster = Cluster(brokers, config=config)
+        return cluster, kit_thread.loop_thread().submit(cluster.begin())
+
+    def _end(self, spare: tuple[Cluster, Future[None]]) -> None:
+        cluster, started = spare
+        started.exception(START_S)
+        cluster.stop()
+
+    def close(self) -> None:
+        """Ends the spare cluster."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            self._end(spare)
+
+
+def _assignment(line: str) -> tuple[str, str]:
+    key, equals, value = line.partition("=")
+    if not equals or not key.strip():
+        raise pytest.UsageError(f"kafka_config: {line!r}: write key=value, for example num.partitions=3")
+    return key.strip(), value.strip()
+
+
+# -- one test
+
+
+def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None) -> Iterator[Cluster]:
+    """The body of the fixture `kafka`, and of those of `factories.kafka`, which names a session fixture."""
+    session = session_of(request.config)
+    wanted = _wanted(request, session)
+    if process_fixture is not None or wanted.isolation == "namespace":
+        yield from _in_namespace(request, session, wanted, process_fixture)
+        return
+    if session.bootstrap:
+        pytest.fail(
+            f"isolation '{wanted.isolation}' starts brokers, and --kafka-bootstrap names a running Kafka: "
+            "leave one of them out",
+            pytrace=False,
+        )
+    if wanted.isolation == "process":
+        config = {**session.config, **wanted.config}
+        kafka = Cluster(wanted.brokers, mode="process", config=config, topics=wanted.topics).start()
+    else:
+        kafka = session.take(wanted)
+    try:
+        yield kafka
+    finally:
+        try:
+            _name_leaked_clients(request, kafka, set())
+        finally:
+            kafka.stop()
+
+
+def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
+    options: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("kafka"))):  # the nearest one last
+        options.update(marker.kwargs)
+    return Wanted(
+        options.get("brokers", 1),
+        dict(options.get("config") or {}),
+        dict(options.get("topics") or {}),
+        options.get("isolation") or session.isolation,
+    )
+
+
+def _in_namespace(
+    request: pytest.FixtureRequest, session: KafkaSession, wanted: Wanted, fixture: str | None
+) -> Iterator[Cluster]:
+    if wanted.config:
+        pytest.fail(
+            "config belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
+        )
+    kafka: Cluster = request.getfixturevalue(fixture or ("kafka_broker" if wanted.brokers == 1 else "kafka_cluster"))
+    if len(kafka.brokers) < wanted.brokers:
+        pytest.skip(f"this test needs {wanted.brokers} brokers, and this Kafka has {len(kafka.brokers)}")
+    namespace = Namespace(kafka)
+    namespace.open()
+    try:
+        for name, partitions in wanted.topics.items():
+            kafka.create_topic(name, partitions)
+        yield kafka
+    finally:
+        try:
+            if kafka.mode != "remote":
+                _name_leaked_clients(request, kafka, namespace.clients)
+        finally:
+            namespace.close(f"-{session.run_id}-")
+
+
+def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:
+    """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it is not blamed."""
+    leaked = kafka.wait(kafka.core().leaked_clients(LEAK_GRACE_S, known))
+    if leaked and not request.node.stash.get(FAILED, False):
+        warnings.warn(
+            LeakedClientWarning(
+                f"{request.node.nodeid} has left clients connected: {'; '.join(leaked)}. Close them before the test ends"
+            ),
+            stacklevel=1,
+        )
+
+
+# -- names
+
+
+def client_id(request: pytest.FixtureRequest) -> str:
+    """A client id that tells the test."""
+    return _cleaned(request.node.name)
+
+
+def unique_name(request: pytest.FixtureRequest, what: str) -> str:
+    """A name for a topic, group or transactional id: legal, and of this test in this run alone."""
+    session = session_of(request.config)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return f"{_cleaned(request.node.name)}-{what}-{session.run_id}-{worker}-{next(session.numbers)}"
+
+
+def _cleaned(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9.-]+", "-", text).strip("-.")[:NAME_CHARS_MAX] or "test"
+
+
+def topic_factory(kafka: Cluster, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Makes topics. In a Kafka of others names get a suffix, so that runs do not meet; else they are used as they are."""
+
+    def make(name: str | None = None, partitions: int = 1, **options: Any) -> str:
+        if name is None:
+            name = unique_name(request, "topic")
+        elif kafka.mode == "remote":
+            name = f"{name}-{unique_name(request, 'topic')}"
+        return kafka.create_topic(name, partitions, **options)
+
+    return make

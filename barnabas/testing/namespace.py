@@ -1,0 +1,82 @@
+"""Namespace: one test's use of brokers that other tests use, too; what the test made is deleted at its end.
+
+Driven by: the fixture `kafka` with isolation "namespace". Emits: requests to delete topics and groups; brokers that the test killed or
+paused run again.
+
+On brokers of the kit every new topic and group belongs to the test, because the tests of a session run one after the other. On a
+Kafka of others only what the kit made for the test is deleted: the topics of `create_topic`, and groups by the names that the
+fixtures gave. Transactional ids stay: Kafka has no request to delete them.
+"""
+
+from __future__ import annotations
+
+from barnabas.client.errors import KafkaError
+from barnabas.testing.cluster import Cluster
+from barnabas.testing.core import Core
+
+__all__ = ["Namespace"]
+
+ATTEMPTS = 3  # to delete a group
+
+
+class Namespace:
+    """See the module."""
+
+    def __init__(self, kafka: Cluster) -> None:
+        self._kafka = kafka
+        self._topics: set[str] = set()  # that were there before
+        self._groups: set[str] = set()
+        self.clients: set[str] = set()  # client ids that were connected before
+
+    def open(self) -> None:
+        """Notes what is there."""
+        self._kafka.wait(self._note(self._kafka.core()))
+
+    def close(self, own_names: str) -> None:
+        """Restores the brokers and deletes what the test made.
+
+        Args:
+            own_names: a part of every group id that the fixtures gave to tests of this run.
+        """
+        kafka = self._kafka
+        if kafka.mode != "remote":
+            for broker in kafka.brokers:
+                if broker.state == "paused":
+                    broker.resume()
+                elif broker.state == "down":
+                    broker.restart()
+        kafka.wait(self._delete(kafka.core(), own_names))
+
+    async def _note(self, core: Core) -> None:
+        self._topics = set(await core.topics())
+        self._groups = await _groups(core)
+        self.clients = set() if core.backend.mode == "remote" else set(await core.client_connections())
+        core.created.clear()
+
+    async def _delete(self, core: Core, own_names: str) -> None:
+        topics = set(await core.topics()) - self._topics
+        groups = await _groups(core) - self._groups
+        if core.backend.mode == "remote":
+            topics &= set(core.created)
+            groups = {each for each in groups if own_names in each}
+        if topics:
+            await core.delete_topics(sorted(topics))
+        for group in sorted(groups):
+            await _delete_group(core, group)
+
+
+async def _groups(core: Core) -> set[str]:
+    return {each.group_id for each in await (await core.admin()).list_groups()}
+
+
+async def _delete_group(core: Core, group: str) -> None:
+    """Deletes a group with its members. A consumer that a test has leaked joins again at once: then the group stays."""
+    admin = await core.admin()
+    for _ in range(ATTEMPTS):
+        try:
+            if (await admin.describe_group(group)).members:
+                await admin.remove_group_members(group)
+            await admin.delete_group(group)
+        except KafkaError:
+            continue
+        return

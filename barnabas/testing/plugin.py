@@ -1,0 +1,240 @@
+"""The pytest plugin: options, the marker `kafka`, and fixtures for a Kafka in tests. docs/testing.md describes them.
+
+Driven by: pytest, by the entry point `pytest11`. It imports nothing of the package but itself: a run whose tests use no Kafka pays
+only for this module. The fixtures' work is in `fixtures.py`, which the first use imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
+    from barnabas.testing.cluster import Broker, Cluster
+
+MARKER = (
+    "kafka(brokers=1, config=None, topics=None, isolation=None): the Kafka that the fixture `kafka` gives this test: number of "
+    "brokers, broker settings, topics to create (name to partitions), and 'cluster' (new brokers, the default), 'namespace' "
+    "(the session's brokers) or 'process' (new broker processes)"
+)
+SEED_MAX = 2**32
+
+SEED = pytest.StashKey[int]()
+FAILED = pytest.StashKey[bool]()  # whether the test itself has failed
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options and ini keys."""
+    group = parser.getgroup("kafka", "Kafka in tests (barnabas)")
+    group.addoption(
+        "--kafka-bootstrap",
+        metavar="HOST:PORT,…",
+        help="use this running Kafka instead of starting brokers; tests that kill or restart brokers cannot use it",
+    )
+    group.addoption(
+        "--kafka-seed",
+        type=int,
+        metavar="N",
+        help="seed of the kit's random choices [default: a new one, shown at a failure]",
+    )
+    parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
+    parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist: gives every worker the same seed."""
+    node.workerinput["kafka_seed"] = _seed(node.config)
+
+
+def _seed(config: pytest.Config) -> int:
+    """--kafka-seed, or one that is drawn once for each run."""
+    given: int | None = config.getoption("--kafka-seed")
+    if given is not None:
+        return given
+    workerinput: dict[str, int] = getattr(config, "workerinput", {})
+    if "kafka_seed" not in workerinput and SEED not in config.stash:
+        import random
+
+        config.stash[SEED] = random.SystemRandom().randrange(SEED_MAX)
+    return workerinput["kafka_seed"] if "kafka_seed" in workerinput else config.stash[SEED]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Checks the markers of all tests before the first one runs."""
+    for item in items:
+        for marker in item.iter_markers("kafka"):
+            from barnabas.testing.fixtures import check_marker
+
+            check_marker(marker, item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes whether the test itself has failed."""
+    report = yield
+    if call.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+# -- a Kafka for the session
+
+
+@pytest.fixture(scope="session")
+def kafka_seed(pytestconfig: pytest.Config) -> int:
+    """The seed of the kit's random choices: --kafka-seed, or a new one for each run."""
+    return _seed(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """Three brokers for the session, or the Kafka of --kafka-bootstrap. Tests share them; `kafka` is a test's own."""
+    from barnabas.testing.fixtures import session_of
+
+    yield from session_of(pytestconfig).shared(brokers=3)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """One broker for the session, or the Kafka of --kafka-bootstrap."""
+    from barnabas.testing.fixtures import session_of
+
+    yield from session_of(pytestconfig).shared(brokers=1)
+
+
+@pytest.fixture(scope="session")
+def kafka_proc(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """One broker process for the session, with files in a temporary directory."""
+    from barnabas.testing.fixtures import session_of
+
+    yield from session_of(pytestconfig).process()
+
+
+@pytest.fixture(scope="session")
+def kafka_noproc(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """The running Kafka that --kafka-bootstrap names."""
+    from barnabas.testing.fixtures import session_of
+
+    yield from session_of(pytestconfig).running(None)
+
+
+# -- a Kafka for one test
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """An empty Kafka for this test. The marker `kafka` sets its shape."""
+    from barnabas.testing.fixtures import for_test
+
+    yield from for_test(request)
+
+
+@pytest.fixture
+def kafka_bootstrap_servers(kafka: Cluster) -> str:
+    """HOST:PORT of each broker of `kafka`, separated by commas."""
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture
+def kafka_topics(kafka: Cluster, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Creates topics: `kafka_topics("orders", partitions=3, config={"cleanup.policy": "compact"})` returns the name to use."""
+    from barnabas.testing.fixtures import topic_factory
+
+    return topic_factory(kafka, request)
+
+
+@pytest.fixture
+def kafka_topic(kafka: Cluster, request: pytest.FixtureRequest) -> str:
+    """The name of a new topic with one partition."""
+    from barnabas.testing.fixtures import unique_name
+
+    return kafka.create_topic(unique_name(request, "topic"))
+
+
+@pytest.fixture
+def kafka_group_id(request: pytest.FixtureRequest) -> str:
+    """A group id that no other test uses."""
+    from barnabas.testing.fixtures import unique_name
+
+    return unique_name(request, "group")
+
+
+@pytest.fixture
+def kafka_transactional_id(request: pytest.FixtureRequest) -> str:
+    """A transactional id that no other test uses."""
+    from barnabas.testing.fixtures import unique_name
+
+    return unique_name(request, "txn")
+
+
+# -- clients
+
+
+@pytest.fixture
+def kafka_client_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of librdkafka's clients (confluent-kafka): a new dict, to which a test adds its own."""
+    from barnabas.testing.fixtures import client_id
+
+    return {"bootstrap.servers": kafka.bootstrap_servers, "client.id": client_id(request)}
+
+
+@pytest.fixture
+def kafka_aio_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Arguments of aiokafka's, kafka-python's and the bundled client's classes: a new dict."""
+    from barnabas.testing.fixtures import client_id
+
+    return {"bootstrap_servers": kafka.bootstrap_servers, "client_id": client_id(request)}
+
+
+@pytest.fixture
+def make_kafka_producer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitProducer]]:
+    """Makes producers of the bundled client; takes the arguments of `barnabas.client.Producer`. The end of the test closes them."""
+    from barnabas.testing.clients import Maker
+
+    yield from Maker.producers(kafka, kafka_aio_config)
+
+
+@pytest.fixture
+def make_kafka_consumer(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitConsumer]]:
+    """Makes consumers of the bundled client; takes the arguments of `barnabas.client.Consumer`. The end of the test closes them."""
+    from barnabas.testing.clients import Maker
+
+    yield from Maker.consumers(kafka, kafka_aio_config)
+
+
+@pytest.fixture
+def make_kafka_admin(kafka: Cluster, kafka_aio_config: dict[str, Any]) -> Iterator[Callable[..., KitAdmin]]:
+    """Makes admin clients of the bundled client. The end of the test closes them."""
+    from barnabas.testing.clients import Maker
+
+    yield from Maker.admins(kafka, kafka_aio_config)
+
+
+@pytest.fixture
+def kafka_producer(make_kafka_producer: Callable[..., KitProducer]) -> KitProducer:
+    """A producer of the bundled client, with blocking methods, and coroutines under `.aio`."""
+    return make_kafka_producer()
+
+
+@pytest.fixture
+def kafka_consumer(make_kafka_consumer: Callable[..., KitConsumer], kafka_group_id: str) -> KitConsumer:
+    """A consumer of the bundled client in the group `kafka_group_id`, from the earliest offset, subscribed to nothing yet."""
+    return make_kafka_consumer(group_id=kafka_group_id, auto_offset_reset="earliest")
+
+
+@pytest.fixture
+def kafka_admin(make_kafka_admin: Callable[..., KitAdmin]) -> KitAdmin:
+    """An admin client of the bundled client, with blocking methods, and coroutines under `.aio`."""
+    return make_kafka_admin()

@@ -1,0 +1,473 @@
+"""The pytest plugin, in pytest runs of its own: fixtures, marker, options, leaks, and what is left after a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker, Cluster
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(__file__).parents[2]
+LEAKS = "error:.*left clients connected"  # other plugins have warnings of their own
+
+
+@pytest.fixture(autouse=True)
+def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin in each run, whether the package is installed with its entry point or not."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
+
+
+def test_the_package_names_the_plugin() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert declared["pytest11"] == {"barnabas": "barnabas.testing.plugin"}
+
+
+def test_the_plugin_imports_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_without_kafka(): pass")
+    pytester.makeconftest(
+        """
+        import sys
+        def pytest_unconfigure(config):
+            loaded = sorted(name for name in sys.modules if name.startswith("barnabas"))
+            print("loaded", loaded, "asyncio" in sys.modules)
+        """
+    )
+    shown = pytester.runpytest_subprocess("-s")
+    shown.assert_outcomes(passed=1)
+    shown.stdout.fnmatch_lines(["loaded ['barnabas', 'barnabas.testing', 'barnabas.testing.plugin'] False"])
+
+
+SYNC = """
+    import pytest
+
+    def test_fresh(kafka, kafka_bootstrap_servers):
+        assert kafka.topics() == []
+        assert kafka_bootstrap_servers == kafka.bootstrap_servers
+        assert len(kafka.brokers) == 1
+
+    def test_clients(kafka_topic, kafka_producer, kafka_consumer, kafka_group_id, kafka_admin):
+        written = kafka_producer.send(kafka_topic, b"tea", key=b"1")
+        assert (written.topic, written.partition, written.offset) == (kafka_topic, 0, 0)
+        kafka_consumer.subscribe(kafka_topic)
+        assert [(each.key, each.value) for each in kafka_consumer.take(1)] == [(b"1", b"tea")]
+        kafka_consumer.commit()
+        assert kafka_consumer.committed(kafka_topic) == 1
+        assert [each.group_id for each in kafka_admin.list_groups()] == [kafka_group_id]
+        with pytest.raises(TimeoutError, match="0 of 1 records came within 0.1 s: none"):
+            kafka_consumer.take(1, timeout=0.1)
+
+    def test_transaction(kafka_topics, make_kafka_producer, make_kafka_consumer, kafka_transactional_id):
+        topic = kafka_topics("orders", partitions=2, config={"retention.ms": 1000000})
+        assert topic == "orders"
+        producer = make_kafka_producer(transactional_id=kafka_transactional_id)
+        with producer.transaction():
+            producer.send(topic, b"kept", partition=1)
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send(topic, b"dropped", partition=1)
+            1 / 0
+        with producer.transaction():
+            producer.send(topic, b"last", partition=1)
+        reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
+        reader.assign((topic, 1))
+        assert [each.value for each in reader.take(2)] == [b"kept", b"last"]
+
+    @pytest.mark.kafka(brokers=3, topics={"orders": 3}, config={"num.partitions": 5})
+    def test_marker(kafka, kafka_admin):
+        assert len(kafka.brokers) == 3
+        assert kafka.topics() == ["orders"]
+        assert {each["leader"] for each in kafka.wait(kafka.core().partitions("orders"))} <= {1, 2, 3}
+        kafka.kill(2)
+        assert kafka.broker(2).state == "down"
+
+    @pytest.mark.kafka(brokers=3)
+    def test_the_next_one_is_whole(kafka):
+        assert [each.state for each in kafka.brokers] == ["running"] * 3
+        assert kafka.topics() == []
+
+    def test_names_are_unique(kafka_group_id, kafka_transactional_id):
+        assert kafka_group_id != kafka_transactional_id
+        assert kafka_group_id.startswith("test-names-are-unique-group-")
+
+    def test_configs(kafka_client_config, kafka_aio_config, kafka):
+        assert kafka_client_config == {"bootstrap.servers": kafka.bootstrap_servers, "client.id": "test-configs"}
+        assert kafka_aio_config == {"bootstrap_servers": kafka.bootstrap_servers, "client_id": "test-configs"}
+"""
+
+
+def test_fixtures_in_plain_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SYNC)
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=7)
+
+
+def test_fixtures_in_workers_of_xdist(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        SYNC
+        + """
+    def test_seed_and_workers(kafka_broker, kafka_seed, worker_id):
+        print(f"told {worker_id} {kafka_broker.bootstrap_servers} {kafka_seed}")
+        assert kafka_seed == 7
+    """
+    )
+    shown = pytester.runpytest_subprocess(
+        "-p", "xdist.plugin", "-n", "2", "--dist=each", "--kafka-seed=7", "-W", "error", "-rP"
+    )
+    shown.assert_outcomes(passed=16)  # each worker runs every test
+    told = {line for line in shown.outlines if line.startswith("told ")}
+    assert len({line.split()[1] for line in told}) == len({line.split()[2] for line in told}) == 2, (
+        "a broker for each worker"
+    )
+
+
+def test_workers_draw_one_seed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.parametrize("number", range(8))
+        def test_it(kafka_seed, number):
+            print(f"seed {kafka_seed}")
+        """
+    )
+    shown = pytester.runpytest_subprocess("-p", "xdist.plugin", "-n", "2", "-rP")
+    shown.assert_outcomes(passed=8)
+    assert len({line for line in shown.outlines if line.startswith("seed ")}) == 1
+
+
+ASYNC = """
+    import pytest
+    from barnabas.client import Consumer
+
+    {mark}
+    async def test_coroutines(kafka, kafka_producer, kafka_aio_config):
+        await kafka.aio.create_topic("orders", partitions=2)
+        await kafka_producer.aio.send_and_wait("orders", b"tea")
+        async with Consumer("orders", **kafka_aio_config, auto_offset_reset="earliest") as consumer:
+            assert (await consumer.getone()).value == b"tea"
+        await kafka.aio.kill()
+        await kafka.aio.restart()
+        assert await kafka.aio.topics() == ["orders"]
+"""
+
+
+@pytest.mark.parametrize("mode", ["strict", "auto"])
+def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> None:
+    pytest.importorskip("pytest_asyncio")
+    pytester.makepyfile(ASYNC.format(mark="@pytest.mark.asyncio" if mode == "strict" else ""))
+    run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", f"--asyncio-mode={mode}", "-W", LEAKS)
+    run.assert_outcomes(passed=1)
+
+
+def test_fixtures_under_anyio(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("anyio")
+    pytester.makepyfile(ASYNC.format(mark="@pytest.mark.anyio"))
+    pytester.makeconftest("import pytest\n@pytest.fixture\ndef anyio_backend(): return 'asyncio'\n")
+    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=1)
+
+
+def test_unittest(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import unittest
+        import pytest
+        from barnabas.testing import Broker
+
+        class WithFixtures(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _kafka(self, kafka):
+                self.kafka = kafka
+
+            def test_it(self):
+                self.assertEqual(self.kafka.topics(), [])
+
+        class WithoutPytest(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.kafka = cls.enterClassContext(Broker(topics={"orders": 1}))
+
+            def test_it(self):
+                self.assertEqual(self.kafka.topics(), ["orders"])
+
+        class Coroutines(unittest.IsolatedAsyncioTestCase):
+            async def test_it(self):
+                async with Broker() as kafka:
+                    self.assertEqual(await kafka.aio.topics(), [])
+        """
+    )
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
+    done = subprocess.run(
+        [sys.executable, "-m", "unittest", "-k", "WithoutPytest", "test_unittest"],
+        cwd=pytester.path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# -- what a test shares and leaves
+
+
+def test_a_namespace_is_empty_for_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        pytestmark = pytest.mark.kafka(brokers=3, isolation="namespace")
+        used = []
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(kafka, kafka_topics, kafka_producer, kafka_consumer, kafka_admin, number):
+            used.append(kafka.bootstrap_servers)
+            assert kafka.topics() == []
+            assert kafka_admin.list_groups() == []
+            assert [each.state for each in kafka.brokers] == ["running"] * 3
+            topic = kafka_topics("orders", partitions=3)
+            kafka_producer.send(topic, b"%d" % number)
+            kafka_consumer.subscribe(topic)
+            assert [each.value for each in kafka_consumer.take(1)] == [b"%d" % number]
+            kafka_consumer.commit()
+            if number == 0:
+                kafka.kill(2)
+            elif number == 1:
+                kafka.pause(3)
+
+        def test_shared():
+            assert len(used) == 3 and len(set(used)) == 1
+        """
+    )
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=4)
+
+
+def test_a_leaked_client_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio, threading
+        import pytest
+        from barnabas.client import Consumer
+
+        def leak(kafka, config, group):
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+            async def start():
+                consumer = Consumer("orders", **config, group_id=group)
+                await consumer.start()
+                await consumer.getmany(timeout_ms=500)
+                return consumer
+            return asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+
+        @pytest.mark.kafka(topics={"orders": 1})
+        def test_leak(kafka, kafka_aio_config):
+            leak(kafka, kafka_aio_config, "billing")
+
+        @pytest.mark.kafka(topics={"orders": 1}, isolation="namespace")
+        def test_leak_shared(kafka, kafka_aio_config):
+            leak(kafka, kafka_aio_config, "billing")
+
+        @pytest.mark.kafka(isolation="namespace")
+        def test_after(kafka):
+            assert kafka.topics() == []  # and it is not blamed for the client of the test before
+
+        @pytest.mark.kafka(topics={"orders": 1})
+        def test_failed(kafka, kafka_aio_config):
+            leak(kafka, kafka_aio_config, "billing")
+            assert False
+        """
+    )
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(passed=3, failed=1, warnings=2)
+    shown.stdout.fnmatch_lines(
+        [
+            "*LeakedClientWarning: *::test_leak has left clients connected: "
+            "client id 'test-leak', a member of group 'billing' (127.0.0.1:* at broker 1). Close them before the test ends"
+        ]
+    )
+    shown.stdout.no_fnmatch_line("*::test_failed has left*")
+
+
+def test_a_broker_that_stopped_by_itself_is_an_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(kafka):
+            host = kafka.backend("test")._brokers[1].host
+            host.node.reactor.clock  # the node runs
+            kafka.backend("test")._brokers[1].thread.call(lambda: host.node.reactor.fatal(OSError("no disk")))
+            import time; time.sleep(0.1)
+        """
+    )
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(passed=1, errors=1)
+    shown.stdout.fnmatch_lines(["*KitError: broker 1 stopped by itself: no disk"])
+
+
+@pytest.mark.process
+def test_a_crashed_worker_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.testing_kit.test_leftovers import wait_until_gone
+
+    folder = pytester.mkdir("temporary")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    pytester.makepyfile(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.kafka(brokers=2, isolation="process")
+        def test_crash(kafka):
+            with open("pids", "w") as file:
+                print(*(each.pid for each in kafka.brokers), file=file)
+            os._exit(1)
+
+        def test_other(kafka_proc):
+            assert kafka_proc.brokers[0].pid
+        """
+    )
+    shown = pytester.runpytest_subprocess("-p", "xdist.plugin", "-n", "1", "--max-worker-restart=1")
+    shown.assert_outcomes(passed=1, failed=1)
+    pids = [int(each) for each in (pytester.path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert wait_until_gone(pids, folder) == ([], [])
+
+
+# -- a running Kafka
+
+
+def test_the_same_tests_on_a_running_kafka(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from barnabas.testing import NotPossible
+
+        def test_clients(kafka, kafka_topics, kafka_producer, kafka_consumer):
+            topic = kafka_topics("orders")
+            assert topic.startswith("orders-test-clients-topic-")
+            kafka_producer.send(topic, b"tea")
+            kafka_consumer.subscribe(topic)
+            assert [each.value for each in kafka_consumer.take(1)] == [b"tea"]
+            kafka_consumer.commit()
+
+        def test_what_it_cannot(kafka, kafka_noproc):
+            assert kafka.mode == kafka_noproc.mode == "remote"
+            with pytest.raises(NotPossible, match="kill is not possible in mode 'remote'"):
+                kafka.kill(1)
+
+        @pytest.mark.kafka(brokers=3)
+        def test_too_many(kafka): pass
+
+        @pytest.mark.kafka(isolation="process")
+        def test_own_brokers(kafka): pass
+        """
+    )
+    with Broker(topics={"of-others": 1}) as running:
+        shown = pytester.runpytest_subprocess(f"--kafka-bootstrap={running.bootstrap_servers}", "-rs")
+        shown.assert_outcomes(passed=2, skipped=1, errors=1)
+        assert running.topics() == ["of-others"]
+    shown.stdout.fnmatch_lines(
+        [
+            "*isolation 'process' starts brokers, and --kafka-bootstrap*",
+            "*this test needs 3 brokers, and this Kafka has 1",
+        ]
+    )
+
+
+def test_no_running_kafka_was_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(kafka_noproc): pass")
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(errors=1)
+    shown.stdout.fnmatch_lines(["*this test needs a running Kafka: give --kafka-bootstrap=HOST:PORT"])
+
+
+@pytest.mark.process
+def test_factories(pytester: pytest.Pytester) -> None:
+    with Cluster(1) as running:
+        pytester.makepyfile(
+            f"""
+            from barnabas.testing import factories
+
+            mine_proc = factories.kafka_proc(config={{"num.partitions": 4}})
+            mine = factories.kafka("mine_proc")
+            pair = factories.kafka_cluster(brokers=2)
+            other_noproc = factories.kafka_noproc(bootstrap_servers="{running.bootstrap_servers}")
+            other = factories.kafka("other_noproc")
+
+            def test_first(mine, mine_proc):
+                assert mine.mode == "process" and mine.brokers[0].pid == mine_proc.brokers[0].pid
+                mine.create_topic("x")
+
+            def test_second(mine):
+                assert mine.topics() == []
+
+            def test_others(pair, other):
+                assert len(pair.brokers) == 2 and other.mode == "remote"
+            """
+        )
+        pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
+
+
+# -- wrong use
+
+
+@pytest.mark.parametrize(
+    ("marker", "text"),
+    [
+        ("broker=3", "unknown option 'broker'; did you mean 'brokers'?*"),
+        ("isolation='proces'", "unknown isolation 'proces'; did you mean 'process'?*"),
+        ("3", "write options by name, for example @pytest.mark.kafka(brokers=3)"),
+        ("brokers=0", "brokers=0: 1 to 9 are possible"),
+        ("topics=['orders']", "*write names and numbers of partitions, for example {'orders': 3}"),
+        ("config={'num.partition': 2}", "*did you mean 'num.partitions'?"),
+    ],
+)
+def test_a_wrong_marker_is_refused_before_any_test_runs(pytester: pytest.Pytester, marker: str, text: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+        def test_other(): pass
+
+        @pytest.mark.kafka({marker})
+        def test_it(kafka): pass
+        """
+    )
+    shown = pytester.runpytest_subprocess()
+    assert shown.ret == pytest.ExitCode.USAGE_ERROR
+    shown.stderr.fnmatch_lines([f"ERROR: *::test_it: @pytest.mark.kafka: {text.replace('[', '[[]')}"])
+
+
+@pytest.mark.parametrize(
+    ("ini", "text"),
+    [
+        ("kafka_isolation = clsuter", "*kafka_isolation: unknown isolation 'clsuter'; did you mean 'cluster'?*"),
+        ("kafka_config = num.partitions", "*kafka_config: 'num.partitions': write key=value*"),
+        ("kafka_config = num.partition=3", "*did you mean 'num.partitions'?*"),
+    ],
+)
+def test_a_wrong_ini_value_is_refused(pytester: pytest.Pytester, ini: str, text: str) -> None:
+    pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin\n{ini}\n")
+    pytester.makepyfile("def test_it(kafka): pass")
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(errors=1)
+    shown.stdout.fnmatch_lines([text])
+
+
+def test_the_ini_file_sets_brokers(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\naddopts = -p barnabas.testing.plugin\nkafka_isolation = namespace\nkafka_config =\n    num.partitions=4\n"
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+        def test_it(kafka, kafka_broker, kafka_producer):
+            assert kafka is kafka_broker
+            kafka_producer.send("auto", b"x")
+            assert kafka.leader("auto", 3) == 1
+
+        @pytest.mark.kafka(isolation="cluster", config={"num.partitions": 2})
+        def test_marker_wins(kafka, kafka_broker, kafka_producer):
+            assert kafka is not kafka_broker
+            kafka_producer.send("auto", b"x")
+            with pytest.raises(Exception, match="it has partitions 0 to 1"):
+                kafka.leader("auto", 2)
+        """
+    )
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=2)
