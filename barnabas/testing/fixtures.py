@@ -27,7 +27,7 @@ from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.namespace import Namespace
-from barnabas.testing.plugin import FAILED
+from barnabas.testing.stash import FAILED
 
 __all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 

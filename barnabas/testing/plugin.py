@@ -1,7 +1,7 @@
 """The pytest plugin: options, the marker `kafka`, and fixtures for a Kafka in tests. docs/testing.md describes them.
 
-Driven by: pytest, by the entry point `pytest11`. It imports nothing of the package but itself: a run whose tests use no Kafka pays
-only for this module. The fixtures' work is in `fixtures.py`, which the first use imports.
+Driven by: pytest, by the entry point `pytest11`. It imports nothing of the package but the keys of `stash.py`: a run whose
+tests use no Kafka pays only for that. The fixtures' work is in `fixtures.py`, which the first use imports.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from barnabas.testing.stash import FAILED, SEED
 
 if TYPE_CHECKING:
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
@@ -21,9 +23,6 @@ MARKER = (
     "(the session's brokers) or 'process' (new broker processes)"
 )
 SEED_MAX = 2**32
-
-SEED = pytest.StashKey[int]()
-FAILED = pytest.StashKey[bool]()  # whether the test itself has failed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
