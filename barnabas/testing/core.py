@@ -51,12 +51,20 @@ class Core:
         try:
             async with self._deadline("the start of the cluster"):
                 await self.backend.start()
+                if len(self.backend.broker_ids) > 1 and self.backend.mode != "remote":
+                    await self._create_internal_topics()
             self.started = True
             for name, partitions in topics.items():
                 await self.create_topic(name, partitions)
         except BaseException:
             await self.stop()
             raise
+
+    async def _create_internal_topics(self) -> None:
+        """Creates the topics of the coordinators while all brokers run: later each of them needs as many brokers as replicas."""
+        await self._until(lambda: self._listed_everywhere(*self.backend.broker_ids), "every broker knows the others")
+        await self.backend.command(self.backend.broker_ids[0], "ensure_internal_topics", {})
+        await self._until(self._all_in_sync, "the topics of the coordinators are in sync")
 
     async def stop(self) -> list[str]:
         """Ends everything. Returns a sentence for each broker that had stopped by itself."""
@@ -248,9 +256,9 @@ class Core:
             lambda: self._listed_everywhere(broker_id), f"every broker knows that broker {broker_id} serves"
         )
 
-    async def _listed_everywhere(self, broker_id: int) -> bool:
+    async def _listed_everywhere(self, *broker_ids: int) -> bool:
         for each in self._running():
-            if broker_id not in await self.backend.command(each, "live_brokers", {}):
+            if not set(broker_ids) <= set(await self.backend.command(each, "live_brokers", {})):
                 return False
         return True
 

@@ -15,5 +15,6 @@ COMMANDS: Final[dict[str, str]] = {
     "partitions": "barnabas.testing.node_questions:partitions",
     "controller": "barnabas.testing.node_questions:controller",
     "live_brokers": "barnabas.testing.node_questions:live_brokers",
+    "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
 }

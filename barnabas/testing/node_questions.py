@@ -1,15 +1,18 @@
-"""Commands that ask one node what it knows: partitions, controller, live brokers, connections. `node_commands.py` has their names.
+"""The kit's own commands to one node: what it knows, and the topics of the coordinators. `node_commands.py` has their names.
 
-Driven by: `NodeHost.command`, in the node's loop. They change nothing.
+Driven by: `NodeHost.command`, in the node's loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from barnabas.errors import BrokerError
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["connections", "controller", "live_brokers", "partitions"]
+__all__ = ["connections", "controller", "ensure_internal_topics", "live_brokers", "partitions"]
 
 
 def partitions(host: NodeHost, topic: str | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -44,3 +47,13 @@ def connections(host: NodeHost) -> dict[str, Any]:
         ],
         "outgoing_ports": node.peers.local_ports(),
     }
+
+
+async def ensure_internal_topics(host: NodeHost) -> None:
+    """Creates the topics of groups and of transactions, as the first client of each would. Raises BrokerError."""
+    for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+        ensured: asyncio.Future[BrokerError | None] = asyncio.get_running_loop().create_future()
+        host.running.controller.ensure_topic(name, ensured.set_result)
+        problem = await ensured
+        if problem is not None:
+            raise problem

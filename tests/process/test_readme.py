@@ -25,7 +25,8 @@ pytestmark = pytest.mark.process
 
 README = Path(__file__).parents[2] / "README.md"
 MAKE, COMMANDS = snippets(README, "")
-PROGRAM, EXACTLY_ONCE, SPARK = snippets(README, "python")  # tests/pipeline/test_snippets.py runs the last one
+# The last one is run by tests/pipeline/test_snippets.py, the first one by tests/testing_kit/test_documents.py.
+TESTS, PROGRAM, EXACTLY_ONCE, SPARK = snippets(README, "python")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,7 @@ def _on_a_terminal(*command: str) -> Iterator[int]:
 
 def test_every_example_is_run() -> None:
     assert re.findall(r"^make \S+", MAKE, re.MULTILINE) == ["make demo", "make demo-spark", "make test"]
+    assert "def test_" in TESTS
     assert "asyncio.run(main())" in PROGRAM
     assert "exactly_once(" in EXACTLY_ONCE
     assert "writeStream" in SPARK
