@@ -17,7 +17,6 @@ from barnabas.client import (
     NewMessage,
     OffsetAndMetadata,
     Producer,
-    Record,
     RecordMetadata,
     TopicPartition,
     exactly_once,
@@ -38,38 +37,12 @@ from barnabas.client.errors import (
 )
 from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.client.producer.transaction_state import TransactionPhase
-from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata, IsolationLevel
+from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, encode_records
-from tests.support.clients.bundled import make_topic, poll_until
-from tests.support.oracle.wire import Wire
+from tests.support.clients.bundled import make_topic, poll_until, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
-
-
-async def read_all(
-    bootstrap: str, topic: str, isolation_level: IsolationLevel = "read_uncommitted"
-) -> list[Record[Any, Any]]:
-    """Everything up to the present end of every partition, partition by partition."""
-    if isolation_level == "read_committed":
-        with Wire(bootstrap) as wire:
-            wire.await_markers()
-    async with Consumer(
-        bootstrap_servers=bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
-    ) as c:
-        partitions = [TopicPartition(topic, p) for p in sorted(await c.partitions_for_topic(topic))]
-        c.assign(partitions)
-        ends = await c.end_offsets(partitions)
-        found: dict[TopicPartition, list[Record[Any, Any]]] = {tp: [] for tp in partitions}
-        async with asyncio.timeout(30):
-            while any([await c.position(tp) < ends[tp] for tp in partitions]):
-                for tp, records in (await c.getmany(timeout_ms=200)).items():
-                    found[tp] += records
-        return [r for tp in partitions for r in found[tp]]
-
-
-def values(records: list[Record[Any, Any]]) -> list[bytes]:
-    return [r.value for r in records]
 
 
 # -- produce and consume -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from barnabas.client.errors import DeliveryTimedOut, TransactionFailed
-from tests.clients.test_bundled_client import read_all, values
+from tests.support.clients.bundled import read_all, values
 from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]

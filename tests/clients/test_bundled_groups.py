@@ -25,8 +25,7 @@ from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBrok
 from barnabas.client.exactly_once import CopyProgress
 from barnabas.client.types import GroupProtocol
 from barnabas.errors import ErrorCode
-from tests.clients.test_bundled_client import read_all, values
-from tests.support.clients.bundled import make_topic, poll_until
+from tests.support.clients.bundled import make_topic, poll_until, read_all, values
 from tests.support.clients.group_members import Aiokafka, Bundled, KafkaPython, Librdkafka, Member, Membership
 from tests.support.processes.served import ServedBroker
 

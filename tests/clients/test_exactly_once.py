@@ -19,8 +19,7 @@ from barnabas.client import (
     TopicPartition,
     exactly_once,
 )
-from tests.clients.test_bundled_client import read_all, values
-from tests.support.clients.bundled import make_topic
+from tests.support.clients.bundled import make_topic, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 

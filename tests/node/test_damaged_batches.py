@@ -18,10 +18,10 @@ from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, iter_batches, read_header
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import AppendOrigin
-from tests.node.handlers.test_fetch import parts, request, wanted
+from tests.support.broker.fetches import parts, request, wanted
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.storage.damage import ALL_DAMAGE, HEADER_DAMAGE, payload
 from tests.support.waiting import elapsed, until
-from tests.unit.storage.test_damaged_batches import ALL_DAMAGE, HEADER_DAMAGE, payload
 
 NOW = 1_700_000_000_000
 BATCHES = 12

@@ -20,8 +20,8 @@ from pyspark.errors import PySparkException
 
 from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.pipeline import BarnabasDataSource
-from tests.process.test_cli import barnabas
 from tests.support.pipeline.topics import new_topic, read_committed
+from tests.support.processes.cli import barnabas
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
-
-
-def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +136,6 @@ def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
     assert "kitchen" not in barnabas("group", "list", *at).stdout
 
 
-def as_in_a_terminal() -> None:
-    """Ctrl-C ends it. What runs in a shell's background has it ignored, and its children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
     """It follows what is written and committed meanwhile, on a terminal in place, until Ctrl-C."""
     at = ("-b", shared_broker.address)
@@ -173,16 +161,6 @@ def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
         _, said = watching.communicate()
         os.close(ours)
     assert said == b""
-
-
-def shown_until(terminal: int, pattern: str, timeout_s: float = 30) -> str:
-    """What appears on a terminal until a pattern does."""
-    shown = ""
-    deadline = time.monotonic() + timeout_s
-    while re.search(pattern, shown) is None:
-        assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
-        shown += os.read(terminal, 65_536).decode()
-    return shown
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.test_cli import barnabas
+from tests.support.processes.cli import barnabas
 
 pytestmark = pytest.mark.process
 

@@ -16,7 +16,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.test_controllers import FAILOVER_S, IDS, Trio, simulate
+from tests.support.simulation.trio import FAILOVER_S, IDS, Trio, simulate
 
 pytestmark = pytest.mark.simulation
 

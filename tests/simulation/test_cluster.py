@@ -6,7 +6,6 @@ against what they were promised. `BARNABAS_SEEDS=17:18 pytest tests/simulation/t
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -19,7 +18,8 @@ import pytest
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
-from tests.support.simulation.cluster import ClusterBroker, Watch, bootstrap, names
+from tests.support.simulation.brokers import FLUSH, converged, make_brokers
+from tests.support.simulation.cluster import Watch, bootstrap
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
 from tests.support.simulation.workload import Broker, Journal, Membership, churner, copier, feeder, judge, observer
 
@@ -30,8 +30,6 @@ SOAK_SEEDS = range(10_000, 11_000)
 SEEDS_PER_TEST = 3  # so that two cores share the work evenly
 # Seeds that found a bug when they were first drawn. What they draw changes with the code; what they found has a test of its own.
 FOUND = (1000,)
-FLUSH = {"log.flush.interval.messages": "1"}
-STATE_TOPICS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
 CLEANED_SEEDS = range(*map(int, os.environ.get("BARNABAS_CLEANED_SEEDS", "0:4").split(":")))
 CLEANING = {
     "log.cleaner.enable": "true",
@@ -41,42 +39,6 @@ CLEANING = {
     "log.roll.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
 }
-CONVERGE_SECONDS = 60
-
-
-def make_brokers(**settings: str) -> dict[str, Broker]:
-    return {name: ClusterBroker(number, **STATE_TOPICS, **settings) for number, name in enumerate(names(3), 1)}
-
-
-async def converged(brokers: dict[str, Broker]) -> None:
-    """All nodes agree who leads, every replica is in sync, ends where its leader's log ends, and has all of it committed.
-
-    Until then a broker that was cut off may take itself for a leader, and shows readers an old end of the log.
-    """
-    deadline = asyncio.get_running_loop().time() + CONVERGE_SECONDS
-    while True:
-        behind = [
-            f"{name} {replica.topic}-{replica.partition} {replica.high_watermark}/{replica.log.log_end_offset}"
-            for name, broker in brokers.items()
-            if broker.node is not None
-            for replica in broker.node.replicas.all()
-            if replica.high_watermark != replica.log.log_end_offset
-        ]
-        images = [broker.node.image for broker in brokers.values() if broker.node is not None]
-        out_of_sync = [
-            f"{topic.name}-{number}"
-            for image in images
-            for topic, number, partition in image.partitions()
-            if len(partition.isr) < len(partition.replicas) or partition.leader < 0
-        ]
-        epochs = [{(t.name, n): partition.leader_epoch for t, n, partition in image.partitions()} for image in images]
-        agreed = all(each == epochs[0] for each in epochs)
-        if agreed and not behind and not out_of_sync:
-            return
-        assert asyncio.get_running_loop().time() < deadline, (
-            f"behind: {behind}; out of sync: {out_of_sync}; leader epochs: {epochs}"
-        )
-        await asyncio.sleep(0.5)
 
 
 async def quiet(world: World, journal: Journal, brokers: dict[str, Broker], *, abort_one_in: int) -> None:

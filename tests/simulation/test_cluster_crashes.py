@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from barnabas.testing.simulation.world import World
-from tests.simulation.test_cluster import make_brokers
+from tests.support.simulation.brokers import make_brokers
 from tests.support.simulation.cluster import Watch, bootstrap
 from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
 

@@ -11,7 +11,7 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.errors import CorruptRecords
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.test_cluster import FLUSH, converged
+from tests.support.simulation.brokers import FLUSH, converged
 from tests.support.simulation.cluster_story import Story, clients, committed, create, tell
 
 pytestmark = pytest.mark.simulation

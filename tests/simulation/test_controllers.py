@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.image import BrokerImage, PartitionImage
 from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
-from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
@@ -22,106 +18,10 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
-from barnabas.testing.simulation.world import Ports, World
+from barnabas.testing.simulation.world import World
+from tests.support.simulation.trio import FAILOVER_S, IDS, Trio, simulate
 
-IDS = (1, 2, 3)
-QUORUM = ",".join(f"{each}@n{each}:9093" for each in IDS)
-FAILOVER_S = 1.0  # from a kill to a new leader in the metadata log
 SESSION_S = 9.0
-
-
-class Process:
-    """One node as a process of a machine: it may be killed and started again."""
-
-    def __init__(self, world: World, node_id: int, **settings: str) -> None:
-        self.world = world
-        self.machine = world.machine(f"n{node_id}")
-        self.settings = {
-            "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://n{node_id}:9092,CONTROLLER://n{node_id}:9093",
-            "controller.quorum.voters": QUORUM,
-            "log.dirs": "data",
-            **settings,
-        }
-        self.node: Node
-        self.serves = False
-
-    def start(self) -> None:
-        self.serves = False
-        self.machine.start(self.run)
-
-    def kill(self) -> None:
-        self.machine.kill()
-
-    async def run(self, ports: Ports) -> None:
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.node = Node(
-            BrokerConfig(self.settings),
-            clock=ports.clock,
-            rng=ports.rng,
-            disk=ports.disk,
-            network=ports.network,
-            on_fatal=lambda error: None if ended.done() else ended.set_exception(error),
-        )
-        await self.node.start()
-        self.serves = True
-        await ended
-
-    @property
-    def active(self) -> bool:
-        controller = self.node.quorum_controller
-        return self.machine.process is not None and controller is not None and controller.active
-
-
-class Trio:
-    """The cluster."""
-
-    def __init__(self, world: World, **settings: str) -> None:
-        self.world = world
-        self.processes = {each: Process(world, each, **settings) for each in IDS}
-
-    async def start(self) -> None:
-        for process in self.processes.values():
-            process.start()
-        await self.until(lambda: all(process.serves for process in self.processes.values()), 5)
-        everywhere = [process.node for process in self.processes.values()]
-        await self.until(lambda: all(len(node.image.alive_brokers()) == 3 for node in everywhere), 1)
-
-    async def until(self, condition: Callable[[], object], limit_s: float) -> float:
-        """Waits in steps of a millisecond; returns how long it took."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while not condition():
-            if loop.time() - began > limit_s:
-                raise AssertionError(f"not within {limit_s} s")
-            await asyncio.sleep(0.001)
-        return loop.time() - began
-
-    @property
-    def controller(self) -> int:
-        (found,) = [each for each, process in self.processes.items() if process.active]
-        return found
-
-    def others(self, node_id: int) -> list[int]:
-        return [each for each in IDS if each != node_id]
-
-    def node(self, node_id: int) -> Node:
-        return self.processes[node_id].node
-
-    async def ask(self, node_id: int, request: Any, timeout_ms: int = 5_000) -> Any:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.node(node_id).controller.request(request, answer.set_result, timeout_ms=timeout_ms)
-        return await answer
-
-    async def create(self, node_id: int, name: str, partitions: int = 3, replicas: int = 3) -> Any:
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
-        return await self.ask(node_id, CreateTopicsRequest(topics=[topic]))
-
-    def broker(self, seen_by: int, broker_id: int) -> BrokerImage:
-        return self.node(seen_by).image.brokers[broker_id]
-
-    def partitions(self, seen_by: int) -> list[PartitionImage]:
-        return [partition for _, _, partition in self.node(seen_by).image.partitions()]
 
 
 def test_without_eligible_leaders_the_servers_own_min_isr_counts() -> None:
@@ -144,17 +44,6 @@ def test_without_eligible_leaders_the_servers_own_min_isr_counts() -> None:
 
     with World(5) as world:
         trio = Trio(world, **{"min.insync.replicas": "2"})
-        world.run(main(), time_limit_s=120)
-
-
-def simulate(seed: int, story: Callable[[Trio], Coroutine[Any, Any, None]], **settings: str) -> None:
-    with World(seed) as world:
-        trio = Trio(world, **settings)
-
-        async def main() -> None:
-            await trio.start()
-            await story(trio)
-
         world.run(main(), time_limit_s=120)
 
 

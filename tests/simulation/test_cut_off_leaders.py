@@ -21,8 +21,8 @@ from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.test_cluster import converged
 from tests.support.broker.nodes import Peer
+from tests.support.simulation.brokers import converged
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
 from tests.support.simulation.cluster_story import Story, committed, create, tell
 

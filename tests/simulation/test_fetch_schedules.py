@@ -34,8 +34,8 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from tests.simulation.test_replication import values
 from tests.support.rng import SeededRng
+from tests.support.simulation.values import values
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

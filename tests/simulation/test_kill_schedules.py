@@ -21,7 +21,7 @@ from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.node import Node
 from barnabas.client import Admin, NewTopic, Producer, RecordMetadata
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.test_cluster import converged, make_brokers
+from tests.support.simulation.brokers import converged, make_brokers
 from tests.support.simulation.cluster import Watch, bootstrap
 from tests.support.simulation.kill_schedule import KINDS, Kill, schedule
 from tests.support.simulation.workload import PARTITIONS, Broker, Journal, Program, copier, judge

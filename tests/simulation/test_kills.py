@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.metadata.sessions import CRASHES_FREE, UNFENCE_DELAY_MS
 from barnabas.testing.simulation.world import World, WorldFailed
-from tests.simulation.test_controllers import FAILOVER_S, Trio, simulate
+from tests.support.simulation.trio import FAILOVER_S, Trio, simulate
 
 pytestmark = pytest.mark.simulation
 

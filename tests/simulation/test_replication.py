@@ -18,13 +18,14 @@ from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.records import NewRecord, build_batch, decode_records
+from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.clock import WALL_MS, ManualClock
 from tests.support.rng import SeededRng
+from tests.support.simulation.values import values
 
 TOPIC_ID = bytes(range(16))
 LAG_MS = 50
@@ -350,17 +351,6 @@ class Schedule:
         assert leader.high_watermark == leader.log.log_end_offset
         written = [[entry for entry in one.log.epochs.entries if entry[1] < one.log.log_end_offset] for one in replicas]
         assert written.count(written[0]) == len(written), "epoch caches differ"
-
-
-def values(replica: Replica) -> list[bytes]:
-    """The value at every offset of a log; offsets are dense here."""
-    found: list[bytes] = []
-    offset = replica.log.log_start_offset
-    while offset < replica.log.log_end_offset:
-        part = replica.log.read(offset, 1, end_offset=replica.log.log_end_offset)
-        found += [record.value or b"" for record in decode_records(part.records)]
-        offset = part.next_offset
-    return found
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -14,31 +14,16 @@ from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse
-from tests.simulation.test_controllers import Trio, simulate
+from tests.support.simulation.trio import STATE_TOPICS, Trio, coordinator, simulate
 
 pytestmark = pytest.mark.simulation
 
 ID = "writer"
-STATE_TOPICS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 
 
 def lapse(node: Node) -> None:
     """Its last heartbeat that was answered is a session ago; the next one that is renews the session."""
     node.lifecycle._session_until_ms = 0
-
-
-async def coordinator(trio: Trio, topic: str) -> Node:
-    """The node that leads the topic's one partition, once it may serve it."""
-    made: list[Any] = []
-    trio.node(1).controller.ensure_topic(topic, made.append)
-    await trio.until(lambda: made, 5)
-    assert made == [None]
-    leader = trio.partitions(1)[-1].leader
-    await trio.until(lambda: trio.node(leader).replicas.get(topic, 0) is not None, 5)
-    node = trio.node(leader)
-    host = node.groups.host if topic == GROUP_METADATA_TOPIC else node.transactions.host
-    await trio.until(host.active_shards, 5)
-    return node
 
 
 def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() -> None:

@@ -26,8 +26,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.records import iter_batches
 from barnabas.protocol.registry import API
-from tests.simulation.test_controllers import Trio, simulate
-from tests.simulation.test_sessions import STATE_TOPICS, coordinator
+from tests.support.simulation.trio import STATE_TOPICS, Trio, coordinator, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.simulation.test_controllers import IDS, Trio, simulate
+from tests.support.simulation.trio import IDS, Trio, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -21,7 +21,7 @@ from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.client.types import AutoOffsetReset
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
-from tests.simulation.test_cluster import make_brokers
+from tests.support.simulation.brokers import make_brokers
 from tests.support.simulation.cluster_story import Story, clients
 from tests.support.simulation.workload import read_all
 

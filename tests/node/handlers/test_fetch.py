@@ -12,24 +12,13 @@ from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from barnabas.protocol.messages.fetch import ForgottenTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import iter_batches
+from tests.support.broker.fetches import follower, offsets, parts, request, wanted
 from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
 
-BIG = 1 << 24
 Another = Callable[[], Awaitable[Peer]]
-
-
-def wanted(partition: int, offset: int = 0, max_bytes: int = BIG, **fields: Any) -> FetchPartition:
-    return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
-
-
-def request(*partitions: FetchPartition, topic: str = "t", topic_id: bytes = bytes(16), **fields: Any) -> FetchRequest:
-    defaults: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": BIG}
-    topics = [FetchTopic(topic=topic, topic_id=topic_id, partitions=list(partitions))] if partitions else []
-    return FetchRequest(topics=topics, **(defaults | fields))
 
 
 async def produce(peer: Peer, partition: int, *values: bytes, topic: str = "t") -> int:
@@ -38,14 +27,6 @@ async def produce(peer: Peer, partition: int, *values: bytes, topic: str = "t") 
     (one,) = answer.responses[0].partition_responses
     assert one.error_code == 0
     return one.base_offset  # type: ignore[no-any-return]  # decoded
-
-
-def parts(response: Any) -> list[Any]:
-    return [part for topic in response.responses for part in topic.partitions]
-
-
-def offsets(part: Any) -> list[int]:
-    return [header.base_offset for _, header in iter_batches(part.records or b"")]
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -273,14 +254,6 @@ async def test_refusals_name_the_leader(peer: Peer, node: Node) -> None:
     assert part.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert part.current_leader.leader_id == 1, "as the image has it"
     assert [endpoint.node_id for endpoint in response.node_endpoints] == [1]
-
-
-# -- followers
-
-
-def follower(*partitions: FetchPartition, broker_id: int = 2, **fields: Any) -> FetchRequest:
-    state = ReplicaState(replica_id=broker_id, replica_epoch=7)
-    return request(*partitions, topic="", replica_state=state, **fields)
 
 
 async def lead_with_followers(node: Node, peer: Peer, *, isr: tuple[int, ...] = (1, 2)) -> Replica:

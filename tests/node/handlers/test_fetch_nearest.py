@@ -13,7 +13,7 @@ from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import build_end_txn_marker
-from tests.node.handlers.test_fetch import follower, offsets, parts, request, wanted
+from tests.support.broker.fetches import follower, offsets, parts, request, wanted
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.waiting import until
 

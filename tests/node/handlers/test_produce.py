@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -20,21 +19,9 @@ from barnabas.protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.broker.produces import produce, request
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import turns, until
-
-
-def request(records: bytes | None, *, topic: str = "t", acks: int = -1, **fields: Any) -> ProduceRequest:
-    data = TopicProduceData(
-        name=topic,
-        topic_id=fields.pop("topic_id", bytes(16)),
-        partition_data=[PartitionProduceData(index=fields.pop("partition", 0), records=records)],
-    )
-    return ProduceRequest(acks=acks, timeout_ms=fields.pop("timeout_ms", 5_000), topic_data=[data], **fields)
-
-
-async def produce(peer: Peer, version: int, sent: ProduceRequest) -> Any:
-    return (await peer.call(sent, version)).responses[0].partition_responses[0]
 
 
 @pytest.mark.parametrize("version", range(3, 13))

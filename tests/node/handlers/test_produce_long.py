@@ -17,8 +17,8 @@ from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import decode_records
-from tests.node.handlers.test_produce import produce, request
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.broker.produces import produce, request
 
 LONG = 20_000  # records: several slices
 

@@ -9,8 +9,8 @@ from barnabas.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopic,
 )
-from tests.node.handlers.test_transactions import FEW, Client
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.broker.transactional_client import FEW, Client
 
 
 async def describe(peer: Peer, topic: str, partition: int) -> DescribeProducersPartitionResult:

@@ -14,8 +14,16 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Admin, Consumer, NewTopic, Record
+from barnabas.client import (
+    Admin,
+    Consumer,
+    NewTopic,
+    Record,
+    TopicPartition,
+)
+from barnabas.client.types import IsolationLevel
 from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.oracle.wire import Wire
 from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 
@@ -61,3 +69,28 @@ async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> 
                 for records in (await consumer.getmany(timeout_ms=20)).values():
                     read += records
     return read
+
+
+async def read_all(
+    bootstrap: str, topic: str, isolation_level: IsolationLevel = "read_uncommitted"
+) -> list[Record[Any, Any]]:
+    """Everything up to the present end of every partition, partition by partition."""
+    if isolation_level == "read_committed":
+        with Wire(bootstrap) as wire:
+            wire.await_markers()
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
+    ) as c:
+        partitions = [TopicPartition(topic, p) for p in sorted(await c.partitions_for_topic(topic))]
+        c.assign(partitions)
+        ends = await c.end_offsets(partitions)
+        found: dict[TopicPartition, list[Record[Any, Any]]] = {tp: [] for tp in partitions}
+        async with asyncio.timeout(30):
+            while any([await c.position(tp) < ends[tp] for tp in partitions]):
+                for tp, records in (await c.getmany(timeout_ms=200)).items():
+                    found[tp] += records
+        return [r for tp in partitions for r in found[tp]]
+
+
+def values(records: list[Record[Any, Any]]) -> list[bytes]:
+    return [r.value for r in records]

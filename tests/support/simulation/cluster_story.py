@@ -11,7 +11,7 @@ from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
 from barnabas.testing.simulation.invariants import check_stable
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports, World
-from tests.simulation.test_cluster import make_brokers
+from tests.support.simulation.brokers import make_brokers
 from tests.support.simulation.cluster import Watch, bootstrap
 from tests.support.simulation.workload import Broker, read_all
 

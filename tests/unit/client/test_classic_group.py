@@ -13,7 +13,7 @@ from barnabas.client.group.classic_member import ClassicMemberState
 from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.cluster import Cluster
 from barnabas.client.net.connection_config import ConnectionConfig
-from tests.unit.client.test_membership import joined, make
+from tests.support.bench.classic_member import joined, make
 
 TURNS = 10  # of the loop, for tasks that wait for nothing
 

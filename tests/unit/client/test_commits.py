@@ -19,7 +19,7 @@ from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
-from tests.unit.client.test_membership import joined, make
+from tests.support.bench.classic_member import joined, make
 
 TENURE = 1
 

@@ -9,22 +9,22 @@ import pytest
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.unit.client.test_fetching import T0, T1, World, batch, offsets
+from tests.support.bench.fetcher import T0, T1, FetcherBench, batch, offsets
 
 
-def fetches_within_a_second(world: World, records: bytes) -> int:
+def fetches_within_a_second(bench: FetcherBench, records: bytes) -> int:
     """How often the consumer asks while there is no poll, and every answer holds these bytes."""
-    count, until = 0, world.now + 1_000
-    while world.now < until:
-        fetches = world.fetches()
+    count, until = 0, bench.now + 1_000
+    while bench.now < until:
+        fetches = bench.fetches()
         if not fetches:
-            wake_at = world.fetcher.wake_at()
+            wake_at = bench.fetcher.wake_at()
             if wake_at is None:
                 break
-            world.now = wake_at
+            bench.now = wake_at
             continue
         count += 1
-        world.answer(fetches[0], {0: records})
+        bench.answer(fetches[0], {0: records})
     return count
 
 
@@ -40,61 +40,61 @@ def fetches_within_a_second(world: World, records: bytes) -> int:
     ids=["cut off", "less than a header", "one byte", "a length beyond the answer", "below the position"],
 )
 def test_an_answer_that_does_not_lead_on_is_told_and_not_asked_for_in_a_loop(records: bytes) -> None:
-    world = World({T0: 7})
-    assert 1 <= fetches_within_a_second(world, records) < 20
+    bench = FetcherBench({T0: 7})
+    assert 1 <= fetches_within_a_second(bench, records) < 20
     with pytest.raises(CorruptRecords, match="after offset 7 cannot be read; seek past it") as told:
-        world.fetcher.take()
+        bench.fetcher.take()
     assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 7)
     assert (told.value.code, told.value.retriable) == (ErrorCode.CORRUPT_MESSAGE, False)
-    assert world.values() == [], "once an attempt"
-    world.fetcher.seek(T0, 9)
-    world.answer(world.fetch(), {0: batch(9, b"behind")})
-    assert world.values() == [b"behind"]
+    assert bench.values() == [], "once an attempt"
+    bench.fetcher.seek(T0, 9)
+    bench.answer(bench.fetch(), {0: batch(9, b"behind")})
+    assert bench.values() == [b"behind"]
 
 
 def test_an_answer_without_records_is_none_of_these() -> None:
-    world = World({T0: 7})
-    world.answer(world.fetch(), {0: b""})
-    assert world.values() == []
-    assert offsets(world.fetch().request) == {0: 7}
+    bench = FetcherBench({T0: 7})
+    bench.answer(bench.fetch(), {0: b""})
+    assert bench.values() == []
+    assert offsets(bench.fetch().request) == {0: 7}
 
 
 def test_a_broker_that_calls_a_batch_corrupt_is_told_and_asked_again_after_a_pause() -> None:
-    world = World({T0: 7, T1: 0})
-    world.answer(world.fetch(), {1: batch(0, b"fine")}, codes={0: ErrorCode.CORRUPT_MESSAGE})
-    assert world.values() == [b"fine"], "other partitions come first"
+    bench = FetcherBench({T0: 7, T1: 0})
+    bench.answer(bench.fetch(), {1: batch(0, b"fine")}, codes={0: ErrorCode.CORRUPT_MESSAGE})
+    assert bench.values() == [b"fine"], "other partitions come first"
     with pytest.raises(CorruptRecords, match="broker 1 reports that it is corrupt") as told:
-        world.fetcher.take()
+        bench.fetcher.take()
     assert (told.value.topic, told.value.partition, told.value.offset) == ("t", 0, 7)
-    assert world.values() == []
-    world.answer(world.fetch())  # of the other partition alone
-    wake_at = world.fetcher.wake_at()
+    assert bench.values() == []
+    bench.answer(bench.fetch())  # of the other partition alone
+    wake_at = bench.fetcher.wake_at()
     assert wake_at is not None
-    world.now = wake_at
-    world.answer(world.fetch(), {0: batch(7, b"another replica has it whole")})
-    assert world.values() == [b"another replica has it whole"]
+    bench.now = wake_at
+    bench.answer(bench.fetch(), {0: batch(7, b"another replica has it whole")})
+    assert bench.values() == [b"another replica has it whole"]
 
 
 def test_a_bad_batch_names_the_offset_of_the_one_behind_it() -> None:
-    world = World({T0: 0})
+    bench = FetcherBench({T0: 0})
     broken = bytearray(batch(0, b"a", b"b", b"c"))
     broken[-1] ^= 1
-    world.answer(world.fetch(), {0: bytes(broken) + batch(3, b"behind")})
+    bench.answer(bench.fetch(), {0: bytes(broken) + batch(3, b"behind")})
     with pytest.raises(CorruptRecords, match="seek past it to continue, to offset 3: ") as told:
-        world.fetcher.take()
+        bench.fetcher.take()
     assert told.value.next_offset is not None
-    world.fetcher.seek(T0, told.value.next_offset)
-    world.answer(world.fetch(), {0: batch(3, b"behind")})
-    assert world.values() == [b"behind"]
+    bench.fetcher.seek(T0, told.value.next_offset)
+    bench.answer(bench.fetch(), {0: batch(3, b"behind")})
+    assert bench.values() == [b"behind"]
 
 
 def test_a_header_that_lies_about_its_last_offset_does_not_say_where_to_go_on() -> None:
-    world = World({T0: 0})
+    bench = FetcherBench({T0: 0})
     broken = bytearray(batch(0, b"a"))
     broken[23:27] = (2**31 - 1).to_bytes(4)  # the offset delta of the last record
-    world.answer(world.fetch(), {0: bytes(broken)})
+    bench.answer(bench.fetch(), {0: bytes(broken)})
     with pytest.raises(CorruptRecords) as told:
-        world.fetcher.take()
+        bench.fetcher.take()
     assert told.value.next_offset == 1
 
 
@@ -107,13 +107,13 @@ def test_damaged_bytes_are_records_or_an_error_and_never_a_loop(codec: int) -> N
         damaged = bytearray(whole)
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(8, len(damaged))] = rng.randrange(256)
-        world = World({T0: 0}, check_crcs=False)
+        bench = FetcherBench({T0: 0}, check_crcs=False)
         told = 0
         for _ in range(20):
-            for fetch in world.fetches():
-                world.answer(fetch, {0: bytes(damaged)} if offsets(fetch.request).get(0) == 0 else {})
+            for fetch in bench.fetches():
+                bench.answer(fetch, {0: bytes(damaged)} if offsets(fetch.request).get(0) == 0 else {})
             try:
-                world.values()
+                bench.values()
             except KafkaError:
                 told += 1
-        assert told or (world.fetcher.partitions[T0].position or 0) > 0, bytes(damaged)
+        assert told or (bench.fetcher.partitions[T0].position or 0) > 0, bytes(damaged)

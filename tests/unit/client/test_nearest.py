@@ -10,13 +10,13 @@ from barnabas.client.net.metadata import Broker
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.schema import decode, encode
-from tests.unit.client.test_fetching import ID, T0, T1, World, batch, offsets
+from tests.support.bench.fetcher import ID, T0, T1, FetcherBench, batch, offsets
 
 AGE_MS = 300_000
 WARY_MS = 10_000
 
 
-class Racks(World):
+class Racks(FetcherBench):
     """Broker 1 leads; 2 is nearer by."""
 
     def __init__(self, **config: object) -> None:
@@ -42,28 +42,28 @@ class Racks(World):
 
 
 def test_the_replica_that_is_named_is_read_from() -> None:
-    world = Racks()
-    world.answer(world.turned(), {0: batch(0, b"a", b"b")})
-    assert world.values() == [b"a", b"b"]
-    again = world.fetch()
+    bench = Racks()
+    bench.answer(bench.turned(), {0: batch(0, b"a", b"b")})
+    assert bench.values() == [b"a", b"b"]
+    again = bench.fetch()
     assert (again.node_id, offsets(again.request)) == (2, {0: 2})
 
 
 def test_the_leader_is_asked_again_when_metadata_would_be_old() -> None:
-    world = Racks()
-    world.answer(world.turned())
-    world.now += AGE_MS - 1
-    world.answer(world.fetch())
-    world.now += 1
-    asked = world.fetch()
+    bench = Racks()
+    bench.answer(bench.turned())
+    bench.now += AGE_MS - 1
+    bench.answer(bench.fetch())
+    bench.now += 1
+    asked = bench.fetch()
     assert (asked.node_id, asked.request.rack_id) == (1, "b")
 
 
 def test_another_leader_is_asked_where_to_read() -> None:
-    world = Racks()
-    world.answer(world.turned())
-    world.fetcher.metadata.hint(T0, 3, 4)
-    assert world.fetch().node_id == 3
+    bench = Racks()
+    bench.answer(bench.turned())
+    bench.fetcher.metadata.hint(T0, 3, 4)
+    assert bench.fetch().node_id == 3
 
 
 @pytest.mark.parametrize(
@@ -79,58 +79,58 @@ def test_another_leader_is_asked_where_to_read() -> None:
 )
 def test_a_replica_that_refuses_is_left_for_the_leader_which_then_serves_itself(code: ErrorCode) -> None:
     """Also for an offset out of range: only the leader's word counts, and the position stays."""
-    world = Racks(auto_offset_reset="earliest")
-    world.answer(world.turned(), codes={0: code})
-    asked = world.fetch()
+    bench = Racks(auto_offset_reset="earliest")
+    bench.answer(bench.turned(), codes={0: code})
+    asked = bench.fetch()
     assert (asked.node_id, asked.request.rack_id, offsets(asked.request)) == (1, "", {0: 0})
-    world.answer(asked, {0: batch(0, b"a")})
-    assert world.values() == [b"a"], "and nothing was raised"
-    world.now += WARY_MS
-    assert world.fetch().request.rack_id == "b"
+    bench.answer(asked, {0: batch(0, b"a")})
+    assert bench.values() == [b"a"], "and nothing was raised"
+    bench.now += WARY_MS
+    assert bench.fetch().request.rack_id == "b"
 
 
 def test_the_leaders_own_refusal_counts() -> None:
-    world = Racks(auto_offset_reset="earliest")
-    world.answer(world.turned(), codes={0: ErrorCode.OFFSET_OUT_OF_RANGE})
-    world.answer(world.fetch(), codes={0: ErrorCode.OFFSET_OUT_OF_RANGE})
-    assert [state.tp for state in world.fetcher.unresolved()] == [T0]
+    bench = Racks(auto_offset_reset="earliest")
+    bench.answer(bench.turned(), codes={0: ErrorCode.OFFSET_OUT_OF_RANGE})
+    bench.answer(bench.fetch(), codes={0: ErrorCode.OFFSET_OUT_OF_RANGE})
+    assert [state.tp for state in bench.fetcher.unresolved()] == [T0]
 
 
 def test_a_replica_that_dies_is_left_at_once_and_what_it_sent_stays() -> None:
-    world = Racks()
-    world.answer(world.turned(), {0: batch(0, b"a")})
-    world.fetcher.on_failure(world.fetch(), BrokerUnreachable("killed"), world.now)
-    asked = world.fetch()
+    bench = Racks()
+    bench.answer(bench.turned(), {0: batch(0, b"a")})
+    bench.fetcher.on_failure(bench.fetch(), BrokerUnreachable("killed"), bench.now)
+    asked = bench.fetch()
     assert (asked.node_id, asked.request.rack_id, offsets(asked.request)) == (1, "", {0: 1})
-    assert world.values() == [b"a"]
+    assert bench.values() == [b"a"]
 
 
 def test_a_replica_that_cannot_be_connected_to_is_left() -> None:
-    world = Racks()
-    world.advise(world.fetch())
+    bench = Racks()
+    bench.advise(bench.fetch())
 
     def ready(node_id: int) -> bool:
         return node_id == 1
 
-    assert world.fetcher.next_fetches(world.now, ready) == []
-    assert world.fetcher.on_unreachable(2, world.now)
-    (asked,) = world.fetcher.next_fetches(world.now, ready)
+    assert bench.fetcher.next_fetches(bench.now, ready) == []
+    assert bench.fetcher.on_unreachable(2, bench.now)
+    (asked,) = bench.fetcher.next_fetches(bench.now, ready)
     assert (asked.node_id, asked.request.rack_id) == (1, "")
-    assert not world.fetcher.on_unreachable(1, world.now), "a leader is waited for"
+    assert not bench.fetcher.on_unreachable(1, bench.now), "a leader is waited for"
 
 
 def test_a_replica_that_nobody_knows_is_not_turned_to() -> None:
-    world = Racks()
-    world.advise(world.fetch(), node_id=77)
-    assert world.fetcher.metadata_wanted
-    asked = world.fetch()
+    bench = Racks()
+    bench.advise(bench.fetch(), node_id=77)
+    assert bench.fetcher.metadata_wanted
+    asked = bench.fetch()
     assert (asked.node_id, asked.request.rack_id) == (1, "")
 
 
 def test_partitions_go_their_own_ways() -> None:
-    world = Racks()
-    world.fetcher.assign({T0: 0, T1: 0})
-    world.advise(world.fetch())
-    near, far = sorted(world.fetches(), key=lambda fetch: -fetch.node_id)
+    bench = Racks()
+    bench.fetcher.assign({T0: 0, T1: 0})
+    bench.advise(bench.fetch())
+    near, far = sorted(bench.fetches(), key=lambda fetch: -fetch.node_id)
     assert (near.node_id, offsets(near.request)) == (2, {0: 0})
     assert (far.node_id, offsets(far.request)) == (1, {1: 0})

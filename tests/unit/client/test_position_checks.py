@@ -25,7 +25,7 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from barnabas.protocol.records import NewRecord, build_batch
-from tests.unit.client.test_fetching import ID, T0, T1, World, offsets
+from tests.support.bench.fetcher import ID, T0, T1, FetcherBench, offsets
 
 
 def records(base_offset: int, epoch: int, *values: bytes) -> bytes:
@@ -37,8 +37,8 @@ def fetched_epochs(fetch: InFlightFetch) -> dict[int, int]:
     return {p.partition: p.last_fetched_epoch for t in fetch.request.topics for p in t.partitions}
 
 
-class Leaders(World):
-    """A world whose leaders change: the metadata begins with leader 1 in epoch 3."""
+class Leaders(FetcherBench):
+    """A bench whose leaders change: the metadata begins with leader 1 in epoch 3."""
 
     def lead(self, node_id: int, epoch: int, partition: int = 0) -> None:
         assert self.fetcher.metadata.hint((T0, T1)[partition], node_id, epoch)
@@ -65,52 +65,52 @@ class Leaders(World):
 
 def read_ten(**config: object) -> Leaders:
     """Offsets 0 to 4 in epoch 2 and 5 to 9 in epoch 3 have been delivered."""
-    world = Leaders({T0: 0}, {0: 1}, **config)
-    world.answer(world.fetch(), {0: records(0, 2, *[b"a"] * 5) + records(5, 3, *[b"b"] * 5)})
-    assert len(world.values()) == 10
-    return world
+    bench = Leaders({T0: 0}, {0: 1}, **config)
+    bench.answer(bench.fetch(), {0: records(0, 2, *[b"a"] * 5) + records(5, 3, *[b"b"] * 5)})
+    assert len(bench.values()) == 10
+    return bench
 
 
 def test_each_fetch_carries_the_epoch_of_the_last_fetched_record() -> None:
-    world = Leaders({T0: 0}, {0: 1})
-    fetch = world.fetch()
+    bench = Leaders({T0: 0}, {0: 1})
+    fetch = bench.fetch()
     assert fetched_epochs(fetch) == {0: -1}, "nothing is known yet"
-    world.answer(fetch, {0: records(0, 2, b"a") + records(1, 3, b"b")})
-    fetch = world.fetch()
+    bench.answer(fetch, {0: records(0, 2, b"a") + records(1, 3, b"b")})
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 2}, {0: 3})
 
 
 def test_a_session_is_told_a_new_epoch_at_the_same_offset() -> None:
-    world = Leaders({T0: 0, T1: 0})
-    world.session = 7
-    world.answer(world.fetch(), {0: records(0, 3, b"a")})
-    world.answer(world.fetch())
-    world.fetcher.seek(T0, 1, epoch=2)
-    world.answer(world.fetch())  # of the other partition
-    (check,) = world.fetcher.checks.requests(lambda _: True)
-    world.tell(check, 2, 1)
-    fetch = world.fetch()
+    bench = Leaders({T0: 0, T1: 0})
+    bench.session = 7
+    bench.answer(bench.fetch(), {0: records(0, 3, b"a")})
+    bench.answer(bench.fetch())
+    bench.fetcher.seek(T0, 1, epoch=2)
+    bench.answer(bench.fetch())  # of the other partition
+    (check,) = bench.fetcher.checks.requests(lambda _: True)
+    bench.tell(check, 2, 1)
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 1}, {0: 2})
 
 
 def test_the_leader_is_not_asked_while_it_stays() -> None:
-    world = read_ten()
-    world.fetch()
-    assert world.fetcher.checks.requests(lambda _: True) == []
+    bench = read_ten()
+    bench.fetch()
+    assert bench.fetcher.checks.requests(lambda _: True) == []
 
 
 def test_a_new_leader_is_asked_before_anything_is_fetched_from_it() -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    check = world.check()
+    bench = read_ten()
+    bench.lead(2, 4)
+    check = bench.check()
     (topic,) = check.request.topics
     (asked,) = topic.partitions
     assert (check.node_id, check.request.replica_id, topic.topic) == (2, -1, "t")
     assert (asked.partition, asked.current_leader_epoch, asked.leader_epoch) == (0, 4, 3)
-    assert world.fetches() == []
-    assert world.fetcher.checks.requests(lambda _: True) == [], "it is asked once"
-    world.tell(check, 3, 12)
-    fetch = world.fetch()
+    assert bench.fetches() == []
+    assert bench.fetcher.checks.requests(lambda _: True) == [], "it is asked once"
+    bench.tell(check, 3, 12)
+    fetch = bench.fetch()
     assert (fetch.node_id, offsets(fetch.request), fetched_epochs(fetch)) == (2, {0: 10}, {0: 3})
 
 
@@ -131,91 +131,91 @@ def test_a_new_leader_is_asked_before_anything_is_fetched_from_it() -> None:
 def test_the_consumer_goes_back_to_the_first_diverging_offset(
     policy: str, told_by: str, epoch: int, end_offset: int, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = read_ten(auto_offset_reset=policy)
+    bench = read_ten(auto_offset_reset=policy)
     if told_by == "check":
-        world.lead(2, 4)
-        world.tell(world.check(), epoch, end_offset)
+        bench.lead(2, 4)
+        bench.tell(bench.check(), epoch, end_offset)
     else:
-        world.diverge(world.fetch(), epoch, end_offset)
-    state = world.fetcher.partitions[T0]
+        bench.diverge(bench.fetch(), epoch, end_offset)
+    state = bench.fetcher.partitions[T0]
     assert (state.position, state.safe_position) == (at, at)
     assert "truncated" in caplog.text
     assert str(at) in caplog.text
-    assert world.values() == []
+    assert bench.values() == []
 
 
 def test_what_was_fetched_ahead_and_not_delivered_is_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    world = Leaders({T0: 0}, {0: 1}, auto_offset_reset="none")
-    world.answer(world.fetch(), {0: records(0, 2, b"a", b"b") + records(2, 3, b"lost", b"lost")})
-    assert world.values(max_records=1) == [b"a"]
-    world.lead(2, 4)
-    world.tell(world.check(), 2, 2)
-    assert world.values() == [], "the rest is fetched again"
-    world.tell(world.check(), 2, 2)
-    fetch = world.fetch()
+    bench = Leaders({T0: 0}, {0: 1}, auto_offset_reset="none")
+    bench.answer(bench.fetch(), {0: records(0, 2, b"a", b"b") + records(2, 3, b"lost", b"lost")})
+    assert bench.values(max_records=1) == [b"a"]
+    bench.lead(2, 4)
+    bench.tell(bench.check(), 2, 2)
+    assert bench.values() == [], "the rest is fetched again"
+    bench.tell(bench.check(), 2, 2)
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 1}, {0: 2})
-    world.answer(fetch, {0: records(0, 2, b"a", b"b") + records(2, 4, b"new")})
-    assert world.values() == [b"b", b"new"]
+    bench.answer(fetch, {0: records(0, 2, b"a", b"b") + records(2, 4, b"new")})
+    assert bench.values() == [b"b", b"new"]
     assert not caplog.text
 
 
 def test_without_a_policy_the_truncation_is_raised_until_a_seek() -> None:
-    world = read_ten(auto_offset_reset="none")
-    world.lead(2, 4)
-    world.tell(world.check(), 3, 7)
+    bench = read_ten(auto_offset_reset="none")
+    bench.lead(2, 4)
+    bench.tell(bench.check(), 3, 7)
     for _ in range(2):
         with pytest.raises(LogTruncated, match=r"from offset 7 on.*up to offset 10.*seek") as told:
-            world.fetcher.take()
+            bench.fetcher.take()
         assert isinstance(told.value, OffsetOutOfRange)
         assert (told.value.topic, told.value.partition) == ("t", 0)
         assert (told.value.position, told.value.diverging_offset) == (10, 7)
-        assert world.values() == [], "told once an attempt: other partitions are read"
-        world.now += 2_000
-        world.tell(world.check(), 3, 7)
-    assert world.fetcher.partitions[T0].position == 10
-    world.fetcher.seek(T0, 7)
-    fetch = world.fetch()
+        assert bench.values() == [], "told once an attempt: other partitions are read"
+        bench.now += 2_000
+        bench.tell(bench.check(), 3, 7)
+    assert bench.fetcher.partitions[T0].position == 10
+    bench.fetcher.seek(T0, 7)
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 7}, {0: -1})
-    assert world.values() == []
+    assert bench.values() == []
 
 
 def test_a_caller_who_was_told_may_go_on_anywhere() -> None:
-    world = read_ten(auto_offset_reset="none")
-    world.diverge(world.fetch(), 3, 7)
+    bench = read_ten(auto_offset_reset="none")
+    bench.diverge(bench.fetch(), 3, 7)
     with pytest.raises(LogTruncated):
-        world.fetcher.take()
-    world.fetcher.seek(T0, 9)
-    assert (offsets(world.fetch().request), world.fetcher.partitions[T0].trail.latest) == ({0: 9}, -1)
+        bench.fetcher.take()
+    bench.fetcher.seek(T0, 9)
+    assert (offsets(bench.fetch().request), bench.fetcher.partitions[T0].trail.latest) == ({0: 9}, -1)
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 def test_a_leader_that_knows_no_such_epoch(policy: str) -> None:
-    world = read_ten(auto_offset_reset=policy)
-    world.lead(2, 4)
-    world.tell(world.check(), -1, -1)
+    bench = read_ten(auto_offset_reset=policy)
+    bench.lead(2, 4)
+    bench.tell(bench.check(), -1, -1)
     if policy == "none":
         with pytest.raises(LogTruncated) as told:
-            world.fetcher.take()
+            bench.fetcher.take()
         assert told.value.diverging_offset is None
     else:
-        (state,) = world.fetcher.unresolved()
+        (state,) = bench.fetcher.unresolved()
         assert state.reset == "earliest"
 
 
 def test_a_committed_offset_is_checked_with_its_epoch() -> None:
-    world = Leaders({T0: None}, {0: 1}, auto_offset_reset="earliest")
-    world.fetcher.seek(T0, 12, epoch=2)
-    check = world.check()
+    bench = Leaders({T0: None}, {0: 1}, auto_offset_reset="earliest")
+    bench.fetcher.seek(T0, 12, epoch=2)
+    check = bench.check()
     assert check.request.topics[0].partitions[0].leader_epoch == 2
-    world.tell(check, 1, 15)
-    assert world.fetcher.partitions[T0].position == 11, "the record at 11 was of epoch 2, which this log lacks"
+    bench.tell(check, 1, 15)
+    assert bench.fetcher.partitions[T0].position == 11, "the record at 11 was of epoch 2, which this log lacks"
 
 
 def test_an_offset_without_an_epoch_is_not_checked() -> None:
-    world = Leaders({T0: None}, {0: 1})
-    world.fetcher.seek(T0, 12)
-    assert fetched_epochs(world.fetch()) == {0: -1}
+    bench = Leaders({T0: None}, {0: 1})
+    bench.fetcher.seek(T0, 12)
+    assert fetched_epochs(bench.fetch()) == {0: -1}
 
 
 @pytest.mark.parametrize(
@@ -223,76 +223,76 @@ def test_an_offset_without_an_epoch_is_not_checked() -> None:
     [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER],
 )
 def test_a_check_that_is_refused_is_tried_again_with_fresh_metadata(code: ErrorCode) -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    world.tell(world.check(), -1, -1, code)
-    assert world.fetcher.metadata_wanted
-    assert world.fetches() == []
-    assert world.fetcher.checks.requests(lambda _: True) == [], "after a pause"
-    wake_at = world.fetcher.wake_at()
+    bench = read_ten()
+    bench.lead(2, 4)
+    bench.tell(bench.check(), -1, -1, code)
+    assert bench.fetcher.metadata_wanted
+    assert bench.fetches() == []
+    assert bench.fetcher.checks.requests(lambda _: True) == [], "after a pause"
+    wake_at = bench.fetcher.wake_at()
     assert wake_at is not None
-    world.now = wake_at
-    world.check()
+    bench.now = wake_at
+    bench.check()
 
 
 def test_a_check_that_stays_refused_is_told() -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    world.tell(world.check(), -1, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    bench = read_ten()
+    bench.lead(2, 4)
+    bench.tell(bench.check(), -1, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError, match="cannot be checked") as told:
-        world.fetcher.take()
+        bench.fetcher.take()
     assert told.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_the_next_leader_is_asked_where_this_one_died() -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    check = world.check()
-    world.lead(3, 5)
-    world.fetcher.checks.on_failure(check, BrokerUnreachable("killed"), world.now)
-    check = world.check()
+    bench = read_ten()
+    bench.lead(2, 4)
+    check = bench.check()
+    bench.lead(3, 5)
+    bench.fetcher.checks.on_failure(check, BrokerUnreachable("killed"), bench.now)
+    check = bench.check()
     assert (check.node_id, check.request.topics[0].partitions[0].current_leader_epoch) == (3, 5)
 
 
 def test_the_leader_may_change_again_before_its_answer() -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    check = world.check()
-    world.lead(3, 5)
-    world.tell(check, 3, 10)
-    assert world.check().node_id == 3
+    bench = read_ten()
+    bench.lead(2, 4)
+    check = bench.check()
+    bench.lead(3, 5)
+    bench.tell(check, 3, 10)
+    assert bench.check().node_id == 3
 
 
 def test_an_answer_from_before_a_seek_is_dropped() -> None:
-    world = read_ten(auto_offset_reset="earliest")
-    world.lead(2, 4)
-    check = world.check()
-    world.fetcher.seek(T0, 20)
-    world.tell(check, 2, 3)
-    assert world.fetcher.partitions[T0].position == 20
+    bench = read_ten(auto_offset_reset="earliest")
+    bench.lead(2, 4)
+    check = bench.check()
+    bench.fetcher.seek(T0, 20)
+    bench.tell(check, 2, 3)
+    assert bench.fetcher.partitions[T0].position == 20
 
 
 def test_an_old_broker_is_not_asked_again() -> None:
-    world = read_ten()
-    world.lead(2, 4)
-    world.fetcher.checks.on_failure(world.check(), UnsupportedByBroker("of Kafka 2.0"), world.now)
-    assert world.fetch().node_id == 2
+    bench = read_ten()
+    bench.lead(2, 4)
+    bench.fetcher.checks.on_failure(bench.check(), UnsupportedByBroker("of Kafka 2.0"), bench.now)
+    assert bench.fetch().node_id == 2
 
 
 def test_a_seek_back_keeps_what_is_known_of_the_epochs() -> None:
-    world = read_ten()
-    world.fetcher.seek(T0, 5)
-    fetch = world.fetch()
+    bench = read_ten()
+    bench.fetcher.seek(T0, 5)
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 5}, {0: 2})
 
 
 def test_a_topic_that_was_made_anew_is_another_log() -> None:
     """Its epochs begin anew, too: nothing that was read before tells anything of it."""
-    world = read_ten()
+    bench = read_ten()
     partition = MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=0)
     topic = MetadataResponseTopic(name="t", topic_id=bytes(15) + b"\x02", partitions=[partition])
-    world.fetcher.metadata.update(MetadataResponse(topics=[topic]), 0, whole=False)
-    fetch = world.fetch()
+    bench.fetcher.metadata.update(MetadataResponse(topics=[topic]), 0, whole=False)
+    fetch = bench.fetch()
     assert (offsets(fetch.request), fetched_epochs(fetch)) == ({0: 10}, {0: -1})
 
 

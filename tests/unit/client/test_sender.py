@@ -184,219 +184,219 @@ class SenderBench:
 @pytest.mark.parametrize("seed", range(60))
 def test_through_any_faults_each_record_once_and_in_order(seed: int) -> None:
     rng = random.Random(seed)
-    world = SenderBench(partitions=3, size_bytes_max=rng.choice([300, 1 << 20]))
+    bench = SenderBench(partitions=3, size_bytes_max=rng.choice([300, 1 << 20]))
     sent = 0
     for _ in range(400):
         action = rng.random()
         if action < 0.1:
             count = rng.randint(1, 5)
-            world.append_packed([b"%06d" % i for i in range(sent, sent + count)], rng.randrange(3))
+            bench.append_packed([b"%06d" % i for i in range(sent, sent + count)], rng.randrange(3))
             sent += count
         elif action < 0.5:
             for _ in range(rng.randint(1, 12)):
-                world.append(b"%06d" % sent, rng.randrange(3))
+                bench.append(b"%06d" % sent, rng.randrange(3))
                 sent += 1
-        elif action < 0.75 and world.wire:
-            world.answer()
-        elif action < 0.82 and world.wire:
-            world.answer(rng.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]))
+        elif action < 0.75 and bench.wire:
+            bench.answer()
+        elif action < 0.82 and bench.wire:
+            bench.answer(rng.choice([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]))
         elif action < 0.9:
-            world.break_connection(rng.randint(0, len(world.wire)))
+            bench.break_connection(rng.randint(0, len(bench.wire)))
             if rng.random() < 0.3:
-                for leader in world.leaders.values():
+                for leader in bench.leaders.values():
                     leader.restart()
-        world.now += rng.randint(0, 150)
-        world.pump()
-        assert len(world.wire) <= 5
-    world.settle()
-    assert not world.failed
-    assert len(world.acked) == sent
-    for tp, leader in world.leaders.items():
-        expected = sorted(value for partition, value in world.acked if partition == tp.partition)
+        bench.now += rng.randint(0, 150)
+        bench.pump()
+        assert len(bench.wire) <= 5
+    bench.settle()
+    assert not bench.failed
+    assert len(bench.acked) == sent
+    for tp, leader in bench.leaders.items():
+        expected = sorted(value for partition, value in bench.acked if partition == tp.partition)
         assert leader.values == expected
         for value in expected:
-            offset = world.acked[tp.partition, value]
+            offset = bench.acked[tp.partition, value]
             assert offset == -1 or leader.values[offset] == value
-    assert world.accumulator.bytes_held == 0
+    assert bench.accumulator.bytes_held == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_when_deliveries_time_out_nothing_is_doubled_or_reordered(seed: int) -> None:
     """A batch given up may be in the log or not; every other one is there once, in order."""
     rng = random.Random(seed)
-    world = SenderBench()
-    world.accumulator.delivery_timeout_ms = 400
+    bench = SenderBench()
+    bench.accumulator.delivery_timeout_ms = 400
     sent = 0
     for _ in range(300):
         action = rng.random()
         if action < 0.5:
             for _ in range(rng.randint(1, 12)):
-                world.append(b"%06d" % sent)
+                bench.append(b"%06d" % sent)
                 sent += 1
-        elif action < 0.7 and world.wire:
-            world.answer()
+        elif action < 0.7 and bench.wire:
+            bench.answer()
         elif action < 0.9:
-            world.break_connection(rng.randint(0, len(world.wire)))
-        world.now += rng.randint(0, 200)
-        world.pump()
-    world.settle()
-    assert len(world.acked) + len(world.failed) == sent
-    (leader,) = world.leaders.values()
+            bench.break_connection(rng.randint(0, len(bench.wire)))
+        bench.now += rng.randint(0, 200)
+        bench.pump()
+    bench.settle()
+    assert len(bench.acked) + len(bench.failed) == sent
+    (leader,) = bench.leaders.values()
     assert leader.values == sorted(set(leader.values))
-    assert {value for _, value in world.acked} <= set(leader.values)
-    assert all(isinstance(error, DeliveryTimedOut) for error in world.failed.values())
-    assert world.failed, "the seed gave no time-out: nothing was tested"
+    assert {value for _, value in bench.acked} <= set(leader.values)
+    assert all(isinstance(error, DeliveryTimedOut) for error in bench.failed.values())
+    assert bench.failed, "the seed gave no time-out: nothing was tested"
 
 
 def test_one_batch_until_a_leader_knows_the_producer() -> None:
     """A leader without state of a producer accepts any sequence: the second batch must not be written before the first."""
-    world = SenderBench()
+    bench = SenderBench()
     for i in range(100):
-        world.append(b"%06d" % i)
-    world.pump()
-    assert len(world.wire) == 1
-    world.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.pump()
-    assert not world.wire
-    world.settle()
-    assert world.leaders[TP].values == [b"%06d" % i for i in range(100)]
+        bench.append(b"%06d" % i)
+    bench.pump()
+    assert len(bench.wire) == 1
+    bench.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.pump()
+    assert not bench.wire
+    bench.settle()
+    assert bench.leaders[TP].values == [b"%06d" % i for i in range(100)]
 
 
 def test_five_batches_in_flight_and_no_more() -> None:
-    world = SenderBench()
-    world.append(b"known")
-    world.settle()
+    bench = SenderBench()
+    bench.append(b"known")
+    bench.settle()
     for i in range(200):
-        world.append(b"%06d" % i)
-    world.pump()
-    assert len(world.wire) == 5
-    assert [read_header(b.encoded or b"").base_sequence for d in world.wire for b in d.batches.values()] == [
+        bench.append(b"%06d" % i)
+    bench.pump()
+    assert len(bench.wire) == 5
+    assert [read_header(b.encoded or b"").base_sequence for d in bench.wire for b in d.batches.values()] == [
         1, 10, 19, 28, 37,
     ]  # fmt: skip
-    world.answer()
-    world.pump()
-    assert len(world.wire) == 5
+    bench.answer()
+    bench.pump()
+    assert len(bench.wire) == 5
 
 
 def test_without_idempotence_one_batch_a_partition_is_in_flight() -> None:
-    world = SenderBench(idempotent=False)
+    bench = SenderBench(idempotent=False)
     for i in range(100):
-        world.append(b"%06d" % i)
-    world.pump()
-    assert len(world.wire) == 1
-    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.settle()
-    assert world.leaders[TP].values == [b"%06d" % i for i in range(100)]
+        bench.append(b"%06d" % i)
+    bench.pump()
+    assert len(bench.wire) == 1
+    bench.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.settle()
+    assert bench.leaders[TP].values == [b"%06d" % i for i in range(100)]
 
 
 def test_after_a_refusal_only_the_oldest_leaves_until_all_are_in() -> None:
-    world = SenderBench()
-    world.append(b"000000")
-    world.settle()
-    world.acked.clear()
+    bench = SenderBench()
+    bench.append(b"000000")
+    bench.settle()
+    bench.acked.clear()
     for i in range(1, 25):
-        world.append(b"%06d" % i)
-    world.pump()
-    first = world.wire[0]
-    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    while world.wire:
-        world.answer()  # the others: OUT_OF_ORDER_SEQUENCE_NUMBER, for the first is missing
-    assert not world.acked
-    assert world.sender.metadata_wanted
-    world.pump()
-    assert not world.wire, "the pause of the first is not over"
-    world.now += 30
-    world.pump()
-    (again,) = world.wire
+        bench.append(b"%06d" % i)
+    bench.pump()
+    first = bench.wire[0]
+    bench.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    while bench.wire:
+        bench.answer()  # the others: OUT_OF_ORDER_SEQUENCE_NUMBER, for the first is missing
+    assert not bench.acked
+    assert bench.sender.metadata_wanted
+    bench.pump()
+    assert not bench.wire, "the pause of the first is not over"
+    bench.now += 30
+    bench.pump()
+    (again,) = bench.wire
     assert again.batches == first.batches
-    world.settle()
-    assert world.leaders[TP].values == [b"%06d" % i for i in range(25)]
+    bench.settle()
+    assert bench.leaders[TP].values == [b"%06d" % i for i in range(25)]
 
 
 def test_a_pause_is_for_the_leader_that_refused() -> None:
-    world = SenderBench()
-    world.append(b"0")
-    world.pump()
-    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.pump()
-    assert not world.wire
-    world.where[TP] = 2
-    world.pump()
-    assert [dispatch.node_id for dispatch in world.wire] == [2]
-    world.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.pump()
-    assert not world.wire, "the new one has refused too"
-    world.settle()
-    assert world.leaders[TP].values == [b"0"]
+    bench = SenderBench()
+    bench.append(b"0")
+    bench.pump()
+    bench.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.pump()
+    assert not bench.wire
+    bench.where[TP] = 2
+    bench.pump()
+    assert [dispatch.node_id for dispatch in bench.wire] == [2]
+    bench.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.pump()
+    assert not bench.wire, "the new one has refused too"
+    bench.settle()
+    assert bench.leaders[TP].values == [b"0"]
 
 
 def test_pauses_grow_while_a_leader_goes_on_refusing() -> None:
-    world = SenderBench()
-    world.append(b"0")
+    bench = SenderBench()
+    bench.append(b"0")
     sent = []
-    while world.now < 21_000:
-        world.pump()
-        assert len(world.wire) == 1
-        sent.append(world.now)
-        world.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
-        world.pump()
-        assert not world.wire
-        world.now = world.sender.wake_at() or 0
+    while bench.now < 21_000:
+        bench.pump()
+        assert len(bench.wire) == 1
+        sent.append(bench.now)
+        bench.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+        bench.pump()
+        assert not bench.wire
+        bench.now = bench.sender.wake_at() or 0
     assert sent[1] - sent[0] < 30
     assert 700 < sent[-1] - sent[-2] < 1_300
 
 
 def test_a_record_too_large_leaves_no_gap() -> None:
-    world = SenderBench(size_bytes_max=350)
-    world.append(b"before")
-    world.append(b"x" * 390)
-    world.append(b"after")
-    world.settle()
-    assert world.leaders[TP].values == [b"before", b"after"]
-    (error,) = world.failed.values()
+    bench = SenderBench(size_bytes_max=350)
+    bench.append(b"before")
+    bench.append(b"x" * 390)
+    bench.append(b"after")
+    bench.settle()
+    assert bench.leaders[TP].values == [b"before", b"after"]
+    (error,) = bench.failed.values()
     assert isinstance(error, RecordTooLarge)
     assert (error.topic, error.partition, error.broker) == ("t", 0, 1)
-    assert world.sender.epoch == 1, "what followed the refused one went on under a new epoch"
+    assert bench.sender.epoch == 1, "what followed the refused one went on under a new epoch"
 
 
 def test_a_batch_too_large_is_halved_until_it_fits() -> None:
-    world = SenderBench(size_bytes_max=90)
+    bench = SenderBench(size_bytes_max=90)
     for i in range(8):
-        world.append(b"%06d" % i)
-    world.settle()
-    assert world.leaders[TP].values == [b"%06d" % i for i in range(8)]
-    assert world.acked == {(0, b"%06d" % i): i for i in range(8)}
-    assert world.sender.epoch == 0
+        bench.append(b"%06d" % i)
+    bench.settle()
+    assert bench.leaders[TP].values == [b"%06d" % i for i in range(8)]
+    assert bench.acked == {(0, b"%06d" % i): i for i in range(8)}
+    assert bench.sender.epoch == 0
 
 
 def test_a_broker_that_lost_the_producers_state_gets_a_new_epoch() -> None:
-    world = SenderBench()
-    world.append(b"one")
-    world.settle()
-    world.append(b"two")
-    world.pump()
-    world.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
-    world.settle()
-    assert world.leaders[TP].values == [b"one", b"two"]
-    assert world.sender.epoch == 1
+    bench = SenderBench()
+    bench.append(b"one")
+    bench.settle()
+    bench.append(b"two")
+    bench.pump()
+    bench.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
+    bench.settle()
+    assert bench.leaders[TP].values == [b"one", b"two"]
+    assert bench.sender.epoch == 1
 
 
 @pytest.mark.parametrize("executed", range(6))
 def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed: int) -> None:
     """Five batches on their way, some written, no answer, and a leader that then knows the last of them only."""
-    world = SenderBench()
-    world.append(b"known")
-    world.settle()
+    bench = SenderBench()
+    bench.append(b"known")
+    bench.settle()
     for i in range(45):
-        world.append(b"%06d" % i)
-    world.pump()
-    assert len(world.wire) == 5
-    world.break_connection(executed)
-    world.leaders[TP].restart()
-    world.settle()
-    assert world.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
-    assert world.sender.epoch == 0, "nothing was lost, so no new epoch"
-    unknown = [value for (_, value), offset in world.acked.items() if offset == -1]
+        bench.append(b"%06d" % i)
+    bench.pump()
+    assert len(bench.wire) == 5
+    bench.break_connection(executed)
+    bench.leaders[TP].restart()
+    bench.settle()
+    assert bench.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
+    assert bench.sender.epoch == 0, "nothing was lost, so no new epoch"
+    unknown = [value for (_, value), offset in bench.acked.items() if offset == -1]
     assert len(unknown) == 9 * max(0, executed - 1)
 
 
@@ -404,234 +404,234 @@ def test_a_restarted_leader_remembers_the_last_batch_and_that_is_enough(executed
 @pytest.mark.parametrize("executed", range(6))
 def test_a_leader_that_resigns_may_have_written_what_it_refuses(executed: int, refusal: ErrorCode) -> None:
     """acks=all waits for replicas; its leader then loses its place, and the next one may have the batches all the same."""
-    world = SenderBench()
-    world.append(b"known")
-    world.settle()
+    bench = SenderBench()
+    bench.append(b"known")
+    bench.settle()
     for i in range(45):
-        world.append(b"%06d" % i)
-    world.pump()
-    for number, dispatch in enumerate(list(world.wire)):
+        bench.append(b"%06d" % i)
+    bench.pump()
+    for number, dispatch in enumerate(list(bench.wire)):
         if number < executed:
-            world.execute(dispatch)
-    while world.wire:
-        world.answer(refusal)
-    world.leaders[TP].restart()
-    world.settle()
-    assert world.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
-    assert world.sender.epoch == 0, "nothing was lost, so no new epoch"
+            bench.execute(dispatch)
+    while bench.wire:
+        bench.answer(refusal)
+    bench.leaders[TP].restart()
+    bench.settle()
+    assert bench.leaders[TP].values == [b"known"] + [b"%06d" % i for i in range(45)]
+    assert bench.sender.epoch == 0, "nothing was lost, so no new epoch"
 
 
 def test_a_leader_that_lost_the_tail_of_its_log_gets_it_again() -> None:
-    world = SenderBench()
-    world.append(b"known")
-    world.settle()
+    bench = SenderBench()
+    bench.append(b"known")
+    bench.settle()
     for i in range(45):
-        world.append(b"%06d" % i)
-    world.pump()
+        bench.append(b"%06d" % i)
+    bench.pump()
     for _ in range(2):
-        world.answer()
-    world.break_connection(0)
-    leader = world.leaders[TP]
+        bench.answer()
+    bench.break_connection(0)
+    leader = bench.leaders[TP]
     del leader.values[1:]  # an unclean leader: what was acknowledged is gone
     leader.recent[7].clear()
     leader.recent[7].append((0, 0, 0))
-    world.settle()
+    bench.settle()
     assert leader.values == [b"known"] + [b"%06d" % i for i in range(18, 45)]
-    assert world.sender.epoch == 1
+    assert bench.sender.epoch == 1
 
 
 def test_epochs_run_out_into_a_new_producer_id() -> None:
-    world = SenderBench()
-    world.sender.adopt(7, 32_766)
-    world.append(b"one")
-    world.pump()
-    world.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
-    assert world.sender.needs_producer_id
-    world.pump()
-    assert not world.wire
-    world.sender.adopt(8, 0)
-    world.settle()
-    assert world.leaders[TP].values == [b"one"]
-    assert world.leaders[TP].epochs == {8: 0}
+    bench = SenderBench()
+    bench.sender.adopt(7, 32_766)
+    bench.append(b"one")
+    bench.pump()
+    bench.answer(ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert bench.sender.needs_producer_id
+    bench.pump()
+    assert not bench.wire
+    bench.sender.adopt(8, 0)
+    bench.settle()
+    assert bench.leaders[TP].values == [b"one"]
+    assert bench.leaders[TP].epochs == {8: 0}
 
 
 def test_sequences_wrap_around() -> None:
-    world = SenderBench()
-    world.append(b"x")
-    world.settle()
-    queue = world.accumulator.queue(TP)
+    bench = SenderBench()
+    bench.append(b"x")
+    bench.settle()
+    queue = bench.accumulator.queue(TP)
     queue.next_sequence = 2**31 - 3
-    world.leaders[TP].recent[7].append((2**31 - 4, 2**31 - 4, 0))
+    bench.leaders[TP].recent[7].append((2**31 - 4, 2**31 - 4, 0))
     for i in range(20):
-        world.append(b"%06d" % i)
-    world.settle()
-    assert len(world.acked) == 21
+        bench.append(b"%06d" % i)
+    bench.settle()
+    assert len(bench.acked) == 21
     assert queue.next_sequence == 17
 
 
 def test_linger_waits_for_company_a_full_batch_and_a_flush_do_not() -> None:
-    world = SenderBench()
-    world.append(b"known")
-    world.settle()
-    world.accumulator.linger_ms = 50
-    world.append(b"lonely")
-    world.pump()
-    assert not world.wire
-    assert world.sender.wake_at() == 1_050
-    world.now = 1_050
-    world.pump()
-    assert len(world.wire) == 1
-    world.append(b"flushed")
-    world.sender.flushing = 1
-    world.pump()
-    assert len(world.wire) == 2
-    world.sender.flushing = 0
+    bench = SenderBench()
+    bench.append(b"known")
+    bench.settle()
+    bench.accumulator.linger_ms = 50
+    bench.append(b"lonely")
+    bench.pump()
+    assert not bench.wire
+    assert bench.sender.wake_at() == 1_050
+    bench.now = 1_050
+    bench.pump()
+    assert len(bench.wire) == 1
+    bench.append(b"flushed")
+    bench.sender.flushing = 1
+    bench.pump()
+    assert len(bench.wire) == 2
+    bench.sender.flushing = 0
     for i in range(10):
-        world.append(b"%06d" % i)  # nine fill a batch, so that one leaves and the tenth lingers
-    world.pump()
-    assert len(world.wire) == 3
+        bench.append(b"%06d" % i)  # nine fill a batch, so that one leaves and the tenth lingers
+    bench.pump()
+    assert len(bench.wire) == 3
 
 
 def test_no_leader_no_request_but_fresh_metadata_is_wanted() -> None:
-    world = SenderBench()
-    world.where.clear()
-    world.append(b"x")
-    world.pump()
-    assert not world.wire
-    assert world.sender.metadata_wanted
-    world.where[TP] = 2
-    world.pump()
-    assert world.wire[0].node_id == 2
+    bench = SenderBench()
+    bench.where.clear()
+    bench.append(b"x")
+    bench.pump()
+    assert not bench.wire
+    assert bench.sender.metadata_wanted
+    bench.where[TP] = 2
+    bench.pump()
+    assert bench.wire[0].node_id == 2
 
 
 def test_requests_stay_below_the_size_limit_and_no_partition_starves() -> None:
-    world = SenderBench(partitions=10, max_request_size=1_000)
+    bench = SenderBench(partitions=10, max_request_size=1_000)
     for i in range(10):
         for k in range(8):
-            world.append(b"%06d" % k, i)
-    world.pump()
-    for dispatch in world.wire:
+            bench.append(b"%06d" % k, i)
+    bench.pump()
+    for dispatch in bench.wire:
         assert sum(b.size_bytes for b in dispatch.batches.values()) <= 1_000
-    world.settle()
-    assert all(len(leader.values) == 8 for leader in world.leaders.values())
+    bench.settle()
+    assert all(len(leader.values) == 8 for leader in bench.leaders.values())
 
 
 def test_an_unanswered_partition_is_sent_again() -> None:
-    world = SenderBench()
-    world.append(b"x")
-    world.pump()
-    world.execute(world.wire[0])
-    world.sender.on_answer(world.wire.popleft(), ProduceResponse(), world.now)
-    world.settle()
-    assert world.leaders[TP].values == [b"x"]
-    assert world.acked == {(0, b"x"): 0}
+    bench = SenderBench()
+    bench.append(b"x")
+    bench.pump()
+    bench.execute(bench.wire[0])
+    bench.sender.on_answer(bench.wire.popleft(), ProduceResponse(), bench.now)
+    bench.settle()
+    assert bench.leaders[TP].values == [b"x"]
+    assert bench.acked == {(0, b"x"): 0}
 
 
 def test_without_acks_the_outcome_has_no_offset() -> None:
-    world = SenderBench(idempotent=False, acks=0)
-    world.append(b"x")
-    world.pump()
-    world.sender.on_answer(world.wire.popleft(), None, world.now)
-    world.collect()
-    assert world.acked == {(0, b"x"): -1}
+    bench = SenderBench(idempotent=False, acks=0)
+    bench.append(b"x")
+    bench.pump()
+    bench.sender.on_answer(bench.wire.popleft(), None, bench.now)
+    bench.collect()
+    assert bench.acked == {(0, b"x"): -1}
 
 
 def test_a_timeout_tells_whether_it_may_have_been_written() -> None:
-    world = SenderBench()
-    world.accumulator.delivery_timeout_ms = 500
-    world.where.clear()
-    world.append(b"never sent")
-    world.now += 500
-    world.pump()
-    assert "it was not written" in str(world.failed[0, b"never sent"])
-    world.where[TP] = 1
-    world.append(b"sent")
-    world.pump()
-    world.sender.on_failure(world.wire.popleft(), RequestTimedOut("no answer"), world.now)
-    world.now += 500
-    world.pump()
-    assert "may or may not have been written" in str(world.failed[0, b"sent"])
+    bench = SenderBench()
+    bench.accumulator.delivery_timeout_ms = 500
+    bench.where.clear()
+    bench.append(b"never sent")
+    bench.now += 500
+    bench.pump()
+    assert "it was not written" in str(bench.failed[0, b"never sent"])
+    bench.where[TP] = 1
+    bench.append(b"sent")
+    bench.pump()
+    bench.sender.on_failure(bench.wire.popleft(), RequestTimedOut("no answer"), bench.now)
+    bench.now += 500
+    bench.pump()
+    assert "may or may not have been written" in str(bench.failed[0, b"sent"])
 
 
 # -- in transactions ---------------------------------------------------------------------------------------------------
 
 
 def transactional_world(version: int) -> SenderBench:
-    world = SenderBench()
-    world.leaders[TP].insists_on_zero = version == 2
-    world.accumulator.transactional = True
-    txn = world.sender.transactions = Transactions("id", SeededRng())
+    bench = SenderBench()
+    bench.leaders[TP].insists_on_zero = version == 2
+    bench.accumulator.transactional = True
+    txn = bench.sender.transactions = Transactions("id", SeededRng())
     txn.initialize()
     request = txn.next_request(0, drained=True)
     assert request is not None
     txn.on_answer(request, InitProducerIdResponse(producer_id=7, producer_epoch=0), 0)
     txn.begin(version)
-    return world
+    return bench
 
 
 def test_under_tv1_nothing_leaves_before_the_partition_was_added() -> None:
-    world = transactional_world(1)
-    txn = world.sender.transactions
+    bench = transactional_world(1)
+    txn = bench.sender.transactions
     txn.add_partition(TP)
-    world.append(b"x")
-    world.pump()
-    assert not world.wire
+    bench.append(b"x")
+    bench.pump()
+    assert not bench.wire
     txn._added[TP] = None
-    world.pump()
-    assert world.wire[0].version_max == 11
-    batch = next(iter(world.wire[0].batches.values()))
+    bench.pump()
+    assert bench.wire[0].version_max == 11
+    batch = next(iter(bench.wire[0].batches.values()))
     assert read_header(batch.encoded or b"").is_transactional
 
 
 def test_under_tv2_the_produce_request_adds_it() -> None:
-    world = transactional_world(2)
-    world.sender.transactions.add_partition(TP)
-    world.append(b"x")
-    world.pump()
-    assert world.wire[0].version_max == 12  # 13 where the topic's id is known
-    assert world.wire[0].request.transactional_id == "id"
+    bench = transactional_world(2)
+    bench.sender.transactions.add_partition(TP)
+    bench.append(b"x")
+    bench.pump()
+    assert bench.wire[0].version_max == 12  # 13 where the topic's id is known
+    assert bench.wire[0].request.transactional_id == "id"
 
 
 def test_a_failed_batch_makes_the_transaction_abortable_and_an_abort_drops_the_rest() -> None:
-    world = transactional_world(2)
-    txn = world.sender.transactions
+    bench = transactional_world(2)
+    txn = bench.sender.transactions
     txn.add_partition(TP)
     for i in range(100):
-        world.append(b"%06d" % i)
-    world.pump()
-    world.answer(ErrorCode.INVALID_RECORD)
+        bench.append(b"%06d" % i)
+    bench.pump()
+    bench.answer(ErrorCode.INVALID_RECORD)
     assert txn.state is TransactionPhase.ABORTABLE_ERROR
     assert txn.error is not None
     assert txn.error.code is ErrorCode.INVALID_RECORD
     txn.abort()
-    while world.wire:
-        world.sender.abandon(TransactionFailed("aborted"))
-        world.answer()
-    world.sender.abandon(TransactionFailed("aborted"))
-    world.collect()
-    assert len(world.failed) == 100
-    assert not world.accumulator.incomplete
+    while bench.wire:
+        bench.sender.abandon(TransactionFailed("aborted"))
+        bench.answer()
+    bench.sender.abandon(TransactionFailed("aborted"))
+    bench.collect()
+    assert len(bench.failed) == 100
+    assert not bench.accumulator.incomplete
     request = txn.next_request(0, drained=True)
     assert request is not None
     txn.on_answer(request, EndTxnResponse(producer_id=7, producer_epoch=1), 0)
     assert (txn.state, txn.producer_epoch, txn.needs_new_epoch) == (TransactionPhase.READY, 1, False)
-    world.sender.adopt(txn.producer_id, txn.producer_epoch)
+    bench.sender.adopt(txn.producer_id, txn.producer_epoch)
     txn.begin(2)
     txn.add_partition(TP)
-    world.append(b"next")
-    world.settle()
-    assert world.leaders[TP].values == [b"next"]
+    bench.append(b"next")
+    bench.settle()
+    assert bench.leaders[TP].values == [b"next"]
 
 
 def test_a_concurrent_transaction_is_waited_for_shortly() -> None:
-    world = transactional_world(2)
-    world.sender.transactions.add_partition(TP)
-    world.append(b"x")
-    world.pump()
-    world.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    world.pump()
-    assert world.sender.wake_at() == world.now + 20
-    assert world.sender.transactions.state is TransactionPhase.IN_TRANSACTION
+    bench = transactional_world(2)
+    bench.sender.transactions.add_partition(TP)
+    bench.append(b"x")
+    bench.pump()
+    bench.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    bench.pump()
+    assert bench.sender.wake_at() == bench.now + 20
+    assert bench.sender.transactions.state is TransactionPhase.IN_TRANSACTION
 
 
 # -- the accumulator ---------------------------------------------------------------------------------------------------
@@ -646,12 +646,12 @@ def test_a_size_is_an_upper_bound() -> None:
 
 
 def test_a_flush_waits_for_what_was_there_and_not_for_more() -> None:
-    world = SenderBench()
-    world.append(b"one")
-    serial = world.accumulator.last_serial
-    world.pump()
-    world.append(b"two")
-    assert not world.accumulator.all_done_up_to(serial)
-    world.answer()
-    assert world.accumulator.all_done_up_to(serial)
-    assert world.accumulator.incomplete
+    bench = SenderBench()
+    bench.append(b"one")
+    serial = bench.accumulator.last_serial
+    bench.pump()
+    bench.append(b"two")
+    assert not bench.accumulator.all_done_up_to(serial)
+    bench.answer()
+    assert bench.accumulator.all_done_up_to(serial)
+    assert bench.accumulator.incomplete

@@ -16,7 +16,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.validation import LongBatch
 from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain
-from tests.unit.storage.test_validation import FIELDS, changed
+from tests.support.storage.changed_fields import FIELDS, changed
 
 CONFIGS = [
     CONFIG,

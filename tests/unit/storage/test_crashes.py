@@ -23,7 +23,7 @@ from tests.support.storage.batches import (
     plain,
     small_segments,
 )
-from tests.unit.storage.test_partition_log import values
+from tests.support.storage.reading import values
 
 CONFIG = small_segments(500)
 COMPACTED = small_segments(500, cleanup_policy=frozenset({"compact"}))

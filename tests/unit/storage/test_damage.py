@@ -10,7 +10,7 @@ from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.storage.batches import append, forget_states, open_log, plain, small_segments
-from tests.unit.storage.test_recovery import SMALL, described, written
+from tests.support.storage.described import SMALL, described, written
 
 
 def contents(log: PartitionLog) -> dict[int, bytes]:

@@ -17,7 +17,7 @@ from barnabas.runtime.files import FileDisk
 from barnabas.storage.aborted import AbortedTransaction
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import LogSlice, PartitionLog
+from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import finished
 from tests.support.storage.batches import (
     CONFIG,
@@ -32,6 +32,7 @@ from tests.support.storage.batches import (
     plain,
     small_segments,
 )
+from tests.support.storage.reading import offsets, values
 
 HOUR_MS = 3_600_000
 
@@ -44,29 +45,6 @@ def disk() -> MemoryDisk:
 @pytest.fixture
 def log(disk: MemoryDisk) -> PartitionLog:
     return open_log(disk)
-
-
-def offsets(found: LogSlice) -> list[int]:
-    return [
-        record.offset
-        for position, header in iter_batches(found.records)
-        for record in decode_records(found.records, position, header)
-    ]
-
-
-def values(log: PartitionLog, start: int = 0, end: int | None = None) -> list[int]:
-    """Offsets of all records by repeated reads."""
-    end = log.log_end_offset if end is None else end
-    seen: list[int] = []
-    offset = start
-    while offset < end:
-        found = log.read(offset, 300, end_offset=end)
-        if not found.records:
-            break
-        seen += [each for each in offsets(found) if each >= start]
-        assert found.next_offset > offset
-        offset = found.next_offset
-    return seen
 
 
 class TestAppend:

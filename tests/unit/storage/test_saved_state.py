@@ -23,7 +23,7 @@ from tests.support.storage.batches import (
     plain,
     small_segments,
 )
-from tests.unit.storage.test_recovery import described
+from tests.support.storage.described import described
 
 LARGE = replace(CONFIG, index_interval_bytes=1000)
 LOG = "t-0/00000000000000000000.log"

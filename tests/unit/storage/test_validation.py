@@ -6,7 +6,6 @@ import struct
 from dataclasses import replace
 
 import pytest
-from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_ERRORS_MAX
@@ -30,29 +29,7 @@ from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
 from barnabas.work import finished
 from tests.support.storage.batches import CONFIG, NOW, idempotent, plain
-
-FIELDS = {  # name -> (position, format)
-    "base_offset": (0, ">q"),
-    "batch_length": (8, ">i"),
-    "magic": (16, ">b"),
-    "attributes": (21, ">h"),
-    "last_offset_delta": (23, ">i"),
-    "base_timestamp": (27, ">q"),
-    "max_timestamp": (35, ">q"),
-    "producer_id": (43, ">q"),
-    "producer_epoch": (51, ">h"),
-    "base_sequence": (53, ">i"),
-    "record_count": (57, ">i"),
-}
-
-
-def changed(batch: bytearray, **fields: int) -> bytearray:
-    """The batch with header fields overwritten and its checksum made right again."""
-    for name, value in fields.items():
-        position, layout = FIELDS[name]
-        struct.pack_into(layout, batch, position, value)
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
-    return batch
+from tests.support.storage.changed_fields import changed
 
 
 def refusal(

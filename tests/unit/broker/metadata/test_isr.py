@@ -16,39 +16,13 @@ from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
     AlterPartitionRequestTopic,
-    AlterPartitionResponsePartition,
-    BrokerState,
 )
+from tests.support.broker.alter_partition import TOPIC, ask, result
 from tests.support.broker.metadata_images import cluster, register, replayed, view, with_topic
-
-TOPIC = bytes(15) + b"t"
 
 
 def three(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1) -> MetadataImage:
     return with_topic(cluster((1, 2, 3)), "t", TOPIC, ((1, 2, 3), isr, leader))
-
-
-def ask(image: MetadataImage, isr: tuple[int, ...] = (1, 2), broker: int = 1, **fields: Any) -> Any:
-    epochs = fields.pop("epochs", {})
-    wanted = AlterPartitionRequestPartition(
-        new_isr_with_epochs=[
-            BrokerState(broker_id=each, broker_epoch=epochs.get(each, image.brokers[each].epoch if each < 9 else -1))
-            for each in isr
-        ]
-    )
-    for name, value in fields.items():
-        setattr(wanted, name, value)
-    topic = AlterPartitionRequestTopic(topic_id=TOPIC, partitions=[wanted])
-    return alter_partition(
-        view(image),
-        AlterPartitionRequest(broker_id=broker, broker_epoch=image.brokers[broker].epoch, topics=[topic]),
-    )
-
-
-def result(decision: Any) -> AlterPartitionResponsePartition:
-    (topic,) = decision.answer.topics
-    (partition,) = topic.partitions
-    return partition  # type: ignore[no-any-return]  # of a decision of alter_partition
 
 
 def test_a_leader_shrinks_and_expands_its_isr() -> None:

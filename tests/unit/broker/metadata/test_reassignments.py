@@ -18,8 +18,8 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tests.support.broker.alter_partition import TOPIC, ask, result
 from tests.support.broker.metadata_images import cluster, replayed, view, with_topic
-from tests.unit.broker.metadata.test_isr import TOPIC, ask, result
 
 
 def on(replicas: tuple[int, ...], isr: tuple[int, ...] | None = None) -> MetadataImage:
