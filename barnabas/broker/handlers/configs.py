@@ -14,7 +14,8 @@ IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), and a resource nam
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.call import Call, Done, Pending, Table
@@ -49,17 +50,16 @@ __all__ = [
     "Needs",
     "describe_configs",
     "incremental_alter_configs",
-    "refuse_alter_configs",
     "refuse_describe_configs",
     "replace_configs",
 ]
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
-AlterConfigs = AlterConfigsRequest | IncrementalAlterConfigsRequest
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 RESOURCES_A_YIELD: Final = 16
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
+A = TypeVar("A", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
 class Needs(Protocol):
@@ -75,14 +75,16 @@ def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRe
     """Changes single settings of topics, of this broker, or of all brokers."""
     mine, refused = yield from _split(needs, call.request.resources)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    return _changed(call, refused, lambda done: needs.controller.alter_configs(request, done))
+    refuse = partial(refuse_incremental_alter_configs, call)
+    return _changed(call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request))
 
 
 def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     """Replaces all settings of topics, of this broker, or of all brokers."""
     mine, refused = yield from _split(needs, call.request.resources)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    return _changed(call, refused, lambda done: needs.controller.request(request, done))
+    refuse = partial(refuse_replace_configs, call)
+    return _changed(call.request.resources, refused, refuse, partial(needs.controller.request, request))
 
 
 def _split(needs: Needs, resources: list[R]) -> Work:
@@ -105,17 +107,19 @@ def _split(needs: Needs, resources: list[R]) -> Work:
 
 
 def _changed(
-    call: Call[AlterConfigs],
+    resources: Sequence[Resource],
     refused: list[AlterConfigsResourceResponse],
-    ask: Callable[[Done[AlterAnswer]], None],
-) -> Pending[AlterAnswer]:
-    pending: Pending[AlterAnswer] = Pending(blocks=True)
+    refuse: Callable[[BrokerError], A],
+    ask: Callable[[Done[A]], None],
+) -> Pending[A]:
+    """Asks the controller; its answer, or its refusal, is the answer of the request."""
+    pending: Pending[A] = Pending(blocks=True)
 
-    def done(answer: AlterAnswer | BrokerError) -> None:
+    def done(answer: A | BrokerError) -> None:
         if isinstance(answer, BrokerError):
-            pending.resolve(refuse_alter_configs(call, answer))
+            pending.resolve(refuse(answer))
         else:
-            pending.resolve(_merged(call.request.resources, answer, refused))
+            pending.resolve(_merged(resources, answer, refused))
 
     ask(done)
     return pending
@@ -249,16 +253,22 @@ def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerErr
     )
 
 
-def refuse_alter_configs(call: Call[AlterConfigs], error: BrokerError) -> AlterAnswer:
+def refuse_incremental_alter_configs(
+    call: Call[IncrementalAlterConfigsRequest], error: BrokerError
+) -> IncrementalAlterConfigsResponse:
     """One error for every resource of a change."""
-    responses = [_resource_response(resource, error) for resource in call.request.resources]
-    if isinstance(call.request, AlterConfigsRequest):
-        return AlterConfigsResponse(responses=responses)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    return IncrementalAlterConfigsResponse(
+        responses=[_resource_response(each, error) for each in call.request.resources]
+    )
+
+
+def refuse_replace_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
+    """One error for every resource of a change."""
+    return AlterConfigsResponse(responses=[_resource_response(each, error) for each in call.request.resources])
 
 
 HANDLERS: Final[Table] = {
     DescribeConfigsRequest: (describe_configs, refuse_describe_configs),
-    AlterConfigsRequest: (replace_configs, refuse_alter_configs),
-    IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_alter_configs),
+    AlterConfigsRequest: (replace_configs, refuse_replace_configs),
+    IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_incremental_alter_configs),
 }

@@ -13,7 +13,7 @@ epochs (KIP-848), v10 topic ids.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.config_key import INT64_MAX
@@ -24,10 +24,10 @@ from barnabas.broker.coordinator.groups.records import (
     NO_TOPIC_ID,
     AnyRecord,
     CommittedOffset,
-    OffsetRecord,
 )
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -61,26 +61,12 @@ __all__ = [
     "offset_commit",
     "offset_delete",
     "offset_fetch",
-    "refuse_all",
     "refuse_offset_commit",
     "refuse_offset_delete",
     "refuse_offset_fetch",
 ]
 
 NO_OFFSET = -1
-
-# Errors of the log or of the transaction coordinator, translated for clients that commit offsets.
-COMMIT_CODES = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # old clients retry this error
-}
 
 
 class Needs(Protocol):
@@ -100,47 +86,33 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
     now_ms = needs.reactor.clock.now_ms()
     retention_ms = request.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
-    metadata_max = needs.groups.settings.offset_metadata_bytes_max
-    response = OffsetCommitResponse()
-    accepted: list[OffsetCommitResponsePartition] = []
-    records: list[OffsetRecord] = []
     image = needs.current_image.image
     by_id = call.version >= 10
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    offsets = OffsetChecks(
+        request.group_id,
+        needs.groups.settings.offset_metadata_bytes_max,
+        now_ms,
+        expire_ms=expire_ms,
+        unknown=ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        keeps_topic_ids=True,
+    )
+    response = OffsetCommitResponse()
     for topic in request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
-        partition_count = 0 if known is None else len(known.partitions)
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
             yield 1
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            metadata = partition.committed_metadata or ""
-            if known is None or not 0 <= partition.partition_index < partition_count:
-                answer.error_code = unknown
-                continue
-            accepted.append(answer)
-            if len(metadata) > metadata_max:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            committed = CommittedOffset(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                metadata,
-                now_ms,
-                expire_ms,
-                known.topic_id,
-            )
-            records.append(OffsetRecord(request.group_id, known.name, partition.partition_index, committed))
-    return _commit(needs, call, records, accepted, response) if accepted else response
+            offsets.check(known, partition, answer)
+    return _commit(needs, call, offsets, response) if offsets.accepted else response
 
 
 def _commit(
     needs: Needs,
     call: Call[OffsetCommitRequest],
-    records: list[OffsetRecord],
-    accepted: list[OffsetCommitResponsePartition],
+    offsets: OffsetChecks,
     response: OffsetCommitResponse,
 ) -> Pending[OffsetCommitResponse]:
     """Writes the offsets; an error of the group refuses all accepted partitions."""
@@ -155,12 +127,12 @@ def _commit(
     pending: Pending[OffsetCommitResponse] = Pending()
 
     def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.group(request.group_id).check_commit(committer, records, at)
-        return Decision(None, records)
+        shard.group(request.group_id).check_commit(committer, offsets.records, at)
+        return Decision(None, offsets.records)
 
     def done(outcome: BrokerError | None) -> None:
         if outcome is not None:
-            refuse_all(accepted, outcome)
+            offsets.refuse(outcome)
         pending.resolve(response)
 
     needs.groups.write(request.group_id, decide, done)
@@ -170,13 +142,6 @@ def _commit(
 def _topic_id(needs: Needs, name: str) -> bytes:
     topic = needs.current_image.image.topic(name)
     return NO_TOPIC_ID if topic is None else topic.topic_id
-
-
-def refuse_all(answers: list[Any], error: BrokerError) -> None:
-    """Sets every partition's error code, translated for clients that commit offsets."""
-    code = COMMIT_CODES.get(error.code, error.code)
-    for answer in answers:
-        answer.error_code = code
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Done, Pending, Table
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import AnyRecord, CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
-from barnabas.broker.handlers.group_offsets import refuse_all
 from barnabas.broker.handlers.held import PendingWaiter
+from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -65,40 +65,30 @@ def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
     if call.version < 5:
         key = request.transactional_id, request.group_id
         needs.connection_fence.check(key, request.producer_id, request.producer_epoch, call.connection.number)
-    now_ms = needs.reactor.clock.now_ms()
-    metadata_max = needs.groups.settings.offset_metadata_bytes_max
+    offsets = OffsetChecks(
+        request.group_id, needs.groups.settings.offset_metadata_bytes_max, needs.reactor.clock.now_ms()
+    )
     response = TxnOffsetCommitResponse()
-    accepted: list[TxnOffsetCommitResponsePartition] = []
-    records: list[OffsetRecord] = []
     for topic in request.topics:
-        partition_count = needs.current_image.image.partition_count(topic.name)
+        known = needs.current_image.image.topic(topic.name)
         answers: list[TxnOffsetCommitResponsePartition] = []
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
         for partition in topic.partitions:
             yield 1
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            metadata = partition.committed_metadata or ""
-            if not 0 <= partition.partition_index < partition_count:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            accepted.append(answer)
-            if len(metadata) > metadata_max:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            committed = CommittedOffset(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms)
-            records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, committed))
-    if not accepted:
+            offsets.check(known, partition, answer)
+    if not offsets.accepted:
         return response
     pending: Pending[TxnOffsetCommitResponse] = Pending(blocks=True)
 
     def done(outcome: BrokerError | None) -> None:
         if outcome is not None:
-            refuse_all(accepted, outcome)
+            offsets.refuse(outcome)
         pending.resolve(response)
 
     try:
-        _verify(needs, call, records, pending, done)
+        _verify(needs, call, offsets.records, pending, done)
     except BrokerError as error:
         done(error)
     return pending

@@ -33,19 +33,13 @@ _JOIN_GRACE_MS = 5_000  # the answer to a join may take the rebalance timeout, a
 class ClassicGroup(Group):
     """The membership of `member`."""
 
+    member: ClassicMember
+
     def __init__(self, cluster: Cluster, member: ClassicMember, hooks: GroupHooks) -> None:
         super().__init__(cluster, member.group_id, hooks)
         self.member = member
         self._counts: dict[str, int] = {}  # partitions of the group's topics when this member was last the leader
         self._join_in_background = False  # a join is in flight, and polls need not wait for it
-
-    @property
-    def metadata(self) -> ConsumerGroupMetadata:
-        return self.member.metadata
-
-    @property
-    def membership_number(self) -> int:
-        return self.member.membership_number
 
     @property
     def blocked(self) -> bool:

@@ -40,6 +40,7 @@ class ConsumerGroup(Group):
     """One membership, with a random member id. Arguments as of `ConsumerMember`."""
 
     fences_reads = True
+    member: ConsumerMember
 
     def __init__(
         self,
@@ -61,14 +62,6 @@ class ConsumerGroup(Group):
             server_assignor=server_assignor,
             rebalance_timeout_ms=max_poll_interval_ms,
         )
-
-    @property
-    def metadata(self) -> ConsumerGroupMetadata:
-        return self.member.metadata
-
-    @property
-    def membership_number(self) -> int:
-        return self.member.membership_number
 
     @property
     def blocked(self) -> bool:

@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.client.errors import KafkaError
+from barnabas.client.group.classic_member import ClassicMember
+from barnabas.client.group.consumer_member import ConsumerMember
 from barnabas.client.net.cluster import Cluster, Purpose
 from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
@@ -68,6 +70,8 @@ class GroupHooks(NamedTuple):
 class Group(ABC):
     """One group membership, as the consumer uses it."""
 
+    member: ClassicMember | ConsumerMember
+
     def __init__(self, cluster: Cluster, group_id: str, hooks: GroupHooks) -> None:
         self.group_id = group_id
         self.listener = RebalanceListener()
@@ -85,14 +89,14 @@ class Group(ABC):
     fences_reads = False  # whether committed offsets are read with member id and epoch
 
     @property
-    @abstractmethod
     def metadata(self) -> ConsumerGroupMetadata:
         """The member that commits."""
+        return self.member.metadata
 
     @property
-    @abstractmethod
     def membership_number(self) -> int:
         """Increases with every membership: offsets read in one membership are not committed in a later one."""
+        return self.member.membership_number
 
     @property
     @abstractmethod
