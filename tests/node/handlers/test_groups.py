@@ -266,6 +266,22 @@ async def test_join_of_a_connection_that_closed_does_not_break_the_group(peer: P
 # -- the coordinator comes and goes
 
 
+async def test_before_the_offsets_topic_exists_every_request_is_answered(peer: Peer) -> None:
+    await peer.create("t", 1)
+    leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
+    codes = [
+        (await peer.call(join_request(), 9)).error_code,
+        (
+            await peer.call(SyncGroupRequest(group_id="g", member_id="m", protocol_type="p", protocol_name="n"), 5)
+        ).error_code,
+        (await peer.call(HeartbeatRequest(group_id="g", member_id="m"), 4)).error_code,
+        (await peer.call(leave, 5)).error_code,
+        (await peer.call(DeleteGroupsRequest(groups_names=["g"]), 2)).results[0].error_code,
+        await commit(peer, 1),
+    ]
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
+
+
 async def test_resignation_refuses_what_is_parked(peer: Peer, another: Any, node: Node) -> None:
     await prepare(peer)
     leader = await member(peer)
