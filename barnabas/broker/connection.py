@@ -3,9 +3,10 @@
 Driven by: the loop (`get_buffer`, `buffer_updated`, `pause_writing`…) and answers of waiting requests.
 Emits: requests to the router in the order of the connection; answers in the order of the requests, one write a wake-up.
 
-The core decides which request is served when, in which order answers leave, and whether to read on. This shell parses the request
-header, runs the handler and writes. A request that need not wait is answered inside `buffer_updated`: no task, no future, no queue.
-A request that waits has a slot in the core until its `Pending` is resolved. A large request (`large_requests`) blocks the later ones.
+The core decides which request is served when, in which order answers leave, and whether to read on. This shell parses
+the request header, runs the handler and writes. A request that need not wait is answered inside `buffer_updated`: no
+task, no future, no queue. A request that waits has a slot in the core until its `Pending` is resolved. A large request
+(`large_requests`) blocks the later ones.
 """
 
 from __future__ import annotations
@@ -433,8 +434,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
     def is_idle(self) -> bool:
-        """Whether nothing was received and no request waited since the last call; if the peer leaves answers unread, whether it read
-        none of them."""
+        """Whether nothing was received and no request waited since the last call; if the peer leaves answers unread,
+        whether it read none of them."""
         active, self.active = self.active, False
         if self.core.writing_paused and self._transport is not None:
             unread = self._transport.get_write_buffer_size()

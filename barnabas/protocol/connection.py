@@ -3,17 +3,18 @@
 Driven by: a shell that reads frames, serves requests and writes answers (`broker/connection.py`).
 Emits: frames to serve, answers to write, and whether to read on.
 
-The shell serves frames in turns. In a turn it offers each frame of a read (`admits`) or takes held frames (`next_held`), and serves
-those that it gets. Then it ends the turn and writes the answers (`end_turn`).
+The shell serves frames in turns. In a turn it offers each frame of a read (`admits`) or takes held frames
+(`next_held`), and serves those that it gets. Then it ends the turn and writes the answers (`end_turn`).
 
 Invariants:
-- Requests are served in the order of the connection. A request that waits before its effect blocks the later ones: they are held.
-  A held frame is a copy, because views are valid only during their call.
+- Requests are served in the order of the connection. A request that waits before its effect blocks the later ones: they
+  are held. A held frame is a copy, because views are valid only during their call.
 - Answers leave in the order of their requests, in whatever order they are ready.
 - A turn serves at most REQUESTS_PER_TURN requests, so that other connections get theirs.
-- No request is served while the peer leaves more than WRITE_BUFFER_HIGH bytes of answers unread, or while it leaves any unread and
-  all connections together have used their budget.
-- The connection reads on only while the frames that it holds, its requests without answer and the budget of all connections allow it.
+- No request is served while the peer leaves more than WRITE_BUFFER_HIGH bytes of answers unread, or while it leaves any
+  unread and all connections together have used their budget.
+- The connection reads on only while the frames that it holds, its requests without answer and the budget of all
+  connections allow it.
 """
 
 from __future__ import annotations
@@ -212,7 +213,9 @@ class ServerConnection:
     # -- the peer
 
     def pause_writing(self, unread_bytes: int) -> None:
-        """The peer leaves `unread_bytes` of written answers unread, too many to write on. Repeated calls update the number."""
+        """The peer leaves `unread_bytes` of written answers unread, too many to write on. Repeated calls update the
+        number.
+        """
         self.writing_paused = True
         self._unread_bytes = unread_bytes
         self._count_unread()
@@ -246,7 +249,9 @@ class ServerConnection:
         return bool(self._held) and not self._blocked and not self.writing_paused and not self._is_full
 
     def may_read(self) -> bool:
-        """Whether the shell is to read on. A connection that may not calls `on_room` when the shared budget has room again."""
+        """Whether the shell is to read on. A connection that may not calls `on_room` when the shared budget has room
+        again.
+        """
         # While a request blocks, a little is still read: a peer's close is noticed only by reading.
         return (
             not self.writing_paused

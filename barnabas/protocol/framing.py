@@ -1,11 +1,12 @@
 """FrameReader: splits a byte stream into frames, without I/O.
 
-Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol). Emits: views of whole frames without their 4-byte length.
+Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol). Emits: views of whole frames without
+their 4-byte length.
 
 Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB. Buffers are
-replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory: copy data that is needed
-after the call).
+the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB.
+Buffers are replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory:
+copy data that is needed after the call).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class FrameReader:
 
     Args:
         size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
-        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none, because its
-            frames begin with a correlation id: then only `size_bytes_max` applies.
+        limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none,
+            because its frames begin with a correlation id: then only `size_bytes_max` applies.
         size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
 
     Attributes:
@@ -99,7 +100,8 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without their lengths.
+        """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without
+        their lengths.
 
         Raises:
             RemoteProtocolError: a frame is shorter or longer than allowed. The stream cannot continue.

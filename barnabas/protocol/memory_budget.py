@@ -1,10 +1,11 @@
 """MemoryBudget: the memory that all connections of a server share, without I/O.
 
-Driven by: `ServerConnection`, which names the bytes that it holds. Emits: whether a connection may read on, and how long answers may be.
+Driven by: `ServerConnection`, which names the bytes that it holds. Emits: whether a connection may read on, and how
+long answers may be.
 
-Two budgets. Frames under construction and frames that wait: a connection with more than an ordinary buffer reads only while all of them
-fit, but the oldest one always continues, so that all complete. Answers that peers leave unread: above the budget Fetch answers
-get short, and connections with unread answers are served no more requests.
+Two budgets. Frames under construction and frames that wait: a connection with more than an ordinary buffer reads only
+while all of them fit, but the oldest one always continues, so that all complete. Answers that peers leave unread: above
+the budget Fetch answers get short, and connections with unread answers are served no more requests.
 """
 
 from __future__ import annotations

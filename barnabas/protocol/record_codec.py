@@ -1,8 +1,8 @@
-"""Records inside a batch: the loops that read and write them, alone in a module that mypyc compiles where it can (setup.py).
+"""Reads and writes the records of a batch. mypyc compiles this module if it can (setup.py).
 
-Plain functions over bytes and offsets, no callbacks. A record: length varint, attributes int8 (none defined), timestamp
-delta varint, offset delta varint, key and value (varint length, -1 for null), headers (varint count of key and value).
-All varints are zigzag.
+Plain functions over bytes and offsets, without callbacks. A record has: length (varint), attributes (int8, none
+defined), timestamp delta (varint), offset delta (varint), key and value (varint length, -1 for null; then the bytes),
+headers (varint count; each has a key and a value). All varints are zigzag.
 
 Invariants: malformed input raises RemoteProtocolError and nothing else; lengths and counts are checked before anything
 is allocated. Follows KIP-98 (record format) and KIP-82 (headers).
@@ -62,16 +62,16 @@ def decode(
     cls: type[tuple[Any, ...]] = Record,
     tail: tuple[Any, ...] = (),
 ) -> list[Any]:
-    """The `count` records that fill `data`.
+    """Decodes the `count` records that fill `data`.
 
     Args:
         data: the records, decompressed.
-        count: what the batch header claims.
-        base_offset: offset that the offset deltas count from.
-        base_timestamp: timestamp that the timestamp deltas count from, in milliseconds.
-        append_time: timestamp of every record where the log assigned it, else -1.
-        cls: the tuple class made of each record; its first fields are those of `Record`.
-        tail: what follows them, the same for every record (a consumer's topic and partition).
+        count: the number in the batch header.
+        base_offset: offset to which the offset deltas are added.
+        base_timestamp: timestamp to which the timestamp deltas are added, in milliseconds.
+        append_time: timestamp of every record if the log assigned it (LogAppendTime), else -1.
+        cls: the tuple class of the results; its first fields are those of `Record`.
+        tail: values of the further fields, the same for every record (a consumer's topic and partition).
 
     Raises:
         RemoteProtocolError: count, lengths and bytes disagree.
@@ -85,10 +85,10 @@ def decode(
 
 
 def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:
-    """Offset delta, key and value of a record that fills `data` from `position` to `end`.
+    """Returns offset delta, key and value of the record that fills `data` from `position` to `end`.
 
-    None if it is not of the most frequent form: a key, no headers, deltas of one byte, lengths of two bytes at most. `decode` reads
-    it then, or says what is wrong with it.
+    Returns None unless the record has the most frequent form: a key, no headers, deltas of one byte, lengths of at most
+    two bytes. Then call `decode`, which reads every form and reports errors.
     """
     try:
         length = data[position]
@@ -137,7 +137,9 @@ def _decode(
     cls: type[tuple[Any, ...]],
     tail: tuple[Any, ...],
 ) -> list[Any]:
-    """Varints of one and two bytes are read inline: most are. In zigzag an odd number is a negative one. IndexError at the end of `data`."""
+    """Reads varints of one and two bytes inline: most are so short. An odd zigzag number is negative. IndexError at the
+    end of `data`.
+    """
     records: list[Any] = []
     new = tuple.__new__
     size = len(data)
@@ -215,14 +217,16 @@ def _decode(
             position += 1
         if position != end:
             raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
-        records.append(new(cls, (offset, timestamp, key, value, headers) + tail))  # noqa: RUF005 (unpacked it is slower)
+        records.append(new(cls, (offset, timestamp, key, value, headers) + tail))  # noqa: RUF005 (unpacking is slower)
     if position != size:
         raise RemoteProtocolError(f"{size - position} bytes follow the {count} records that the batch claims")
     return records
 
 
 def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
-    """Headers from their count on. Keys are UTF-8; other bytes survive a round trip as surrogates."""
+    """Decodes headers, beginning with their count. Keys are UTF-8; other bytes become surrogates, which encode to the
+    same bytes.
+    """
     count, position = varint(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
         raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
@@ -245,7 +249,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[Sequence[tupl
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it."""
+    """Decodes a zigzag varint; returns it and the position after it."""
     raw = data[position]
     position += 1
     if raw > 127:
@@ -254,7 +258,9 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def varint_tail(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte was `first`, zigzag still in it. At most ten bytes in all, as int64 takes."""
+    """Decodes the rest of a varint whose first byte was `first`, without undoing zigzag. A varint has at most ten
+    bytes, as for int64.
+    """
     raw = first & 0x7F
     shift = 7
     while True:
@@ -281,12 +287,12 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Lengths and deltas are small: most are looked up here.
+# Most lengths and deltas are small: their varints are in this table.
 _VARINTS = tuple(encode_varint(value) for value in range(1_024))
 
 
 def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, int]:
-    """The records one after the other, their offset deltas from 0, and the highest timestamp among them."""
+    """Encodes records with the offset deltas 0, 1, 2, …; returns the bytes and the highest timestamp."""
     small = _VARINTS
     known = len(small)
     out: list[bytes] = []
@@ -324,7 +330,7 @@ def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, in
 
 
 def spans(data: bytes, count: int) -> list[tuple[int, int]]:
-    """Where each of `count` records begins and ends in `data`, which `decode` has taken."""
+    """Returns where each of `count` records begins and ends in `data`, which `decode` has accepted."""
     found = []
     position = 0
     for _ in range(count):
@@ -336,10 +342,11 @@ def spans(data: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[list[int], int]:
-    """Where each of `count` records that follow each other from `position` on begins, and the place behind the last one.
+    """Returns where each of `count` consecutive records begins, from `position` on, and the position after the last
+    one.
 
     Raises:
-        RemoteProtocolError: one of them reaches beyond `end`, or is too short to be a record.
+        RemoteProtocolError: a record reaches beyond `end`, or is too short.
     """
     starts = []
     for _ in range(count):
@@ -354,7 +361,7 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> tuple[lis
 
 
 def encode_kept(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """Records at the offsets and timestamps that they have, for a batch that some others were taken from."""
+    """Encodes records with their own offsets and timestamps, for a batch from which others were removed."""
     out: list[bytes] = []
     for offset, timestamp, key, value, headers in records:
         body = b"".join(

@@ -1,11 +1,12 @@
-"""Checks runs of records of equal lengths, one column of bytes at a time: fifty times as fast as a loop in plain Python, twice as fast as the compiled one.
+"""Checks runs of records of equal lengths, one column of bytes at a time: 50 times as fast as a loop in Python, twice
+as fast as the compiled loop.
 
-If all lengths of a record equal those of the record before it, each of its bytes has the same distance from the record's
-beginning. A slice with that step has one byte of every record: C code compares it with the byte that it must repeat, or
-with the bytes of consecutive offset deltas. The first record that differs in one of them ends the run.
+A run is a series of records with equal lengths of all their parts. A slice of the data with the length of a record as
+its step is a column: the same byte of every record. C code compares it with one repeated byte, or with the bytes of
+consecutive offset deltas. The first record with another byte ends the run.
 
-Driven by: `record_walk`, for long batches. Invariant: accepts only records that the loop there accepts, with the same results. The
-loop checks records with headers and timestamps before the first record's.
+Driven by: `record_walk`, for long batches. Invariant: accepts only records that the loop there accepts, with the same
+results. Records with headers, and records with a timestamp below the first one, are left to the loop.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from barnabas.protocol.record_codec import varint
 
 __all__ = ["run"]
 
-_ROWS_MIN = 16  # records of a run; the loop checks fewer
+_ROWS_MIN = 16  # records of a run; shorter runs are left to the loop
 _ROWS_MAX = 2_048  # limits the cost of a call whose run ends early
-# The varints of offset deltas, byte by byte: of one byte up to 63; of more, the first and second byte, which repeat after 8,192.
+# The bytes of the varints of consecutive offset deltas: one byte up to 63; above, the first and second byte repeat after 8,192.
 _ONLY = bytes(range(0, 128, 2))
 _FIRST = bytes(128 | 2 * (delta & 63) for delta in range(8_192))
 _LAST = bytes(delta >> 6 for delta in range(8_192))
 _SECOND = bytes(128 | byte for byte in _LAST)
-# The first byte of the varint of a number that is not negative, where it is the only byte, and where more follow.
+# First bytes of the varints of numbers ≥ 0: of varints of one byte, and of longer ones.
 _ALONE = bytes(range(0, 128, 2))
 _FOLLOWED = bytes(range(128, 256, 2))
-_MORE = bytes(range(128, 256))  # another byte follows
-_LESS = bytes(range(128))  # none follows
+_MORE = bytes(range(128, 256))  # more bytes follow
+_LESS = bytes(range(128))  # the last byte
 
 
 def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
-    """Checks records `number` to `stop` − 1, which begin at `position`, as far as each of their lengths is that of the first.
+    """Checks the run of records that begins with record `number` at `position`; ends before record `stop`.
 
     Returns:
-        The number of the record after them, `number` itself where there is no run, and what `record_walk.walk` returns.
+        The number of the record after the run (`number` itself if there is no run), and the other results of
+        `record_walk.walk`.
 
     Raises:
         RemoteProtocolError, IndexError: the first record is malformed.
@@ -49,7 +51,7 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
     size = end - start
     if end != body + length or number >> 20 or (end <= len(data) and data[end - 1]):
         return number, position, 0, 0, 0
-    # Up to there the varint of the offset delta keeps its width, and its third byte.
+    # Up to this number the varint of the offset delta has the same width and the same third byte.
     stop = min(stop, 64 if number < 64 else (number | 8_191) + 1)
     rows = min(stop - number, (len(data) - start) // size, _ROWS_MAX)
     if rows < _ROWS_MIN:
@@ -58,7 +60,7 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
         column = data[byte : start + rows * size : size]
         first = data[byte : byte + 1]
         if column != first * rows:
-            rows -= len(column.lstrip(first))  # up to the first record that differs
+            rows -= len(column.lstrip(first))  # the run ends before the first record that differs
             if rows < _ROWS_MIN:
                 return number, position, 0, 0, 0
     at = number & 8_191
@@ -86,7 +88,9 @@ def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, i
 
 
 def _same_width(columns: list[bytes]) -> int:
-    """Of how many of the varints in these columns, from the first on, the first one's width is theirs, and none is negative."""
+    """Returns how many of the varints in these columns, from the first on, have the width of the first one and are not
+    negative.
+    """
     *others, last = columns
     rows = len(last)
     for number, column in enumerate(others):
@@ -95,10 +99,11 @@ def _same_width(columns: list[bytes]) -> int:
 
 
 def _extent(columns: list[bytes]) -> tuple[int, int] | None:
-    """The lowest and the highest of the numbers whose varints lie in these columns, first bytes first; None if one is negative or
-    of another width.
+    """Returns the lowest and highest number of the varints in these columns (first bytes first); None if one is
+    negative or has another width.
 
-    Most timestamps of a batch have one or two bytes and ascend: then C code finds both without a look at each number.
+    Most timestamp deltas of a batch have one or two bytes and ascend: C code then finds both without decoding each
+    number.
     """
     *others, last = columns
     if not last.isascii() or columns[0].translate(None, _FOLLOWED if others else _ALONE):
@@ -120,12 +125,12 @@ def _extent(columns: list[bytes]) -> tuple[int, int] | None:
             return _number(lowest, least), _number(highest, most)
     elif any(column.translate(None, _MORE) for column in others):
         return None
-    encoded = set(zip(*reversed(columns), strict=True))  # the last byte first: they are ordered as their values are
+    encoded = set(zip(*reversed(columns), strict=True))  # the last byte first: so their order is that of the numbers
     return _number(*reversed(min(encoded))), _number(*reversed(max(encoded)))
 
 
 def _firsts(first: bytes, last: bytes, edge: int) -> bytes:
-    """The first bytes of the varints of two bytes whose last byte is `edge`; none where other varints lie between them."""
+    """Returns the first bytes of the two-byte varints whose last byte is `edge`; none if they are not consecutive."""
     start, stop = last.index(edge), last.rindex(edge) + 1
     return first[start:stop] if last.count(edge, start, stop) == stop - start else b""
 

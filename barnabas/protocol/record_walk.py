@@ -1,15 +1,16 @@
-"""Checks the lengths inside a batch and builds no record: loops that mypyc compiles where it can (setup.py).
+"""Checks the records of a batch without building them. mypyc compiles this module if it can (setup.py).
 
-Pure functions over the decompressed records of one batch; the format is described in `record_codec`. `walk` holds what a
-producer wrote to Kafka's rules: lengths add up exactly, offset deltas run from 0 upwards without a gap. `deltas` reads
-batches as they lie in a log, where the cleaner may have left gaps.
+Pure functions over the decompressed records of one batch; the format is described in `record_codec`. `walk` checks
+batches of producers by Kafka's rules: lengths add up exactly, offset deltas are 0, 1, 2, … `deltas` reads batches of a
+log, in which the cleaner may have left gaps.
 
-Compiled, the loop takes some nanoseconds a record. In plain Python it takes half a microsecond, so runs of records of equal lengths
-are checked by columns there (`record_runs`).
+The compiled loop takes some nanoseconds a record. In Python it takes half a microsecond: there `record_runs` checks
+runs of records of equal lengths.
 
-Invariants: malformed input raises only RemoteProtocolError; a run of `walk` over consecutive ranges accepts the records that
-`record_codec.decode` accepts and whose offsets are right. Both can be called for a part of the records, so that a caller can limit
-the work of one call; `walk` limits itself by what it costs. Follows KIP-98 (record format) and Kafka's LogValidator.
+Invariants: malformed input raises only RemoteProtocolError; calls of `walk` for consecutive ranges accept exactly the
+records that `record_codec.decode` accepts, if their offset deltas are right. Both functions take a part of the records,
+so that a caller can limit the work of one call; `walk` also ends when its cost is reached. Follows KIP-98 (record
+format) and Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint
 from barnabas.protocol.record_runs import run
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64  # an int in Python, a machine word in mypyc; `_tail` keeps every number below 2**60
+    from mypy_extensions import i64  # an int in Python, a machine word in mypyc; `_tail` keeps each number below 2**60
 
 __all__ = ["USUAL_BYTES_MAX", "check_count", "deltas", "is_usual", "walk", "walk_view"]
 
-USUAL_BYTES_MAX: Final = 1 << 14  # of a record whose length has two bytes: of no larger one `is_usual`
+USUAL_BYTES_MAX: Final = 1 << 14  # of a record whose length has two bytes; `is_usual` is False for larger ones
 _VARINT_BYTES_MAX: Final = 10
 _HEADER_BYTES_MIN: Final = 2  # key length, value length
 _COMPILED: Final = not str(record_codec.__file__).endswith(".py")
 _LOOP: Final = 32 if _COMPILED else 1  # records in the loop that cost 1
-_RUN_MIN: Final = 2**62 if _COMPILED else 32  # records; for fewer a look at the columns costs more than the loop
-_PAUSE_MAX: Final = 1_024  # records that are walked one by one before the next look
-_PIECE_BYTES: Final = 128 * 1024 if _COMPILED else 2**62  # of a batch, copied at once; runs are faster over long pieces
-_RUN_COST: Final = 24  # of one look
+_RUN_MIN: Final = 2**62 if _COMPILED else 32  # records; for fewer, comparing columns costs more than the loop
+_PAUSE_MAX: Final = 1_024  # records that the loop checks before columns are compared again
+_PIECE_BYTES: Final = 128 * 1024 if _COMPILED else 2**62  # of a batch, copied at once; long pieces make runs faster
+_RUN_COST: Final = 24  # of one comparison of columns
 _CHEAP: Final = 16  # records of a run that cost as much as one in the loop
-_TAIL_BITS: Final = 56  # read of a long varint; no length and no offset delta has more
-_HUGE: Final = 1 << 60  # stands for a number of more bits, zigzag still in it
+_TAIL_BITS: Final = 56  # read of a long varint; lengths and offset deltas have no more
+_HUGE: Final = 1 << 60  # stands for a number with more bits, before zigzag is undone
 
 
 def check_count(data: bytes, count: int) -> None:
-    """Raises RemoteProtocolError if that number of records does not fit into `data`."""
+    """Raises RemoteProtocolError if so many records cannot fit into `data`."""
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
 
@@ -49,17 +50,18 @@ def check_count(data: bytes, count: int) -> None:
 def walk(
     data: bytes, position: int, first: int, stop: int, cost_max: int, partial: bool = False
 ) -> tuple[int, int, int, int, int, int]:
-    """Checks the records `first` to `stop` − 1 of a batch, which begin at `position`, until that has cost `cost_max` or a little more.
+    """Checks the records `first` to `stop` − 1 of a batch, which begin at `position`. Ends early when the cost reaches
+    `cost_max`.
 
-    A cost of 1 is that of one record in the loop of plain Python, half a microsecond.
+    A cost of 1 is the cost of one record in Python's loop, half a microsecond.
 
     Args:
-        partial: more of the batch follows `data`. The walk ends before the first record that ends less than ten bytes before the
-            end of `data`.
+        partial: more of the batch follows `data`. The walk ends before the first record that ends less than ten bytes
+            before the end of `data`.
 
     Returns:
-        The number of the next record and its position, the lowest and highest timestamp delta of those before it (of no meaning if
-        there is none), how many of them have no key, and what they have cost.
+        Number and position of the next record; lowest and highest timestamp delta of the checked records (undefined if
+        there are none); how many of them have no key; their cost.
 
     Raises:
         RemoteProtocolError: lengths do not add up, or an offset delta is not the number of its record.
@@ -79,7 +81,9 @@ def walk(
 def walk_view(
     records: memoryview, count: int, cost_max: int, piece_bytes: int = _PIECE_BYTES
 ) -> tuple[int, int, int, int, int, int]:
-    """Does what `walk` does for a whole batch. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte would evict the batch from the cache."""
+    """As `walk`, for a whole batch. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte would evict the batch
+    from the CPU's cache.
+    """
     size = len(records)
     if size <= piece_bytes:
         return walk(bytes(records), 0, 0, count, cost_max)
@@ -101,9 +105,9 @@ def walk_view(
 
 
 def is_usual(data: bytes) -> bool:
-    """Whether `data` is one well-formed record of the usual form: a value, with or without a key, no headers, both deltas 0, and lengths of
-    one or two bytes. Others may be well-formed, too: `walk` checks them. Where latency matters, a batch of one record is the usual one.
-    In zigzag an odd number is a negative one.
+    """Whether `data` is one well-formed record of the usual form: a value, with or without a key, no headers, both
+    deltas 0, and lengths of one or two bytes. `walk` checks records of other forms. Batches of one record are usual if
+    latency matters. An odd zigzag number is negative.
     """
     try:
         raw: i64 = data[0]
@@ -165,11 +169,13 @@ def _walk_by_runs(
 
 
 def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tuple[i64, i64, i64, i64, i64]:
-    """Varints of one and two bytes are read inline: most are. In zigzag an odd number is a negative one. IndexError at the end of `data`."""
+    """Reads varints of one and two bytes inline: most are so short. An odd zigzag number is negative. IndexError at the
+    end of `data`.
+    """
     size: i64 = len(data)
     lowest: i64 = 2**63 - 1
     highest: i64 = -(2**63)
-    seen: i64 = -1  # timestamp delta of the record before, as it is encoded: most repeat it
+    seen: i64 = -1  # encoded timestamp delta of the previous record: most records repeat it
     without_key: i64 = 0
     number: i64
     begin: i64
@@ -268,7 +274,7 @@ def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tupl
 
 
 def _walk_headers(data: bytes, position: i64, end: i64) -> i64:
-    """Passes over the headers of a record that ends at `end`, from their count on."""
+    """Skips the headers of a record that ends at `end`, beginning with their count."""
     count: i64
     length: i64
     count, position = _number(data, position)
@@ -289,7 +295,7 @@ def _walk_headers(data: bytes, position: i64, end: i64) -> i64:
 
 
 def _number(data: bytes, position: i64) -> tuple[i64, i64]:
-    """A zigzag varint and the position after it."""
+    """Decodes a zigzag varint; returns it and the position after it."""
     raw: i64 = data[position]
     position += 1
     if raw > 127:
@@ -298,7 +304,9 @@ def _number(data: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
-    """The rest of a varint whose first byte was `first`, zigzag still in it, and the position after it; _HUGE for more than _TAIL_BITS."""
+    """Decodes the rest of a varint whose first byte was `first`, without undoing zigzag; returns it and the position
+    after it. A number of more than _TAIL_BITS becomes _HUGE.
+    """
     raw: i64 = first & 0x7F
     shift: i64 = 7
     byte: i64
@@ -317,9 +325,10 @@ def _tail(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
 
 
 def deltas(data: bytes, position: int, count: int) -> tuple[list[tuple[int, int, bool]], int]:
-    """Of the `count` records from `position` on: offset delta, timestamp delta, whether there is a key; and the position after them.
+    """Returns for each of the `count` records from `position` on: offset delta, timestamp delta, whether it has a key;
+    and the position after the last one.
 
-    Only the beginning of each record is read: keys, values and headers are passed over by the record's length.
+    Reads only the beginning of each record, and skips the rest by the record's length.
 
     Raises:
         RemoteProtocolError: a record reaches beyond `data`.

@@ -1,7 +1,7 @@
 """System calls on files and folders: sync, remove, and the same for many of them in parallel.
 
-Driven by: `FileDisk`, on its worker threads or on the calling thread. Emits: the system's OSErrors; a file or folder that is not there
-is not an error where the name of the function says so.
+Driven by: `FileDisk`, on its worker threads or on the calling thread. Emits: the system's OSErrors; a file or folder
+that is not there is not an error where the name of the function says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alo
 
 @functools.cache
 def boot_id() -> str:
-    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of its host."""
+    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of
+    its host.
+    """
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -55,7 +57,8 @@ def fsync(fd: int) -> None:
 
 
 def in_parallel(work: Callable[[U], None], targets: Sequence[U]) -> None:
-    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system commits their
+    """Syncs or removes each target. From _PARALLEL_MIN targets on several threads work: a journaling file system
+    commits their
     changes together."""
     if len(targets) < _PARALLEL_MIN:
         for target in targets:

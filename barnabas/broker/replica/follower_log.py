@@ -1,11 +1,11 @@
 """Applies answers of the followed leader to a replica's log: appends fetched batches, truncates where the logs diverge.
 
-Driven by: `FetchPlan`, with the parts of a Fetch response and the leader's offsets. Emits: changes of the log and of the high watermark,
-and progress of the replica for its watchers.
+Driven by: `FetchPlan`, with the parts of a Fetch response and the leader's offsets. Emits: changes of the log and of
+the high watermark, and progress of the replica for its watchers.
 
-Invariants: an answer of another leader epoch, or to another offset than the log's end, changes nothing; a log is truncated below the
-high watermark only with a warning, after it has noted that records are lost.
-Follows KIP-101 and KIP-279 (divergence), KIP-595.
+Invariants: an answer of another leader epoch, or to another offset than the log's end, changes nothing; a log is
+truncated below the high watermark only with a warning, after it has noted that records are lost. Follows KIP-101 and
+KIP-279 (divergence), KIP-595.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 def on_fetched(
     replica: Replica, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
 ) -> bool:
-    """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
+    """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still
+    valid.
 
     Raises:
         BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
@@ -58,7 +59,8 @@ def on_fetched(
 
 
 def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> bool:
-    """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid.
+    """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the
+    answer was still valid.
 
     If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
     """
@@ -71,7 +73,9 @@ def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int
 
 
 def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
-    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was still valid."""
+    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was
+    still valid.
+    """
     if not _follows(replica, leader_epoch):
         return False
     if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
