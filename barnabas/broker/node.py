@@ -208,7 +208,7 @@ class Node:
             current=self.current_image,
             replicas=self.replicas,
         )
-        self.marker_writer = MarkerWriter(self.replicas, self.groups)
+        self.marker_writer = MarkerWriter(self.slices, self.replicas, self.groups)
         self.transactions = TransactionCoordinator(
             self.reactor,
             config,

@@ -14,7 +14,7 @@ IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), and a resource nam
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -38,7 +38,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas.work import Work
+from barnabas.work import Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -178,7 +178,10 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
         if (resource.resource_type, resource.resource_name) in answered:
             continue  # a repetition is answered once: a broker's answer has 300 entries
         answered.add((resource.resource_type, resource.resource_name))
-        found = _described(needs, call.request, resource)
+        keys = None
+        if resource.configuration_keys is not None:
+            keys = yield from distinct_in_slices(resource.configuration_keys)
+        found = _described(needs, call.request, resource, keys)
         results.append(found)
         yield 2 * len(found.configs)
     for number in range(len(answered)):  # freeing all of them at once would take 10 ms
@@ -189,7 +192,7 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
 
 
 def _described(
-    needs: Needs, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    needs: Needs, request: DescribeConfigsRequest, resource: DescribeConfigsResource, keys: Container[str] | None
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
@@ -197,7 +200,6 @@ def _described(
     except BrokerError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
     result.configs = [_config(entry, request) for entry in entries if keys is None or entry.name in keys]
     return result
 

@@ -48,7 +48,7 @@ from barnabas.protocol.messages.groups import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -67,6 +67,7 @@ __all__ = [
 ]
 
 NO_OFFSET = -1
+GROUPS_PER_UNIT: Final = 16
 
 
 class Needs(Protocol):
@@ -150,7 +151,7 @@ def _topic_id(needs: Needs, name: str) -> bytes:
 def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
     """Returns committed offsets of one group or (v8) of several groups."""
     request = call.request
-    wanted = _once(request.groups) if call.version >= 8 else [_as_group(request)]
+    wanted = (yield from _once(request.groups)) if call.version >= 8 else [_as_group(request)]
     found: list[OffsetFetchResponseGroup | _Found | None] = [None] * len(wanted)
     pending: Pending[OffsetFetchResponse] = Pending()
     open_groups = len(wanted)
@@ -173,11 +174,13 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
     return pending
 
 
-def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """The groups without repeated requests for all offsets: their answers may be long."""
+def _once(groups: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequestGroup]]:
+    """Returns the groups without repeated requests for all offsets: their answers may be long."""
     everything: set[str] = set()
     found = []
-    for group in groups:
+    for number, group in enumerate(groups):
+        if number % GROUPS_PER_UNIT == 0:
+            yield 1
         if group.topics is None:
             if group.group_id in everything:
                 continue

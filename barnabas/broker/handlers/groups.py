@@ -30,6 +30,7 @@ from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
     Coordinator,
@@ -54,7 +55,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from barnabas.work import Work
+from barnabas.work import Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders
@@ -138,7 +139,7 @@ def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) 
     request = call.request
     if call.version >= 4:
         coordinators = []
-        for key in dict.fromkeys(request.coordinator_keys):
+        for key in (yield from distinct_in_slices(request.coordinator_keys)):
             coordinators.append(_coordinator(needs, topic, key, call.listener))
             yield 1
         return FindCoordinatorResponse(coordinators=coordinators)
@@ -230,6 +231,8 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
     _check_group_id(request.group_id)
     if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
         raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    if len(request.protocols) > MEMBER_PROTOCOLS_MAX:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"a member names at most {MEMBER_PROTOCOLS_MAX} protocols")
     reply = _JoinReply(call.version, request.member_id)
     fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid()))
     needs.groups.join(JoinCall(request, call.version, call.client_id or "", f"/{call.client_host}", fresh_id, reply))
@@ -319,7 +322,7 @@ def _refuse_leave(request: LeaveGroupRequest, error: BrokerError) -> LeaveGroupR
 def describe_groups(needs: Needs, call: Call[DescribeGroupsRequest]) -> Work:
     """Describes groups: state and members."""
     groups = []
-    for group_id in dict.fromkeys(call.request.groups):
+    for group_id in (yield from distinct_in_slices(call.request.groups)):
         groups.append(_describe(needs, call, group_id))
         yield 1 + len(groups[-1].members)
     return DescribeGroupsResponse(groups=groups)

@@ -18,13 +18,16 @@ from barnabas.protocol.messages.transactions import (
     DescribeProducersTopicResult,
     ProducerState,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["HANDLERS", "Needs", "describe_producers", "refuse_describe_producers"]
+
+
+PRODUCERS_PER_UNIT: Final = 8
 
 
 class Needs(Protocol):
@@ -41,13 +44,12 @@ def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Wo
         result = DescribeProducersTopicResult(name=topic.name)
         response.topics.append(result)
         for number in topic.partition_indexes:
-            found = _partition(needs, topic.name, number)
-            result.partitions.append(found)
-            yield 1 + len(found.active_producers)
+            result.partitions.append((yield from _partition(needs, topic.name, number)))
+            yield 1
     return response
 
 
-def _partition(needs: Needs, topic: str, number: int) -> DescribeProducersPartitionResult:
+def _partition(needs: Needs, topic: str, number: int) -> Steps[DescribeProducersPartitionResult]:
     result = DescribeProducersPartitionResult(partition_index=number)
     try:
         validate_topic_name(topic)
@@ -62,17 +64,22 @@ def _partition(needs: Needs, topic: str, number: int) -> DescribeProducersPartit
         result.error_code = error.code
         result.error_message = error.message
         return result
-    result.active_producers = [
-        ProducerState(
-            producer_id=producer_id,
-            producer_epoch=entry.epoch,
-            last_sequence=entry.last_sequence,
-            last_timestamp=entry.last_timestamp,
-            coordinator_epoch=entry.coordinator_epoch,
-            current_txn_start_offset=entry.transaction_first_offset,
-        )
-        for producer_id, entry in replica.log.producers.entries.items()
-    ]
+    entries = replica.log.producers.entries
+    for count, producer_id in enumerate(list(entries)):
+        entry = entries.get(producer_id)
+        if entry is not None:  # else it has expired since
+            result.active_producers.append(
+                ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=entry.epoch,
+                    last_sequence=entry.last_sequence,
+                    last_timestamp=entry.last_timestamp,
+                    coordinator_epoch=entry.coordinator_epoch,
+                    current_txn_start_offset=entry.transaction_first_offset,
+                )
+            )
+        if count % PRODUCERS_PER_UNIT == 0:
+            yield 1
     return result
 
 

@@ -70,7 +70,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import Work, finished
+from barnabas.work import Steps, Work, distinct_in_slices, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.metadata.image import MetadataImage
     from barnabas.broker.reactor import Reactor
 
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
 ]
 
 PARTITIONS_A_YIELD = 8
+PATTERN_CHARACTERS_PER_UNIT = 4  # of a transactional id that is compared with a pattern
 _STATES = {state.label: state for state in TransactionState}
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
@@ -212,22 +214,23 @@ def _add_or_verify(
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
     waiter: Waiter | None = None,
 ) -> Work:
-    partitions = []
-    unknown = set()
-    for topic in transaction.topics:
-        for partition in topic.partitions:
-            yield 1
-            partitions.append((topic.name, partition))
-            if needs.current_image.image.partition(topic.name, partition) is None:
-                unknown.add((topic.name, partition))
+    image = needs.current_image.image
     yield 1
-    if unknown:
+    if not (yield from _all_known(image, transaction.topics)):
         results = yield from _results_in_slices(
             transaction.topics,
-            lambda key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED,
+            lambda key: (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if image.partition(*key) is None
+                else ErrorCode.OPERATION_NOT_ATTEMPTED
+            ),
         )
         done(results)
         return
+    partitions = []
+    for topic in transaction.topics:
+        partitions += [(topic.name, partition) for partition in topic.partitions]
+        yield 1 + len(topic.partitions) // PARTITIONS_A_YIELD
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
     def refused(error: BrokerError) -> None:
@@ -252,6 +255,17 @@ def _add_or_verify(
     needs.transactions.add_partitions(
         transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
     )
+
+
+def _all_known(image: MetadataImage, topics: Iterable[AddPartitionsToTxnTopic]) -> Steps[bool]:
+    """Returns whether all partitions exist."""
+    for topic in topics:
+        for number, partition in enumerate(topic.partitions):
+            if image.partition(topic.name, partition) is None:
+                return False
+            if number % PARTITIONS_A_YIELD == 0:
+                yield 1
+    return True
 
 
 def _results(
@@ -354,7 +368,7 @@ def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Work:
 def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:
     """Describes committed transaction states by transactional id."""
     states = []
-    for transactional_id in dict.fromkeys(call.request.transactional_ids):
+    for transactional_id in (yield from distinct_in_slices(call.request.transactional_ids)):
         yield 1
         try:
             states.append(_described(needs.transactions.describe(transactional_id)))
@@ -380,7 +394,7 @@ def _described(metadata: TransactionMetadata) -> DescribeTransactionsTransaction
     )
 
 
-def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work:
     """Lists the transactional ids that this node coordinates, filtered."""
     request = call.request
     transactions = needs.transactions.all_transactions()
@@ -398,18 +412,20 @@ def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> List
             and (pattern is None or pattern.fullmatch(metadata.transactional_id))
         )
 
-    return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
-        transaction_states=[
-            ListTransactionsTransactionState(
-                transactional_id=metadata.transactional_id,
-                producer_id=metadata.producer_id,
-                transaction_state=metadata.state.label,
-            )
-            for metadata in transactions
-            if wanted(metadata)
-        ],
+    response = ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
     )
+    for metadata in transactions:
+        if wanted(metadata):
+            response.transaction_states.append(
+                ListTransactionsTransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.label,
+                )
+            )
+        yield 1 if pattern is None else 1 + len(metadata.transactional_id) // PATTERN_CHARACTERS_PER_UNIT
+    return response
 
 
 def _refuse_init(call: Call[InitProducerIdRequest], error: BrokerError) -> InitProducerIdResponse:

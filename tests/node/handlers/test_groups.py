@@ -12,6 +12,7 @@ from barnabas.broker.call import Call
 from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import MEMBER_PROTOCOLS_MAX
 from barnabas.protocol import registry
 from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
@@ -492,3 +493,12 @@ async def test_very_many_members_leave_in_parts(node: Node, peer: Peer, monkeypa
     assert codes.pop(2_400) == ErrorCode.NONE
     assert set(codes) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert asked == [1_000, 1_000, 500]
+
+
+async def test_a_member_names_a_bounded_number_of_protocols(peer: Peer) -> None:
+    await prepare(peer)
+    request = join_request()
+    request.protocols = [JoinGroupRequestProtocol(name=f"p{number}") for number in range(MEMBER_PROTOCOLS_MAX + 1)]
+    assert (await peer.call(request, 9)).error_code == ErrorCode.INVALID_REQUEST
+    request.protocols.pop()
+    assert (await peer.call(request, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED

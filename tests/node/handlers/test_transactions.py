@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.call import Call
+from barnabas.broker.handlers.producers import describe_producers
+from barnabas.broker.handlers.transactions import list_transactions
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.ports import File
@@ -18,6 +21,8 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
     DescribeTransactionsRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
@@ -471,3 +476,54 @@ async def test_offsets_added_too_early_are_held_too(nodes: Nodes) -> None:
     assert await adding is ErrorCode.NONE
     assert slow.node.transactions.concurrent_answers == 0
     assert {topic for topic, _ in slow.node.transactions.describe("tx").partitions} == {"__consumer_offsets"}
+
+
+def aborting(producer_ids: Sequence[int], partitions: Sequence[int]) -> WriteTxnMarkersRequest:
+    """Markers that abort a transaction of each producer in each partition of "t"."""
+    topics = [WritableTxnMarkerTopic(name="t", partition_indexes=list(partitions))]
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(producer_id=producer_id, topics=topics, coordinator_epoch=0)
+            for producer_id in producer_ids
+        ]
+    )
+
+
+async def test_markers_of_a_wide_transaction_are_written_in_slices(nodes: Nodes) -> None:
+    """Also those that the coordinator of this node sends to itself."""
+    node = await nodes.start(**FEW)
+    peer = await nodes.peer(node)
+    await peer.create("t", 200)
+    answers: list[Any] = []
+    node.marker_writer.write(aborting([7], range(200)), answers.append)
+    written = [node.replicas.leader("t", number).log.log_end_offset for number in range(200)]
+    assert (max(written), sum(written)) == (1, 13), "one slice"
+    await until(lambda: bool(answers))
+    assert {one.error_code for one in answers[0].markers[0].topics[0].partitions} == {ErrorCode.NONE}
+    assert {node.replicas.leader("t", number).log.log_end_offset for number in range(200)} == {1}
+
+
+async def test_producers_of_one_partition_are_listed_in_slices(nodes: Nodes) -> None:
+    node = await nodes.start(**FEW)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    await peer.call(aborting(range(1_000), [0]), 1)
+    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name="t", partition_indexes=[0])])
+    steps = list(describe_producers(node, Call(request, 0, 61, None, None, "")))  # type: ignore[arg-type]  # no connection
+    assert len(steps) > 1_000 // 8
+    answer = await peer.call(request, 0)
+    assert [one.producer_id for one in answer.topics[0].partitions[0].active_producers] == list(range(1_000))
+
+
+async def test_transactions_are_listed_in_slices(nodes: Nodes) -> None:
+    node = await nodes.start(**FEW)
+    peer = await nodes.peer(node)
+    ids = [f"tx{number:03}" for number in range(300)]
+    for transactional_id in ids:
+        assert await Client(peer, transactional_id).init() == 0
+    for pattern in ("tx.*", None):
+        request = ListTransactionsRequest(transactional_id_pattern=pattern)
+        steps = list(list_transactions(node, Call(request, 2, 66, None, None, "")))  # type: ignore[arg-type]  # as above
+        assert len(steps) == 300
+        answer = await peer.call(request, 2)
+        assert sorted(one.transactional_id for one in answer.transaction_states) == ids

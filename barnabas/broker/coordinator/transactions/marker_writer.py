@@ -11,9 +11,11 @@ Follows KIP-98 and KIP-1228 (transaction version in markers).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -24,21 +26,34 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.work import Work, finished
+from barnabas.work import Work
 
 __all__ = ["MarkerWriter"]
+
+
+APPEND_UNITS: Final = 10  # of one marker: 25 microseconds, or half a millisecond if its files must be opened first
+
+
+def _nothing(_: None) -> None:
+    pass
+
+
+def _raise(error: BaseException) -> None:
+    """A bug: `write_in_slices` answers every error."""
+    raise error
 
 
 class MarkerWriter:
     """See the module. Every broker has one."""
 
-    def __init__(self, replicas: Replicas, groups: GroupCoordinator) -> None:
+    def __init__(self, slices: Slices, replicas: Replicas, groups: GroupCoordinator) -> None:
+        self._slices = slices
         self._replicas = replicas
         self._groups = groups
 
     def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        """Appends all markers; answers when those that could be appended are committed, maybe within this call."""
-        finished(self.write_in_slices(request, done))
+        """Appends all markers, many of them in slices; answers when those that could be appended are committed, maybe within this call."""
+        self._slices.run(self.write_in_slices(request, done), _nothing, _raise)
 
     def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
         """As `write`."""
@@ -66,7 +81,7 @@ class _Writing:
                 results = []
                 for partition in topic.partition_indexes:
                     results.append(self._append(marker, topic.name, partition))
-                    yield 2
+                    yield 2 if results[-1].error_code else APPEND_UNITS
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
         self._answer_if_done()

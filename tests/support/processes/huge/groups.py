@@ -103,7 +103,7 @@ GROUPS: Final = (
     Huge("OffsetFetch: many groups", 8, {0}, lambda w: offset_fetch(names(ELEMENTS), None)),
     Huge("OffsetFetch: all of one group, often", 8, {0, 42}, lambda w: offset_fetch([GROUP] * ELEMENTS, None)),
     Huge("OffsetDelete: every partition", 0, {0, 3}, offset_delete),
-    Huge("JoinGroup: many protocols", 9, {79}, lambda w: join_of("huge-join", names(ELEMENTS))),
+    Huge("JoinGroup: many protocols", 9, {42}, lambda w: join_of("huge-join", names(ELEMENTS))),
     Huge("JoinGroup: long metadata", 3, {0, 10, 42}, lambda w: join_of("huge-metadata", ["range"], bytes(LARGE_BYTES))),
     Huge("SyncGroup: many assignments", 5, {23, 25}, lambda w: sync_of(names(ELEMENTS))),
     Huge("SyncGroup: a long assignment", 5, {23, 25}, lambda w: sync_of(["m"], bytes(LARGE_BYTES))),
@@ -114,7 +114,7 @@ GROUPS: Final = (
     Huge("DeleteGroups: unknown groups", 2, {69}, lambda w: groups.DeleteGroupsRequest(groups_names=names(ELEMENTS))),
     Huge("ConsumerGroupDescribe: unknown groups", 1, {69}, describe_consumers),
     Huge("ConsumerGroupHeartbeat: too many topics", 1, {42}, lambda w: subscribe(ELEMENTS)),
-    Huge("ConsumerGroupHeartbeat: many topics", 1, {0}, lambda w: subscribe(20_000)),
+    Huge("ConsumerGroupHeartbeat: many topics", 1, {0}, lambda w: subscribe(10_000)),
     Huge("ConsumerGroupHeartbeat: many partitions", 1, {42}, heartbeat_with_partitions),
     Huge("ConsumerGroupHeartbeat: a long regular expression", 1, {0, 42, 128}, heartbeat_with_regex),
 )

@@ -47,6 +47,16 @@ def commit_offsets(world: BrokerObjects) -> transactions.TxnOffsetCommitRequest:
     )
 
 
+def commit(world: BrokerObjects) -> transactions.EndTxnRequest:
+    """Commits the transaction, which has all partitions of the wide topic."""
+    return transactions.EndTxnRequest(
+        transactional_id=TRANSACTION,
+        producer_id=world.producer_id,
+        producer_epoch=world.producer_epoch,
+        committed=True,
+    )
+
+
 def markers(count: int, partitions: int) -> transactions.WriteTxnMarkersRequest:
     """Aborts a transaction of each of `count` producers in the same partitions."""
     topics = [transactions.WritableTxnMarkerTopic(name=WIDE, partition_indexes=list(range(partitions)))]
@@ -84,6 +94,7 @@ TRANSACTIONS: Final = (
     Huge("AddPartitionsToTxn: every partition", 3, {0}, lambda w: add_partitions(w, w.partitions)),
     Huge("AddPartitionsToTxn: many transactions", 5, {0, 49}, lambda w: add_transactions(THIRD)),
     Huge("TxnOffsetCommit: every partition", 3, {0, 3, 48}, commit_offsets),
+    Huge("EndTxn: markers for every partition", 4, {0}, commit),
     Huge("WriteTxnMarkers: many markers", 1, {0}, lambda w: markers(THIRD, 1)),
     Huge("WriteTxnMarkers: many partitions", 1, {0, 3}, lambda w: markers(1, ELEMENTS - 2)),
     Huge("DescribeProducers: many partitions", 0, {0, 3}, describe_producers),

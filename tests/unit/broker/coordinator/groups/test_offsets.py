@@ -196,6 +196,28 @@ def test_offsets_of_simple_groups_expire_from_their_commit() -> None:
     assert bench.shard.tables.classic == {}
 
 
+def test_many_offsets_expire_in_slices_and_the_group_after_them() -> None:
+    """An offset that is committed between two slices keeps the group."""
+    bench, count = GroupBench(), 10 * CHUNK
+    for partition in range(count):
+        bench.offset(record(1, partition))
+    bench.advance(WEEK_MS)
+    slices = bench.shard.expired(bench.at)
+    looked, first = next(slices)
+    assert looked == len(first) == CHUNK
+    for tombstone in first:
+        bench.shard.stage(tombstone, None)
+    bench.offset(record(2, 0))
+    sizes = []
+    for _, records in slices:
+        sizes.append(len(records))
+        for tombstone in records:
+            bench.shard.stage(tombstone, None)
+    assert sizes == [CHUNK] * 9, "no tombstone of the group"
+    bench.advance(WEEK_MS)
+    assert expire(bench) == [("g", "t", 0), "g"]
+
+
 def test_offsets_of_an_emptied_group_expire_from_that_moment() -> None:
     bench = GroupBench()
     (leader,) = bench.stable(1)
