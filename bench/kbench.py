@@ -160,10 +160,14 @@ def pct(seconds: list[float], q: float) -> float:
     return round(x[min(len(x) - 1, int(len(x) * q))] * 1e3, 3)
 
 
+def scaled(count: int) -> int:
+    return max(int(count * a.scale), 1)
+
+
 def case_bulk() -> None:
     counts = {100: 1_000_000, 1000: 300_000, 10000: 50_000}
     for size in map(int, a.sizes.split(",")):
-        n = int(counts[size] * a.scale)
+        n = scaled(counts[size])
         t, t0, c0, r = produce(n, size, **{"enable.idempotence": True})
         report(f"produce_{size}B", t0, c0, **r)
         t0, c0, r = consume(t, n, 4)
@@ -177,7 +181,7 @@ def case_latency() -> None:
     p.list_topics(t, timeout=10)
     xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
-    for _i in range(int(3000 * a.scale)):
+    for _i in range(scaled(3000)):
         s = time.perf_counter()
         p.produce(t, b"x" * 100, on_delivery=lambda e, _: done.append(e))
         while not done:
@@ -195,7 +199,7 @@ def case_txn() -> None:
     p.init_transactions(30)
     xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
-    n = int(500 * a.scale)
+    n = scaled(500)
     for _i in range(n):
         s = time.perf_counter()
         p.begin_transaction()
@@ -212,7 +216,7 @@ def case_txn16() -> None:
     import threading
 
     t = topic(4)
-    n = int(100 * a.scale)
+    n = scaled(100)
     ps = [
         Producer({"bootstrap.servers": a.bootstrap, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0})
         for _ in range(16)
@@ -258,7 +262,7 @@ def case_e2e() -> None:
     c.poll(10)
     xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
-    for _i in range(int(1000 * a.scale)):
+    for _i in range(scaled(1000)):
         s = time.perf_counter()
         p.produce(t, b"x" * 100)
         p.poll(0)
@@ -298,7 +302,7 @@ def case_partitions() -> None:
         p.poll(0)
     p.flush(60)
     report("create_1000_partitions_writable", t0, c0, acked=ok[0])
-    n = int(1_000_000 * a.scale)
+    n = scaled(1_000_000)
     t, t0, c0, r = produce(n, 100, 100, **{"enable.idempotence": True})
     report("produce_100_partitions", t0, c0, **r)
 
@@ -310,7 +314,7 @@ def case_conns() -> None:
     t0, c0 = time.perf_counter(), cpu()
     r0 = rss() if PIDS else 0
     ss = []
-    for _i in range(int(2000 * a.scale)):
+    for _i in range(scaled(2000)):
         s = socket.create_connection((host, int(port)))
         ss.append(s)
     time.sleep(1)

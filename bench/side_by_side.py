@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Barnabas beside a real Apache Kafka 4.3.1, the same librdkafka load in one run.
+"""Barnabas beside a real Apache Kafka 4.3.1, or beside another checkout of Barnabas: the same librdkafka load in one run.
 
-usage: side_by_side.py [--pairs 5] [--only bulk,latency,…] [--scale 1.0] [--out results.json]
+usage: side_by_side.py [--pairs 5] [--only bulk,latency,…] [--scale 1.0] [--out results.json] [--against CHECKOUT]
 
 Both brokers run at once, each idle while the other is measured; the order alternates from pair to pair. Kafka is warmed up
 first by the same load. Reported are medians over the pairs, of each figure and of the ratio Barnabas / Kafka within a pair.
-Needs Java 17 and Maven (tests/oracle/kafka-up brings Kafka from Maven Central).
+Needs Java 17 and Maven (tests/oracle/kafka-up brings Kafka from Maven Central), unless --against puts another checkout in Kafka's place.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ CASES = "bulk,latency,txn,txn16,e2e,partitions"
 
 
 class Barnabas:
-    """A `barnabas serve` process on a fresh directory."""
+    """A `barnabas serve` process of a checkout, on a fresh directory."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, checkout: Path = HERE.parent) -> None:
         started = time.perf_counter()
         self.log = Path(directory + ".log")
         command = [sys.executable, "-m", "barnabas.cli.main", "serve", "--node-id", "1", "--listen", "127.0.0.1:0"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [*command, "--data", directory, "--log-level", "info"], stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, "--data", directory, "--log-level", "info"],
+                cwd=checkout,
+                env=os.environ | {"PYTHONPATH": str(checkout)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -113,31 +118,36 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--port", type=int, default=39092)
     parser.add_argument("--out", default="")
+    parser.add_argument("--against", type=Path, help="another checkout of Barnabas, in Kafka's place")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as scratch:
-        kafka = Kafka(os.path.join(scratch, "kafka"), args.port)
+        other: Kafka | Barnabas
+        if args.against is None:
+            other = Kafka(os.path.join(scratch, "kafka"), args.port)
+        else:
+            other = Barnabas(os.path.join(scratch, "other"), args.against.resolve())
         try:
             barnabas = Barnabas(os.path.join(scratch, "barnabas"))
             try:
-                results = measure(args, kafka, barnabas)
+                results = measure(args, other, barnabas)
             finally:
                 concurrent = barnabas.stop()
             results["concurrent_transactions"] = concurrent
         finally:
-            kafka.stop()
+            other.stop()
     table(results)
     if args.out:
         Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
 
 
-def measure(args: argparse.Namespace, kafka: Kafka, barnabas: Barnabas) -> dict[str, Any]:
-    load("kafka", kafka, "latency", args.scale / 10, "--warmup")
+def measure(args: argparse.Namespace, other: Kafka | Barnabas, barnabas: Barnabas) -> dict[str, Any]:
+    load("other", other, "latency", args.scale / 10, "--warmup")
     load("barnabas", barnabas, "latency", args.scale / 10)
     samples: dict[str, dict[str, dict[str, list[float]]]] = {}
     for pair in range(args.pairs):
         for case in args.only.split(","):
-            order: list[tuple[str, Kafka | Barnabas]] = [("kafka", kafka), ("barnabas", barnabas)]
+            order: list[tuple[str, Kafka | Barnabas]] = [("other", other), ("barnabas", barnabas)]
             for name, broker in order if pair % 2 == 0 else reversed(order):
                 for row in load(name, broker, case, args.scale):
                     if "error" in row:
@@ -150,8 +160,9 @@ def measure(args: argparse.Namespace, kafka: Kafka, barnabas: Barnabas) -> dict[
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "date": time.strftime("%Y-%m-%d"),
         "pairs": args.pairs,
-        "ready_s": {"kafka": round(kafka.ready_s, 2), "barnabas": round(barnabas.ready_s, 2)},
-        "rss_idle_mb": {"kafka": kafka.rss_mb, "barnabas": barnabas.rss_mb},
+        "other": "Kafka" if isinstance(other, Kafka) else str(args.against),
+        "ready_s": {"other": round(other.ready_s, 2), "barnabas": round(barnabas.ready_s, 2)},
+        "rss_idle_mb": {"other": other.rss_mb, "barnabas": barnabas.rss_mb},
         "samples": samples,
     }
 
@@ -159,10 +170,10 @@ def measure(args: argparse.Namespace, kafka: Kafka, barnabas: Barnabas) -> dict[
 def table(results: dict[str, Any]) -> None:
     """Prints a Markdown table: medians, and the median of the ratios within each pair."""
     print(f"{results['machine']}, {results['date']}, {results['pairs']} pairs\n")
-    print("| case | figure | Kafka | Barnabas | ratio (median of pairs) |\n|---|---|---|---|---|")
+    print(f"| case | figure | {results['other']} | Barnabas | ratio (median of pairs) |\n|---|---|---|---|---|")
     for case, figures in results["samples"].items():
         for figure, by_name in figures.items():
-            ours, theirs = by_name.get("barnabas", []), by_name.get("kafka", [])
+            ours, theirs = by_name.get("barnabas", []), by_name.get("other", [])
             if not ours or not theirs:
                 continue
             ratios = [a / b for a, b in zip(ours, theirs, strict=False) if b]
@@ -170,7 +181,7 @@ def table(results: dict[str, Any]) -> None:
             print(f"| {case} | {figure} | {statistics.median(theirs):.3g} | {statistics.median(ours):.3g} | {ratio} |")
     print(f"| all | requests answered CONCURRENT_TRANSACTIONS | not counted | {results['concurrent_transactions']} | |")
     for key in ("ready_s", "rss_idle_mb"):
-        print(f"| start | {key} | {results[key]['kafka']} | {results[key]['barnabas']} | |")
+        print(f"| start | {key} | {results[key]['other']} | {results[key]['barnabas']} | |")
 
 
 if __name__ == "__main__":

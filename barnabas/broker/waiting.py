@@ -1,7 +1,8 @@
 """Timers: deadlines of all waiting requests and tasks of a broker, behind one timer of the loop.
 
 Driven by: `call_later`, `cancel`, and the loop's timer.
-Emits: callbacks whose deadline has passed, in the order (deadline, arrival).
+Emits: callbacks whose deadline has passed, in the order (deadline, arrival), CALLS_PER_TURN in a turn of the loop at most. A callback
+that a callback arms with a delay of 0 runs in a later turn, so a chain of them does not hold up the loop.
 
 A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by its owner, and a deadline, kept here.
 Most entries are cancelled long before their deadline: an entry in a heap costs a tenth of a loop timer,
@@ -23,6 +24,7 @@ __all__ = ["LoopTimer", "Timer", "Timers"]
 log = logging.getLogger(__name__)
 
 SWEEP_ABOVE = 512  # entries before cancelled ones are removed
+CALLS_PER_TURN = 128  # of callbacks whose deadline has passed: 4 ms if each answers a waiting request
 
 
 class LoopTimer(Protocol):
@@ -115,12 +117,15 @@ class Timers:
     def _fire(self) -> None:
         self._armed = None
         now_ms = self._clock.monotonic_ms()
-        while self._heap and self._heap[0][0] <= now_ms:
+        last = self._sequence
+        calls = 0
+        while self._heap and self._heap[0][0] <= now_ms and self._heap[0][1] <= last and calls < CALLS_PER_TURN:
             timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled -= 1
                 continue
+            calls += 1
             try:
                 callback()
             except InvariantViolated as error:

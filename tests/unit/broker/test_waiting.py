@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from barnabas.broker.waiting import SWEEP_ABOVE, Timers
+from barnabas.broker.waiting import CALLS_PER_TURN, SWEEP_ABOVE, Timers
 from barnabas.errors import InvariantViolated
 
 
@@ -44,6 +44,14 @@ class Handle:
 
     def cancel(self) -> None:
         self.loop.armed.pop(self, None)
+
+
+def turn(loop: Loop) -> None:
+    """Runs the loop's timer that is due, once."""
+    (handle,) = loop.armed
+    at, fire = loop.armed.pop(handle)
+    assert at <= loop.ms
+    fire()
 
 
 def timers(broken: list[InvariantViolated] | None = None) -> tuple[Loop, Timers]:
@@ -108,6 +116,39 @@ def test_a_callback_may_arm_and_cancel_others() -> None:
     assert seen == ["first", "at once", "between"]
     loop.run_to(600)
     assert seen[-1] == "late"
+
+
+def test_a_chain_of_callbacks_without_delay_takes_a_turn_for_each() -> None:
+    loop, all_timers = timers()
+    seen: list[str] = []
+
+    def again() -> None:
+        seen.append("chain")
+        if len(seen) < 10:
+            all_timers.call_later(0, again)
+
+    all_timers.call_later(5, again)
+    all_timers.call_later(5, lambda: seen.append("other"))
+    loop.ms = 5
+    turn(loop)
+    assert seen == ["chain", "other"]
+    turn(loop)
+    assert seen == ["chain", "other", "chain"]
+    loop.run_to(5)
+    assert len(seen) == 10
+
+
+def test_many_deadlines_at_once_take_several_turns() -> None:
+    loop, all_timers = timers()
+    seen: list[int] = []
+    count = 3 * CALLS_PER_TURN + 1
+    for number in range(count):
+        all_timers.call_later(5, partial(seen.append, number))
+    loop.ms = 7
+    for done in (CALLS_PER_TURN, 2 * CALLS_PER_TURN, 3 * CALLS_PER_TURN, count):
+        turn(loop)
+        assert seen == list(range(done))
+    assert not loop.armed
 
 
 def test_what_is_cancelled_does_not_pile_up() -> None:
