@@ -52,6 +52,7 @@ class Health:
         self._serving: set[int] = set(cluster.nodes)
         self._lock = threading.Lock()
         self._changes: list[tuple[float, bool]] = [(time.monotonic(), True)]
+        self._excepted: list[tuple[float, float]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
         self._thread.start()
@@ -64,12 +65,16 @@ class Health:
     def healthy_seconds(self, since: float, until: float) -> float:
         """The longest healthy stretch between two moments."""
         changes = [*self._changes, (until, False)]
-        stretches = [
-            min(end, until) - max(begin, since)
-            for (begin, healthy), (end, _) in pairwise(changes)
-            if healthy and begin < until and end > since
-        ]
-        return max(stretches, default=0.0)
+        stretches = [(begin, end) for (begin, healthy), (end, _) in pairwise(changes) if healthy]
+        for first, last in self._excepted:
+            stretches = [
+                part for begin, end in stretches for part in ((begin, min(end, first)), (max(begin, last), end))
+            ]
+        return max(0.0, *(min(end, until) - max(begin, since) for begin, end in [(since, since), *stretches]))
+
+    def except_for(self, began: float, ended: float) -> None:
+        """The time between these moments does not count, whatever the brokers did."""
+        self._excepted.append((began, ended))
 
     def _run(self) -> None:
         while not self._over.wait(ASK_SECONDS):
@@ -177,8 +182,14 @@ class Killing:
         self._over = threading.Event()
         self._start = start or (lambda node_id: self.cluster.nodes[node_id].launch())
 
-    def carry_out(self, kills: Iterable[Kill]) -> Gaps:
-        """All of them; returns what they cost once the cluster had SETTLE_SECONDS."""
+    def carry_out(
+        self, kills: Iterable[Kill], *, excepted: Callable[[], Iterable[tuple[float, float]]] = tuple
+    ) -> Gaps:
+        """All of them; returns what they cost once the cluster had SETTLE_SECONDS.
+
+        Args:
+            excepted: from when until when (monotonic) time does not count, asked at the end.
+        """
         with self._feeding():
             for kill in kills:
                 time.sleep(kill.after_seconds)
@@ -191,6 +202,8 @@ class Killing:
                     self._start(node_id)
                     self.health.on_start(node_id)
                 self._victims = victims
+        for began, ended in excepted():
+            self.health.except_for(began, ended)
         return self._gaps()
 
     def freeze(self, node: Node, seconds: float) -> Gaps:
