@@ -27,7 +27,6 @@ LONG_MODULES = {
     "barnabas/broker/handlers/fetch.py": "holds sessions, waiting and reading of a Fetch",
     "barnabas/broker/handlers/produce.py": "holds verification, inspection and appends of a Produce",
     "barnabas/broker/quorum/machine.py": "holds votes, replication and followers of the Raft core",
-    "barnabas/broker/quorum/quorum.py": "holds requests, answers and timers of the Raft shell",
     "barnabas/broker/replica/replicas.py": "holds opening, adopting and deleting of replicas",
     "barnabas/protocol/messages/admin.py": "declares all messages of one API family",
     "barnabas/protocol/messages/groups.py": "declares all messages of one API family",

@@ -349,8 +349,8 @@ def test_a_voter_that_was_away_takes_the_snapshot() -> None:
             assert leader.node is not None
             quorum = leader.node.quorum
             epoch, end_offset = quorum.leader_epoch, quorum.high_watermark
-            work = quorum.encode_snapshot(map(topic_value, names), epoch, last_timestamp_ms=0)
-            await quorum.store_snapshot(SnapshotId(end_offset, epoch), finished(work))
+            work = quorum.snapshots.encode(map(topic_value, names), epoch, last_timestamp_ms=0)
+            await quorum.snapshots.store(SnapshotId(end_offset, epoch), finished(work))
         assert quorum.log_start_offset > 1
         quorums.start(away)
         await quorums.until(lambda: quorums.voters[away].names == names, 1_000)

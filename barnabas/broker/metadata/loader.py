@@ -1,6 +1,6 @@
 """MetadataLoader: replays the committed metadata log into images, and publishes them. Runs on every node.
 
-Driven by: the quorum, whose one listener it is (`broker.quorum.quorum.QuorumListener`).
+Driven by: the quorum, whose one listener it is (`broker.quorum.delivery.QuorumListener`).
 Emits: each new image with its delta, through `CurrentImage`; the quorum's leadership to controller and channel; snapshots when
 they are due.
 
@@ -171,7 +171,7 @@ class MetadataLoader:
         yield from self._current.prepare(image, delta)
         self.image, self.open_transaction = image, open_transaction
         self._current.publish(image, delta)
-        if not self._snapshot_asked and self._quorum.snapshot_due():
+        if not self._snapshot_asked and self._quorum.snapshots.due():
             self._snapshot_asked = True
             self._reactor.soon(self._take_snapshot)
 
@@ -181,7 +181,7 @@ class MetadataLoader:
             return
         image = self.image
         values = (encode_record(record) for record in snapshot_records(image))
-        work = self._quorum.encode_snapshot(values, image.epoch, image.timestamp_ms)
+        work = self._quorum.snapshots.encode(values, image.epoch, image.timestamp_ms)
         self._slices.start(work, lambda data: self._store_snapshot(image, data), self._on_failed)
 
     def _store_snapshot(self, image: MetadataImage, data: bytearray) -> None:
@@ -190,7 +190,7 @@ class MetadataLoader:
 
     async def _write_snapshot(self, image: MetadataImage, data: bytearray) -> None:
         try:
-            await self._quorum.store_snapshot(SnapshotId(image.offset + 1, image.epoch), data)
+            await self._quorum.snapshots.store(SnapshotId(image.offset + 1, image.epoch), data)
         except OSError as error:
             self._reactor.fatal(error)
         finally:

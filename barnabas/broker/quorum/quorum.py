@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
+from barnabas.broker.quorum.delivery import Delivery, QuorumListener
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
@@ -40,19 +41,17 @@ from barnabas.broker.quorum.messages import (
     SnapshotFetch,
     Vote,
 )
-from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
+from barnabas.broker.quorum.quorum_state import read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
-from barnabas.broker.quorum.snapshot_writer import write_snapshot
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
+from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
-from barnabas.ports import Buffer, Disk
+from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
-from barnabas.work import Work
 
 __all__ = ["Quorum", "QuorumListener"]
 
@@ -61,37 +60,8 @@ log = logging.getLogger(__name__)
 # Purposes of connections to voters: answers come in request order, and a vote must not wait behind a long-polled fetch.
 FETCHES: Final = "quorum"
 VOTES: Final = "election"
-GIVEN_OUT_BYTES: Final = 1024 * 1024  # of committed batches in one call of the listener
-SNAPSHOT_FROM_BYTES: Final = 1024 * 1024  # of records: their replay takes 0.3 s of CPU
-SNAPSHOT_FROM_FACTOR: Final = 4  # times the newest snapshot
 STOP_MS: Final = 1_000  # how long a leader that stops waits for the others to be notified
 FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: Failure.LOST}
-
-
-class QuorumListener(Protocol):
-    """Replays this node's metadata log."""
-
-    def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
-        """Replaces everything below the snapshot's end offset by these encoded records. Also called by `open`."""
-        ...
-
-    def on_committed(self, batches: Buffer) -> None:
-        """Receives whole committed batches, including control batches, each once and in order. The view is valid during the call.
-
-        A listener that continues in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end."""
-        ...
-
-    def on_leading(self, epoch: int) -> None:
-        """This node leads, its LeaderChange is committed, and everything before was delivered."""
-        ...
-
-    def on_not_leading(self) -> None:
-        """This node no longer leads; follows an `on_leading`."""
-        ...
-
-    def on_leader(self, leader_id: int, epoch: int) -> None:
-        """Leader or epoch changed; −1 if the leader is unknown."""
-        ...
 
 
 class Quorum:
@@ -100,6 +70,7 @@ class Quorum:
     Attributes:
         listener: replays the log; set it before `open`.
         voters: ids of the voters, ascending.
+        snapshots: writes snapshots of the log, from `open` on.
     """
 
     def __init__(
@@ -132,13 +103,10 @@ class Quorum:
         self._log: RaftLog
         self._machine: RaftMachine
         self._running = self._started = False
-        self._given_out = 0  # the listener received everything below
-        self._held = False  # the listener is still processing
-        self._leading_epoch = NO_NODE  # epoch of the last `on_leading`
-        self._told_leader = (NO_NODE, 0)
+        self._delivery: Delivery
+        self.snapshots: SnapshotWriter
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
-        self._snapshot_at_ms = 0
         self._advancing = self._advance_again = self._advance_due = self._syncing = False
         self._timer: Timer | None = None
         self._quiet: asyncio.Future[None] | None = None  # set while `stop` waits
@@ -179,12 +147,19 @@ class Quorum:
             directory_id=directory_id,
         )
         self._running = True
-        self._snapshot_at_ms = self.reactor.clock.now_ms()
-        self._give_snapshot()
+        self.snapshots = SnapshotWriter(
+            self.reactor.clock,
+            self.config,
+            self.disk,
+            self._log,
+            lambda: self._machine.high_watermark if self._running else None,
+        )
+        self._delivery = Delivery(self.listener, self._log)
+        self._delivery.deliver_snapshot()
         if self.voters == (self.node_id,):
             self._log.sync_now()
             self._machine.high_watermark = self._log.end_offset
-            self._give_out()
+            self._delivery.deliver_committed(self._machine)
 
     async def start(self) -> None:
         """Begins to vote, to follow or to look for a leader. A sole voter leads when this returns.
@@ -226,7 +201,9 @@ class Quorum:
 
     def kill(self) -> None:
         """Ends at once, as a crash does: writes nothing and notifies no other node."""
-        self._running = False
+        if self._running:
+            self._running = False
+            self._delivery.stopped = True
         self._commits.clear()
         self._fetches.clear()
         if self._timer is not None:
@@ -317,53 +294,6 @@ class Quorum:
         if self.is_leader:
             self._machine.resign(self.reactor.clock.monotonic_ms())
             self._advance_soon()
-
-    def snapshot_due(self) -> bool:
-        """Whether enough was appended, or enough time has passed, since the last snapshot.
-
-        Each start replays everything after the snapshot. So much more than the snapshot's own size is enough, also below
-        metadata.log.max.record.bytes.between.snapshots: a restart of a sole node adds two records for each of its partitions.
-        """
-        config = self.config
-        early = max(SNAPSHOT_FROM_BYTES, SNAPSHOT_FROM_FACTOR * self._log.snapshot_bytes)
-        if self._log.appended_bytes >= min(early, config.get_int("metadata.log.max.record.bytes.between.snapshots")):
-            return True
-        interval_ms = config.get_int("metadata.log.max.snapshot.interval.ms")
-        return 0 < interval_ms <= self.reactor.clock.now_ms() - self._snapshot_at_ms and self._log.appended_bytes > 0
-
-    def encode_snapshot(self, values: Iterable[bytes], epoch: int, last_timestamp_ms: int) -> Work:
-        """Returns the bytes of a snapshot.
-
-        Args:
-            values: encoded records that represent a committed part of the log, in order.
-            epoch: epoch of the last record in that part.
-            last_timestamp_ms: append time of that record.
-        """
-        return encode_snapshot_in_slices(
-            values,
-            epoch=epoch,
-            last_timestamp_ms=last_timestamp_ms,
-            now_ms=self.reactor.clock.now_ms(),
-            control=self._log.voter_set.control_records(),
-        )
-
-    async def store_snapshot(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
-        """Writes a snapshot durably, then drops what metadata.max.retention.* no longer allow. Syncs off the loop.
-
-        Args:
-            snapshot: the part of the log that the snapshot represents.
-            data: what `encode_snapshot` returned for that part.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        await write_snapshot(self._log, snapshot, data)
-        if not self._running:
-            return
-        self._snapshot_at_ms = self.reactor.clock.now_ms()
-        limits = [self.config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
-        self._log.apply_retention(limits[0], self.high_watermark, limits[1])
-        await self.disk.discard(*self._log.take_deleted())
 
     # --- requests of other members --------------------------------------------------------------------------------
 
@@ -482,46 +412,22 @@ class Quorum:
         machine = self._machine
         for outgoing in machine.take_outgoing():
             self._transmit(outgoing)
-        if self._leading_epoch != NO_NODE and not (machine.is_leader and machine.epoch == self._leading_epoch):
-            self._leading_epoch = NO_NODE
-            self.listener.on_not_leading()
-        if (machine.leader_id, machine.epoch) != self._told_leader:
-            self._told_leader = (machine.leader_id, machine.epoch)
-            self.listener.on_leader(*self._told_leader)
-        self._give_out()
-        if not self._held:
-            if machine.epoch_committed and self._leading_epoch != machine.epoch:
-                self._leading_epoch = machine.epoch
-                self.listener.on_leading(machine.epoch)
-            self._commits.release(self._given_out, machine)
+        self._delivery.advance(machine)
+        if not self._delivery.held:
+            self._commits.release(self._delivery.next_offset, machine)
         self._fetches.release(machine, self.reactor.clock.monotonic_ms())
         if self._quiet is not None and machine.ended_quietly:
             self._be_quiet()
 
-    def _give_snapshot(self) -> None:
-        snapshot = self._log.latest_snapshot
-        if snapshot is not None and snapshot.end_offset > self._given_out:
-            self._given_out = snapshot.end_offset
-            self.listener.on_snapshot(snapshot, self._log.snapshot_values())
-
     def hold(self) -> bool:
         """The listener gets nothing more until `go_on`. False while the log is being opened: then it must finish before it returns."""
-        self._held = self._started
-        return self._held
+        self._delivery.held = self._started
+        return self._started
 
     def go_on(self) -> None:
         """The listener has finished."""
-        self._held = False
+        self._delivery.held = False
         self._advance_soon()
-
-    def _give_out(self) -> None:
-        if not self._held and self._given_out < self._log.start_offset:
-            self._give_snapshot()
-        while self._running and not self._held and self._given_out < self._machine.high_watermark:
-            end_offset = self._machine.high_watermark
-            batches, next_offset = self._log.read_until(self._given_out, GIVEN_OUT_BYTES, end_offset)
-            self._given_out = next_offset
-            self.listener.on_committed(batches)
 
     def _arm(self) -> None:
         times = (self._machine.wake_at_ms(), self._fetches.next_deadline_ms())

@@ -18,7 +18,7 @@ from barnabas.broker.metadata.records import (
     encode_record,
 )
 from barnabas.broker.node import Node
-from barnabas.broker.quorum import quorum
+from barnabas.broker.quorum import snapshot_writer
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
@@ -236,7 +236,7 @@ async def test_a_snapshot_is_taken_when_enough_was_written(nodes: Nodes) -> None
 async def test_a_snapshot_is_taken_when_replaying_the_log_costs_much_more_than_the_snapshot(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quorum, "SNAPSHOT_FROM_BYTES", 3_000)
+    monkeypatch.setattr(snapshot_writer, "SNAPSHOT_FROM_BYTES", 3_000)
     disk = MemoryDisk()
     node = await nodes.start(disk)
     done: list[Any] = []
@@ -247,7 +247,7 @@ async def test_a_snapshot_is_taken_when_replaying_the_log_costs_much_more_than_t
     # Each stop and start adds two records for each partition: more than 3,000 bytes, less than four snapshots.
     restarts = 1
     node = await nodes.start(disk)
-    while not node.quorum.snapshot_due() and list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [first]:
+    while not node.quorum.snapshots.due() and list_snapshots(disk, CLUSTER_METADATA_FOLDER) == [first]:
         await node.stop()
         node = await nodes.start(disk)
         restarts += 1

@@ -42,7 +42,7 @@ class Watch:
         image = self.node.image
         while True:
             await asyncio.sleep(0)
-            self.turns += self.node.quorum._held
+            self.turns += self.node.quorum._delivery.held
             if self.node.image is image:
                 continue
             created = self.node.image.topics_by_id.keys() - image.topics_by_id.keys()
@@ -86,7 +86,7 @@ async def test_a_node_stops_in_the_middle_of_a_batch(nodes: Nodes) -> None:
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     peer.send(creation([f"a{n}" for n in range(MANY)]), 7)
-    await until(lambda: node.quorum._held)
+    await until(lambda: node.quorum._delivery.held)
     await node.stop()
     again = await nodes.start(disk)
     assert len(again.image.topics_by_name) == MANY
