@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.broker.coordinator.groups.committing import Committer
-from barnabas.broker.coordinator.groups.effects import Answer, At, HeartbeatCall, JoinCall
+from barnabas.broker.coordinator.groups.effects import At, Conversion, Effects, HeartbeatCall, JoinCall
 from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.shard import GroupShard
@@ -67,6 +67,7 @@ class GroupBench:
         self.log: list[tuple[bytes, bytes | None, int]] = []  # key, value, producer id
         self.markers: list[tuple[int, int, bool]] = []  # position in the log, producer id, commit
         self.refused: list[Any] = []
+        self.conversions: list[Conversion] = []  # decided, and not started yet
         self.active = False
         self.append_fails = False
         self.image = MetadataImage()
@@ -95,19 +96,21 @@ class GroupBench:
     # what the host does
     def commit(self, decision: Decision[Any, AnyRecord]) -> Any:
         """Stages and appends; raises where the append is told to fail, after taking back."""
+        if isinstance(decision.answer, Effects):
+            self.conversions += decision.answer.conversions
         undos = [self.shard.stage(record, decision.producer) for record in decision.records]
         if self.append_fails and undos:
             for undo in reversed(undos):
                 undo()
-            for answer in decision.answer if isinstance(decision.answer, list) else ():
+            for answer in decision.answer.answers if isinstance(decision.answer, Effects) else ():
                 answer.reply.refuse(ErrorCode.MESSAGE_TOO_LARGE)
             raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
         producer_id = decision.producer.producer_id if decision.producer else -1
         self.log += [(*self.shard.encode(record), producer_id) for record in decision.records]
         return decision.answer
 
-    def release(self, answers: list[Answer]) -> None:
-        for answer in answers:
+    def release(self, effects: Effects) -> None:
+        for answer in effects.answers:
             answer.reply.send(answer.response)
 
     def replayed(self) -> GroupShard:
@@ -223,8 +226,7 @@ class GroupBench:
         return response
 
     def start_converted(self) -> None:
-        tables = self.shard.tables
-        conversions, tables.conversions = tables.conversions, []
+        conversions, self.conversions = self.conversions, []
         self.release(self.commit(self.shard.start_converted(conversions, self.at)))
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
@@ -235,8 +237,8 @@ class GroupBench:
             group_id=group,
             members=[MemberIdentity(member_id=name, group_instance_id=instance) for name, instance in members],
         )
-        response, answers = self.commit(self.shard.leave(request, self.at))
-        self.release(answers)
+        response, effects = self.commit(self.shard.leave(request, self.at))
+        self.release(effects)
         assert isinstance(response, LeaveGroupResponse)
         return response
 

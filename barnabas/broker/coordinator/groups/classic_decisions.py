@@ -18,10 +18,18 @@ from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.member import JOIN_EPOCH
-from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import (
+    At,
+    Conversion,
+    DeadlineKey,
+    Effects,
+    HeartbeatCall,
+    JoinCall,
+    Reply,
+)
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, GroupRecord, OffsetRecord
-from barnabas.broker.coordinator.groups.tables import Conversion, GroupTables
+from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
@@ -91,7 +99,7 @@ class ClassicDecisions:
         effects.records += [GroupRecord(self.group_id, None), *records]
         if not self.is_empty:
             self._protocol.end_for_upgrade(classic, effects)
-            tables.conversions.append(Conversion(self.group_id, rebalances=False))
+            effects.conversions.append(Conversion(self.group_id, rebalances=False))
         return response
 
     # -- time ----------------------------------------------------------------------------------------------------------

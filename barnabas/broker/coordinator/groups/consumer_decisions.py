@@ -19,6 +19,7 @@ from barnabas.broker.coordinator.groups.consumer.member import LEAVE_EPOCH, LEAV
 from barnabas.broker.coordinator.groups.effects import (
     Answer,
     At,
+    Conversion,
     DeadlineKey,
     Effects,
     HeartbeatCall,
@@ -27,7 +28,7 @@ from barnabas.broker.coordinator.groups.effects import (
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
-from barnabas.broker.coordinator.groups.tables import Conversion, GroupTables
+from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import (
@@ -134,7 +135,7 @@ class ConsumerDecisions:
             return False
         self._protocol.cancel_deadlines(group)
         effects.records += migration.downgraded(group, rest, tables.topics, at)
-        tables.conversions.append(Conversion(group.group_id, rebalances))
+        effects.conversions.append(Conversion(group.group_id, rebalances))
         return True
 
     # -- time ----------------------------------------------------------------------------------------------------------

@@ -19,11 +19,17 @@ from typing import Any, TypeVar
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.groups.consumer.regexes import RegexSearch
-from barnabas.broker.coordinator.groups.effects import Answer, At, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import (
+    At,
+    Effects,
+    GroupDecision,
+    HeartbeatCall,
+    JoinCall,
+    Reply,
+)
 from barnabas.broker.coordinator.groups.records import AnyRecord, GroupRecord, ResolvedRegex
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.shard import GroupShard
-from barnabas.broker.coordinator.groups.tables import Conversion
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
@@ -246,7 +252,7 @@ class GroupCoordinator:
         """
         response: list[LeaveGroupResponse] = []
 
-        def decide(shard: GroupShard, at: At) -> Decision[list[Answer], AnyRecord]:
+        def decide(shard: GroupShard, at: At) -> GroupDecision:
             decision = shard.leave(request, at)
             response.append(decision.answer[0])
             return Decision(decision.answer[1], decision.records)
@@ -275,7 +281,7 @@ class GroupCoordinator:
     def _decide_request(
         self,
         group_id: str,
-        decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
+        decide: Callable[[GroupShard, At], GroupDecision],
         reply: Reply | None,
         then: Done[None] | None = None,
     ) -> None:
@@ -293,7 +299,7 @@ class GroupCoordinator:
     def _decide(
         self,
         partition: int,
-        decide: Callable[[GroupShard, At], Decision[list[Answer], AnyRecord]],
+        decide: Callable[[GroupShard, At], GroupDecision],
         reply: Reply | None = None,
         then: Done[None] | None = None,
     ) -> None:
@@ -303,38 +309,36 @@ class GroupCoordinator:
             reply: of the request; it is refused if the decision cannot be written.
             then: gets None when the decision is committed, or the error.
         """
-        decisions: list[Decision[list[Answer], AnyRecord]] = []
-        conversions: list[Conversion] = []
+        decisions: list[GroupDecision] = []
 
-        def deciding(shard: GroupShard, _now_ms: int) -> Decision[list[Answer], AnyRecord]:
+        def deciding(shard: GroupShard, _now_ms: int) -> GroupDecision:
             decision = decide(shard, self.now())
             decisions.append(decision)
-            conversions.extend(shard.tables.conversions)
-            shard.tables.conversions.clear()
             self._rearm(partition, shard)
             return decision
 
-        def done(outcome: list[Answer] | BrokerError) -> None:
+        def done(outcome: Effects | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
                 self._refuse(partition, decisions, reply, outcome)
-                self._start_converted(partition, conversions)  # the groups as they were before
+                self._start_converted(partition, decisions)  # the groups as they were before
             else:
-                for answer in outcome:
+                for answer in outcome.answers:
                     answer.reply.send(answer.response)
             if then is not None:
                 then(outcome if isinstance(outcome, BrokerError) else None)
 
         self.host.write(partition, deciding, done)
-        self._start_converted(partition, conversions)
+        self._start_converted(partition, decisions)
 
-    def _start_converted(self, partition: int, conversions: list[Conversion]) -> None:
+    def _start_converted(self, partition: int, decisions: list[GroupDecision]) -> None:
+        conversions = [conversion for decision in decisions for conversion in decision.answer.conversions]
         if conversions:
             self._decide(partition, lambda shard, at: shard.start_converted(conversions, at))
 
     def _refuse(
         self,
         partition: int,
-        decisions: list[Decision[list[Answer], AnyRecord]],
+        decisions: list[GroupDecision],
         reply: Reply | None,
         error: BrokerError,
     ) -> None:
@@ -342,7 +346,7 @@ class GroupCoordinator:
         if reply is not None:
             reply.refuse(code)
         for decision in decisions:
-            for answer in decision.answer:
+            for answer in decision.answer.answers:
                 answer.reply.refuse(code)
             # An assignment could not be stored: its group rebalances again.
             unstable = [

@@ -9,11 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.coordinator.groups.records import AnyRecord
+from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
-__all__ = ["Answer", "At", "DeadlineKey", "Effects", "HeartbeatCall", "JoinCall", "Reply"]
+__all__ = [
+    "Answer",
+    "At",
+    "Conversion",
+    "DeadlineKey",
+    "Effects",
+    "GroupDecision",
+    "HeartbeatCall",
+    "JoinCall",
+    "Reply",
+]
 
 DeadlineKey = tuple[str, str, str]
 """Kind, group id, and member id or "". Kinds: "session", "rebalance", "join", "sync"."""
@@ -80,12 +91,32 @@ class HeartbeatCall(NamedTuple):
     reply: Reply
 
 
+class Conversion(NamedTuple):
+    """A decision converted a group to the other protocol.
+
+    Attributes:
+        rebalances: the group is a classic one that must rebalance, because members were removed.
+    """
+
+    group_id: str
+    rebalances: bool
+
+
 @dataclass(slots=True)
 class Effects:
-    """Answers and records of one decision."""
+    """Results of one decision about groups.
+
+    Attributes:
+        conversions: `GroupShard.start_converted` follows when their records are staged.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     records: list[AnyRecord] = field(default_factory=list)
+    conversions: list[Conversion] = field(default_factory=list)
+
+    def decision(self) -> GroupDecision:
+        """Returns these results as the answer of a decision."""
+        return Decision(self, self.records)
 
     def refuse_join(self, reply: Reply, code: ErrorCode, member_id: str) -> None:
         """Answers a JoinGroup with an error."""
@@ -95,3 +126,7 @@ class Effects:
     def refuse_sync(self, reply: Reply, code: ErrorCode) -> None:
         """Answers a SyncGroup with an error."""
         self.answers.append(Answer(reply, SyncGroupResponse(error_code=code)))
+
+
+GroupDecision = Decision[Effects, AnyRecord]
+"""A decision about members of groups; its answer is sent to several receivers."""

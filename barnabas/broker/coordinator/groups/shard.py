@@ -18,14 +18,23 @@ from typing import Protocol
 
 from barnabas.broker.coordinator.groups.classic_decisions import ClassicDecisions
 from barnabas.broker.coordinator.groups.consumer_decisions import ConsumerDecisions
-from barnabas.broker.coordinator.groups.effects import Answer, At, Effects, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import (
+    Answer,
+    At,
+    Conversion,
+    Effects,
+    GroupDecision,
+    HeartbeatCall,
+    JoinCall,
+    Reply,
+)
 from barnabas.broker.coordinator.groups.group import Group
 from barnabas.broker.coordinator.groups.missing_group import MissingGroup
 from barnabas.broker.coordinator.groups.offset_expiry import expired_offsets
 from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord, ResolvedRegex
 from barnabas.broker.coordinator.groups.settings import GroupSettings
-from barnabas.broker.coordinator.groups.tables import Conversion, Environment, GroupTables
+from barnabas.broker.coordinator.groups.tables import Environment, GroupTables
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
@@ -109,26 +118,26 @@ class GroupShard:
 
     # -- membership ----------------------------------------------------------------------------------------------------
 
-    def join(self, call: JoinCall, at: At) -> Decision[list[Answer], AnyRecord]:
+    def join(self, call: JoinCall, at: At) -> GroupDecision:
         """Decides a JoinGroup."""
         effects = Effects()
         self.group(call.request.group_id).join(call, at, effects)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At) -> Decision[list[Answer], AnyRecord]:
+    def sync(self, request: SyncGroupRequest, reply: Reply, at: At) -> GroupDecision:
         """Decides a SyncGroup; a refusal is an answer, too."""
         effects = Effects()
         try:
             self.group(request.group_id).sync(request, reply, at, effects)
         except BrokerError as error:
             effects.refuse_sync(reply, error.code)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, at: At) -> None:
         """Decides a Heartbeat, which writes nothing; raises as `Group.heartbeat`."""
         self.group(group_id).heartbeat(member_id, group_instance_id, generation, at)
 
-    def leave(self, request: LeaveGroupRequest, at: At) -> Decision[tuple[LeaveGroupResponse, list[Answer]], AnyRecord]:
+    def leave(self, request: LeaveGroupRequest, at: At) -> Decision[tuple[LeaveGroupResponse, Effects], AnyRecord]:
         """Decides a LeaveGroup: returns its response, and answers to parked requests of the group.
 
         Raises:
@@ -136,30 +145,30 @@ class GroupShard:
         """
         effects = Effects()
         members = self.group(request.group_id).leave(request.members, at, effects)
-        return Decision((LeaveGroupResponse(members=members), effects.answers), effects.records)
+        return Decision((LeaveGroupResponse(members=members), effects), effects.records)
 
-    def consumer_heartbeat(self, call: HeartbeatCall, at: At) -> Decision[list[Answer], AnyRecord]:
+    def consumer_heartbeat(self, call: HeartbeatCall, at: At) -> GroupDecision:
         """Decides a ConsumerGroupHeartbeat; a refusal is an answer, too."""
         effects = Effects()
         try:
             response = self.group(call.request.group_id).consumer_heartbeat(call, at, effects)
         except BrokerError as error:
+            effects = Effects()
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
-            return Decision([Answer(call.reply, response)])
         effects.answers.append(Answer(call.reply, response))
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
-    def store_resolved(self, group_id: str, found: dict[str, ResolvedRegex]) -> Decision[list[Answer], AnyRecord]:
+    def store_resolved(self, group_id: str, found: dict[str, ResolvedRegex]) -> GroupDecision:
         """Stores the topics that regular expressions of a consumer group match."""
         records: list[ConsumerRecord] = []
         group = self.tables.consumer.get(group_id)
         if group is not None:
             self.tables.consumer_protocol.store_resolved(group, found, self.tables.topics, records)
-        return Decision([], records)
+        return Decision(Effects(), records)
 
     # -- rebalances and time -------------------------------------------------------------------------------------------
 
-    def start_converted(self, conversions: Sequence[Conversion], at: At) -> Decision[list[Answer], AnyRecord]:
+    def start_converted(self, conversions: Sequence[Conversion], at: At) -> GroupDecision:
         """Starts the sessions of groups that were converted, and the rebalances that are due."""
         effects = Effects()
         for conversion in conversions:
@@ -167,29 +176,29 @@ class GroupShard:
             group.start_sessions(at)
             if conversion.rebalances:
                 group.rebalance(at, effects)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
-    def rebalance(self, group_ids: Sequence[str], at: At) -> Decision[list[Answer], AnyRecord]:
+    def rebalance(self, group_ids: Sequence[str], at: At) -> GroupDecision:
         """Rebalances groups whose assignment could not be stored."""
         effects = Effects()
         for group_id in group_ids:
             self.group(group_id).rebalance(at, effects)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
-    def start_loaded(self, at: At) -> Decision[list[Answer], AnyRecord]:
+    def start_loaded(self, at: At) -> GroupDecision:
         """Starts the sessions of all groups after loading; groups above the current size limit rebalance."""
         effects = Effects()
         for group in self.groups():
             group.start_sessions(at)
             if group.is_over_size():
                 group.rebalance(at, effects)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
     def next_deadline_ms(self) -> int | None:
         """Returns the monotonic time of the next call of `on_time` in ms; None if there is no deadline."""
         return self.tables.deadlines.earliest_ms()
 
-    def on_time(self, at: At) -> Decision[list[Answer], AnyRecord]:
+    def on_time(self, at: At) -> GroupDecision:
         """Acts on all deadlines that have passed."""
         effects = Effects()
         overdue: dict[str, dict[str, None]] = {}  # members to remove; of one group together
@@ -198,7 +207,7 @@ class GroupShard:
                 overdue.setdefault(key[1], {})[key[2]] = None
         for group_id, member_ids in overdue.items():
             self.group(group_id).remove_members(tuple(member_ids), at, effects)
-        return Decision(effects.answers, effects.records)
+        return effects.decision()
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ recorded; every group with an offset or a record is in `classic` or in `consumer
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.protocol import ClassicProtocol
@@ -31,18 +31,7 @@ from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.broker.coordinator.host.decision import ProducerStamp, Undo
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
-__all__ = ["Conversion", "Environment", "GroupTables"]
-
-
-class Conversion(NamedTuple):
-    """A decision converted a group to the other protocol.
-
-    Attributes:
-        rebalances: the group is a classic one that must rebalance, because members were removed.
-    """
-
-    group_id: str
-    rebalances: bool
+__all__ = ["Environment", "GroupTables"]
 
 
 class Environment(Protocol):
@@ -63,7 +52,6 @@ class GroupTables:
 
     Attributes:
         classic, consumer: groups by id.
-        conversions: decided ones; `GroupShard.start_converted` follows when their records are staged.
     """
 
     def __init__(self, settings: GroupSettings, environment: Environment) -> None:
@@ -71,7 +59,6 @@ class GroupTables:
         self.classic: dict[str, ClassicGroup] = {}
         self.consumer: dict[str, ConsumerGroup] = {}
         self.offsets = OffsetStore()
-        self.conversions: list[Conversion] = []
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
         self.classic_protocol = ClassicProtocol(settings, self.deadlines)
         self.consumer_protocol = ConsumerProtocol(self.deadlines)
