@@ -66,7 +66,7 @@ class OffsetStore:
         }
 
     def chunks(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """Iterates over the partitions of a group that have a committed offset: (topic, list of CHUNK partitions at most).
+        """Iterates over the partitions of a group with committed offsets: (topic, CHUNK partitions at most).
 
         The store may change between two lists.
         """

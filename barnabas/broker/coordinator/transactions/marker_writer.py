@@ -52,7 +52,7 @@ class MarkerWriter:
         self._groups = groups
 
     def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        """Appends all markers, many of them in slices; answers when those that could be appended are committed, maybe within this call."""
+        """Appends all markers, many in slices; answers when the appended ones are committed, maybe within this call."""
         self._slices.run(self.write_in_slices(request, done), _nothing, _raise)
 
     def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
