@@ -159,6 +159,7 @@ class ResponseError(KafkaError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]  # a class attribute in the root, decided by the code here
+        """Whether the same call may succeed later, by the error code."""
         return self.code is not None and self.code.retriable
 
 

@@ -55,7 +55,9 @@ async def exactly_once(
     on_transaction: Callable[[CopyProgress], Awaitable[bool]] | None = None,
     vetoes: Callable[[CopyProgress], bool] | None = None,
 ) -> CopyProgress:
-    """Copies until `on_transaction` returns True or an error ends the loop.
+    """Copies records from topics to topics, each exactly once, in transactions (KIP-98, KIP-447).
+
+    Ends when `on_transaction` returns True, or with an error.
 
     Args:
         consumer: started, with a group_id, `enable_auto_commit=False` and `isolation_level="read_committed"`. Partitions may be
@@ -65,7 +67,7 @@ async def exactly_once(
         producer: started, with a transactional_id, without `two_phase_commit`.
         transform: returns any number of records for one. If it raises, the transaction is aborted and the error is raised.
         transaction_records_max: the largest number of input records in a transaction.
-        poll_timeout_ms: how long a poll waits for records.
+        poll_timeout_ms: how long a poll waits for records, in milliseconds.
         on_transaction: called after each commit and each empty poll; True ends the loop.
         vetoes: called before each commit; True aborts the transaction and repeats it. For tests and demonstrations.
 

@@ -64,6 +64,7 @@ class Record(NamedTuple, Generic[K, V]):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Topic and partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -81,6 +82,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Topic and partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 

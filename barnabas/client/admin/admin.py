@@ -19,4 +19,19 @@ __all__ = ["Admin"]
 
 
 class Admin(ClusterAdmin, TopicAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin):
-    """Administers a cluster. Use as `async with Admin(bootstrap_servers=…) as admin:` or with `start` … `stop`."""
+    """Administers a cluster: topics, configs, records, groups, transactions, brokers (KIP-117).
+
+    Use as `async with Admin(bootstrap_servers="localhost:9092") as admin:` or with `start` … `stop`.
+
+    Every call repeats its requests after retriable errors, until its time limit has passed: `timeout_ms` in milliseconds, by
+    default `request_timeout_ms`. Then it raises RequestTimedOut. It raises ClientClosed before `start` and after `stop`, and
+    otherwise the KafkaError that a broker answered. A call with several items raises the first error after it has tried all.
+
+    Args:
+        bootstrap_servers, client_id, retry_backoff_ms: as in Producer.
+        request_timeout_ms: time limit of an answer in milliseconds, and of a call without `timeout_ms`.
+        clock, rng, network: the ports; the real ones by default.
+
+    Raises:
+        IllegalState: a setting is invalid.
+    """

@@ -44,12 +44,12 @@ class ClusterAdmin(AdminRequests):
         return response.cluster_id, response.controller_id, brokers
 
     async def features(self) -> dict[str, int]:
-        """The finalized features and their levels, e.g. transaction.version."""
+        """Returns the finalized features and their levels, such as transaction.version (KIP-584)."""
         await self._connected()
         return dict(self._cluster.features().levels)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The leader of the metadata quorum, and the log ends of its voters and observers (KIP-595)."""
+        """Returns the leader of the metadata quorum, and the log ends of its voters and observers (KIP-595)."""
         topic = DescribeQuorumRequestTopic(
             topic_name=CLUSTER_METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
         )

@@ -32,7 +32,7 @@ class GroupAdmin(AdminRequests):
     """Requests about consumer groups and their committed offsets."""
 
     async def list_groups(self) -> list[GroupListing]:
-        """All groups of the cluster."""
+        """Returns all groups of the cluster, of both protocols (KIP-222)."""
         await self._connected()
         found = []
         for node_id in sorted(self._cluster.metadata.brokers):
@@ -41,7 +41,10 @@ class GroupAdmin(AdminRequests):
         return found
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """State and members of a group, of either protocol. A missing group is "Dead", or raises UnknownGroup, as the broker answers."""
+        """Returns state and members of a group, of either protocol (KIP-222, KIP-848).
+
+        A missing group is "Dead", or raises UnknownGroup, as the broker answers.
+        """
         try:
             found = await self._describe_classic(group_id)
         except KafkaError as error:
@@ -87,13 +90,13 @@ class GroupAdmin(AdminRequests):
         return GroupDescription(g.group_id, g.group_state, "consumer", g.assignor_name, members, "consumer")
 
     async def delete_group(self, group_id: str) -> None:
-        """Deletes a group without members, with its offsets."""
+        """Deletes a group without members, with its offsets (KIP-229). Raises KafkaError (NON_EMPTY_GROUP) if it has members."""
         await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])
 
     async def remove_group_members(
         self, group_id: str, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
     ) -> None:
-        """Removes members from a group, static ones by their `group_instance_id`. A running member joins again.
+        """Removes members from a group, static ones by `group_instance_id` (KIP-345). A running member joins again.
 
         Raises:
             KafkaError: a member is not in the group (UNKNOWN_MEMBER_ID); the others were removed.
@@ -108,14 +111,14 @@ class GroupAdmin(AdminRequests):
                 raise error_for(member.error_code, f"{who!r} is not a member of group {group_id!r}")
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All committed offsets of a group."""
+        """Returns all committed offsets of a group; none if the group does not exist."""
         await self._connected()
         return await committed_offsets(self._cluster, ConsumerGroupMetadata(group_id), None)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout_ms: int | None = None
     ) -> None:
-        """Commits offsets for a group without members. Raises CommitFailed if it has members."""
+        """Commits offsets for a group without members (KIP-396). Raises CommitFailed if it has members."""
         await self._connected()
         chosen = {
             TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
@@ -123,7 +126,11 @@ class GroupAdmin(AdminRequests):
         await commit_offsets(self._cluster, ConsumerGroupMetadata(group_id), chosen, timeout_ms=timeout_ms)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the committed offsets of partitions; no member may subscribe to their topics."""
+        """Deletes committed offsets of a group (KIP-496).
+
+        Raises:
+            KafkaError: a member subscribes to a topic (GROUP_SUBSCRIBED_TO_TOPIC); the other offsets were deleted.
+        """
         topics: dict[str, OffsetDeleteRequestTopic] = {}
         for tp in partitions:
             topics.setdefault(tp.topic, OffsetDeleteRequestTopic(name=tp.topic)).partitions.append(
@@ -137,7 +144,7 @@ class GroupAdmin(AdminRequests):
                     raise error_for(p.error_code, topic=topic.name, partition=p.partition_index)
 
     async def group_lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
-        """The committed offset and the last stable offset of each partition with a committed offset."""
+        """Returns the committed offset and the last stable offset of each partition that has a committed offset."""
         committed = await self.list_group_offsets(group_id)
         ends = await list_offsets(self._cluster, dict.fromkeys(committed, LATEST), read_committed=True)
         return {tp: PartitionLag(at.offset, ends[tp].offset) for tp, at in sorted(committed.items())}

@@ -24,7 +24,9 @@ class ReassignmentAdmin(AdminRequests):
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> None:
-        """Starts to move partitions to other brokers. A move is finished when `list_partition_reassignments` no longer returns it.
+        """Starts to move partitions to other brokers (KIP-455).
+
+        A move is finished when `list_partition_reassignments` no longer returns it.
 
         Args:
             targets: the new replicas of each partition, the preferred leader first; None cancels a reassignment.
@@ -51,7 +53,7 @@ class ReassignmentAdmin(AdminRequests):
     async def list_partition_reassignments(
         self, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The reassignments in progress."""
+        """Returns the reassignments in progress (KIP-455)."""
         response = await self._retried(
             lambda left_ms: ListPartitionReassignmentsRequest(topics=None, timeout_ms=left_ms),
             lambda r: r,

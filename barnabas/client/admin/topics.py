@@ -45,7 +45,7 @@ class TopicAdmin(AdminRequests):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> None:
-        """Creates topics.
+        """Creates topics (KIP-4).
 
         Raises:
             TopicAlreadyExists, InvalidTopic, KafkaError: the first error; the other topics were created.
@@ -76,7 +76,7 @@ class TopicAdmin(AdminRequests):
         )
 
     async def delete_topics(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
-        """Deletes topics with their records. Raises UnknownTopicOrPartition or another KafkaError."""
+        """Deletes topics with their records (KIP-4). Raises UnknownTopicOrPartition if one does not exist."""
         left = dict.fromkeys(topics)
 
         def request(budget_ms: int) -> DeleteTopicsRequest:
@@ -93,7 +93,7 @@ class TopicAdmin(AdminRequests):
         )
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
-        """Increases the number of partitions of topics to the given totals."""
+        """Increases the number of partitions of topics to the given totals (KIP-195). Raises KafkaError for a lower total."""
         left = dict(counts)
 
         def request(budget_ms: int) -> CreatePartitionsRequest:
@@ -107,12 +107,12 @@ class TopicAdmin(AdminRequests):
         )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Names of all topics, sorted."""
+        """Returns the names of all topics, sorted."""
         response = await self._metadata(None)
         return sorted(t.name for t in response.topics if t.name and (include_internal or not t.is_internal))
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """Ids, partitions and leaders of topics. Raises UnknownTopicOrPartition."""
+        """Returns ids, partitions and leaders of topics. Raises UnknownTopicOrPartition if one does not exist."""
         wanted = list(topics)
         response = await self._metadata(wanted)
         for topic in response.topics:
@@ -131,7 +131,7 @@ class TopicAdmin(AdminRequests):
         group: str | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """The configs of a topic, a consumer group or a broker: all, or those in `names`."""
+        """Returns the configs of a topic, a consumer group or a broker: all, or those in `names` (KIP-133)."""
         kind, resource, node_id = _resource(topic, broker, group)
         request = DescribeConfigsRequest(
             resources=[
@@ -156,7 +156,14 @@ class TopicAdmin(AdminRequests):
         broker: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Sets configs of a topic, a consumer group or a broker; others stay unchanged. None restores the default."""
+        """Sets configs of a topic, a consumer group or a broker; others stay unchanged (KIP-339).
+
+        Args:
+            configs: the new values; None restores the default.
+
+        Raises:
+            KafkaError: a config is unknown or its value is invalid (INVALID_CONFIG). Nothing has changed then.
+        """
         kind, resource, node_id = _resource(topic, broker, group)
         request = IncrementalAlterConfigsRequest(
             resources=[
@@ -181,7 +188,15 @@ class TopicAdmin(AdminRequests):
         isolation_level: IsolationLevel = "read_uncommitted",
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets of partitions, for "earliest", "latest", "max_timestamp" or a timestamp in ms. Offset −1: no such record."""
+        """Returns the offset of one position in each partition (KIP-396).
+
+        Args:
+            partitions: for each partition "earliest", "latest", "max_timestamp", or a timestamp in ms since the Unix epoch: the
+                first record at or after it.
+
+        Returns:
+            Offset −1 if there is no such record.
+        """
         await self._connected()
         wanted = {TopicPartition(*tp): _TIMES[t] if isinstance(t, str) else t for tp, t in partitions.items()}
         return await list_offsets(
@@ -191,7 +206,14 @@ class TopicAdmin(AdminRequests):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Deletes the records below an offset (−1: the high watermark); returns the new first offset of each partition."""
+        """Deletes the records below an offset (KIP-107). Returns the new first offset of each partition.
+
+        Args:
+            before: the first offset to keep in each partition; −1: the high watermark.
+
+        Raises:
+            KafkaError: an offset is above the high watermark (OFFSET_OUT_OF_RANGE), or the topic is only compacted.
+        """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
         left = {TopicPartition(*tp): offset for tp, offset in before.items()}

@@ -26,7 +26,11 @@ class TransactionAdmin(AdminRequests):
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
     ) -> list[TransactionListing]:
-        """All transactional ids of the cluster, with their state."""
+        """Returns the transactional ids of the cluster, with their state (KIP-664).
+
+        Args:
+            states, producer_ids: return only transactions in these states, or of these producers; empty: all.
+        """
         await self._connected()
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
         found = []
@@ -39,7 +43,11 @@ class TransactionAdmin(AdminRequests):
         return found
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """The coordinator's state of a transactional id. Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND) if it does not exist."""
+        """Returns the coordinator's state of a transactional id (KIP-664).
+
+        Raises:
+            KafkaError: the coordinator does not know the id (TRANSACTIONAL_ID_NOT_FOUND).
+        """
         response = await self._coordinated(
             "transaction",
             transactional_id,
@@ -58,7 +66,7 @@ class TransactionAdmin(AdminRequests):
         )
 
     async def find_transaction_coordinator(self, transactional_id: str) -> int:
-        """Node id of the present coordinator of a transactional id."""
+        """Returns the node id of the present coordinator of a transactional id."""
         await self._connected()
         self._cluster.forget_coordinator("transaction", transactional_id)
         return await self._cluster.find_coordinator("transaction", transactional_id)
@@ -66,7 +74,7 @@ class TransactionAdmin(AdminRequests):
     async def describe_producers(
         self, partition: TopicPartition, *, timeout_ms: int | None = None
     ) -> list[ProducerDescription]:
-        """The producers that the partition's leader knows, with their open transactions (KIP-664)."""
+        """Returns the producers that the partition's leader knows, with their open transactions (KIP-664)."""
         await self._connected()
         self._cluster.add_topics([partition.topic])
         topic = DescribeProducersTopic(name=partition.topic, partition_indexes=[partition.partition])

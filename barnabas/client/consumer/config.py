@@ -70,4 +70,5 @@ class ConsumerConfig(ConnectionConfig):
 
     @property
     def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out (KIP-98)."""
         return self.isolation_level == "read_committed"

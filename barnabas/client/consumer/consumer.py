@@ -47,7 +47,9 @@ class Consumer:
     """Reads records of topics, as a member of a group or by explicit assignment.
 
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with
-    `start` … `stop`, `subscribe` or `assign`, `getmany`.
+    `start` … `stop`, `subscribe` or `assign`, `getmany`. Names that end in `_ms` are milliseconds, sizes are bytes.
+
+    Coroutines raise ClientClosed before `start` and after `stop`, and other KafkaErrors that retries do not cure.
 
     Args:
         topics: topics to subscribe to. Without a group_id all their partitions are read.
@@ -232,7 +234,7 @@ class Consumer:
         return set(self._fetcher.partitions)
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
-        """The partitions of a topic; empty if the topic does not exist."""
+        """Returns the partitions of a topic; empty if the topic does not exist."""
         self._reader.check_open()
         if topic not in self._cluster.metadata.topics:
             self._cluster.add_topics([topic])
@@ -384,15 +386,15 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a timestamp (ms since the Unix epoch); None if there is none."""
+        """Returns the first record of each partition at or after a timestamp (ms since the Unix epoch); None if there is none."""
         return await self._positions.offsets_for_times(timestamps)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
+        """Returns the first offset of each partition's log."""
         return await self._positions.beginning_offsets(partitions)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition; with read_committed the last stable offset."""
+        """Returns the offset after the last record of each partition; with read_committed the last stable offset."""
         return await self._positions.end_offsets(partitions)
 
     # -- commits -------------------------------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ class Consumer:
         return self._commits.commit_soon(self._commits.choose(offsets))
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset of a partition; None if there is none."""
+        """Returns the group's committed offset of a partition; None if there is none. Raises IllegalState without a group_id."""
         self._reader.check_open()
         tp = TopicPartition(*partition)
         found = await committed_offsets(self._cluster, self.group_metadata(), [tp])

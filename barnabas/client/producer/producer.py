@@ -54,6 +54,7 @@ class Producer:
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 
     Use as `async with Producer(bootstrap_servers="localhost:9092") as producer:` or `await start()` … `await stop()`.
+    Names that end in `_ms` are milliseconds, sizes are bytes. Follows KIP-98, KIP-447, KIP-890 and KIP-939.
 
     Args:
         bootstrap_servers: "host:port" or several, as string or list.
@@ -275,7 +276,11 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is acknowledged. If the wait is cancelled, the record may still be written."""
+        """Sends a record and waits until it is acknowledged. If the wait is cancelled, the record may still be written.
+
+        Raises:
+            KafkaError: as of `send`, or the error of its future, such as DeliveryTimedOut.
+        """
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     async def send_batch(self, topic: str, partition: int, records: EncodedRecords) -> asyncio.Future[RecordMetadata]:
@@ -313,7 +318,7 @@ class Producer:
         return future
 
     async def flush(self) -> None:
-        """Waits until every record sent before this call has its outcome. The records' futures hold the failures."""
+        """Waits until every record sent before this call has its outcome. Raises nothing for them: their futures hold the errors."""
         self._check_open()
         serial = self._accumulator.last_serial
         self._delivery.flushes += 1
@@ -325,7 +330,11 @@ class Producer:
             self._delivery.flushes -= 1
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic. The broker may create the topic (auto.create.topics.enable)."""
+        """Returns the partitions of a topic. The broker may create the topic (auto.create.topics.enable).
+
+        Raises:
+            BufferExhausted: no metadata within `max_block_ms`.
+        """
         self._check_open()
         if topic not in self._routing.routes:
             await self._routing.open(topic)

@@ -83,3 +83,31 @@ def test_every_exception_that_a_docstring_names_is_exported() -> None:
     found = {(where, name) for where, text in documented() for name in named_exceptions(text)}
     assert len(found) > 40
     assert not {(where, name) for where, name in found if name not in client.__all__ and not hasattr(builtins, name)}
+
+
+def test_every_public_name_has_a_docstring_that_begins_with_one_plain_line() -> None:
+    wrong = []
+    for where, text in documented():
+        first, *others = text.split("\n")
+        if len(first) > 125 or not first.endswith((".", ":")) or (others and others[0].strip()):
+            wrong.append((where, first))
+    assert not wrong
+
+
+def test_coroutines_and_times_are_explained() -> None:
+    """What a call raises, and the unit of a time, are in its docstring or in that of its class."""
+    wrong = []
+    for name in client.__all__:
+        each = getattr(client, name)
+        if not inspect.isclass(each) or issubclass(each, BaseException | tuple):
+            continue
+        of_class = inspect.getdoc(each) or ""
+        for method, value in inspect.getmembers(each, inspect.isfunction):
+            if method.startswith("_"):
+                continue
+            text = f"{inspect.getdoc(value)}\n{of_class}"
+            if inspect.iscoroutinefunction(value) and name != "RebalanceListener" and not named_exceptions(text):
+                wrong.append(f"{name}.{method} does not say what it raises")
+            if "_ms" in str(inspect.signature(value)) and not re.search(r"\bms\b|millisecond", text):
+                wrong.append(f"{name}.{method} does not say the unit of its times")
+    assert not wrong
