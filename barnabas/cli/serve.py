@@ -9,12 +9,14 @@ broker role prints its controller listener). All other output goes to stderr thr
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,6 +33,7 @@ log = logging.getLogger("barnabas")
 
 WILDCARDS = ("", "0.0.0.0", "::")
 STOPS = (signal.SIGTERM, signal.SIGINT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def serve(
@@ -215,7 +218,7 @@ async def _serve(config: BrokerConfig) -> int:
         _ignore_stop_signals()
         return ended.result()
     except (BarnabasError, OSError) as error:
-        print(f"barnabas serve: {error}", file=sys.stderr)
+        print(f"barnabas serve: {error}{_remedy(error, config.log_dirs)}", file=sys.stderr)
         return 1
     shown = socket.gethostname() if host in WILDCARDS else host
     print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}", flush=True)
@@ -229,6 +232,15 @@ async def _serve(config: BrokerConfig) -> int:
             code = 1
     _ignore_stop_signals()
     return code
+
+
+def _remedy(error: Exception, directories: Sequence[str]) -> str:
+    """What to do about an error of the disk, as the end of its line; empty if nothing is known."""
+    if not isinstance(error, OSError) or error.errno not in FULL:
+        return ""
+    path = str(error.filename or "")
+    directory = next((each for each in directories if path.startswith(each)), directories[0])
+    return f": the volume of {directory} is full; free space on it, or name a directory on another volume (--data)"
 
 
 def _ignore_stop_signals() -> None:

@@ -48,6 +48,12 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 T = TypeVar("T")
 
 
+def _name(error: OSError, path: str) -> None:
+    """Adds the path, which errors of an open descriptor lack."""
+    if error.filename is None:
+        error.filename = path
+
+
 class DiskFile:
     """A file of a FileDisk. Its descriptor is opened when needed and may be closed in between."""
 
@@ -98,12 +104,20 @@ class DiskFile:
         self.used = True
         fd = self._fd if self._fd >= 0 else self.descriptor()
         size = len(data)
-        written = os.pwrite(fd, data, offset)
-        while written < size:  # a signal or a full disk ended the call early; the next call shows which
-            written += os.pwrite(fd, memoryview(data)[written:], offset + written)
+        try:
+            written = os.pwrite(fd, data, offset)
+            while written < size:  # a signal or a full disk ended the call early; the next call shows which
+                written += os.pwrite(fd, memoryview(data)[written:], offset + written)
+        except OSError as error:
+            _name(error, self._full_path)
+            raise
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self.descriptor(), size)
+        try:
+            os.ftruncate(self.descriptor(), size)
+        except OSError as error:
+            _name(error, self._full_path)
+            raise
 
     def size(self) -> int:
         return os.fstat(self.descriptor()).st_size
@@ -289,6 +303,9 @@ class FileDisk:
             while view:
                 view = view[os.write(fd, view) :]
             fsync(fd)
+        except OSError as error:
+            _name(error, full_path)
+            raise
         finally:
             os.close(fd)
         os.replace(aside, full_path)

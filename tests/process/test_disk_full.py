@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,25 @@ def test_a_broker_that_cannot_write_ends_and_names_the_directory(tmp_path: Path,
         assert broker.stop() == 0
     finally:
         broker.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="a small file system needs root")
+def test_a_start_on_a_full_disk_names_the_directory_and_the_remedy(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    serve = f"{sys.executable} -m barnabas.cli.main serve --data {small}/data --listen 127.0.0.1:0"
+    script = f"mount -t tmpfs -o size=12k tmpfs {small} && exec {serve}"
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    if ended.returncode == 32:
+        pytest.skip("mounting is not allowed here")
+    assert ended.returncode == 1, ended
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("barnabas serve:")]
+    assert line.startswith(f"barnabas serve: [Errno 28] No space left on device: '{small}/data/")
+    assert line.endswith(
+        f": the volume of {small}/data is full; free space on it, or name a directory on another volume (--data)"
+    )
 
 
 def test_of_several_directories_the_others_go_on(tmp_path: Path) -> None:
