@@ -47,7 +47,7 @@ from barnabas.network_port import Network
 from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from barnabas.protocol.schema import Message
-from barnabas.work import Work, finished
+from barnabas.work import UNITS_PER_SLICE, Work, finished
 
 __all__ = ["QuorumController"]
 
@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
 
+DECISION_UNITS: Final = 4  # of any decision, besides its records
 NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 
@@ -242,7 +243,7 @@ class QuorumController:
     # --- decide, append, answer -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Decides and appends all queued requests; a long decision continues in later turns, and the rest after it."""
+        """Decides and appends queued requests for one slice; a long decision and the rest continue in later turns."""
         self._flush_due = False
         if not self.active:
             return
@@ -250,7 +251,8 @@ class QuorumController:
             self._decide_between()
             return
         answers: list[tuple[AnyDone, object]] = []
-        while self._queue:
+        left = UNITS_PER_SLICE
+        while self._queue and left > 0:
             queued = self._queue.popleft()
             work = self._decided(queued.decide)
             rest = advance(work)
@@ -259,6 +261,10 @@ class QuorumController:
                 self._long = self._slices.start(rest, self._on_decided, self._on_failed)
                 break
             answers.append((queued.done, rest.result))
+            left -= DECISION_UNITS + rest.units
+        if self._queue and self._long is None:
+            self._flush_due = True
+            self._reactor.next_turn(self._flush)
         if answers:
             self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
             self._answer(self._current.image)

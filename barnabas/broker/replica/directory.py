@@ -17,11 +17,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import Identity, open_directory
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.slices import Ended, advance
 from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import (
@@ -33,13 +34,15 @@ from barnabas.storage.checkpoints import (
     MalformedCheckpoint,
     format_lines,
     read_offsets,
+    replace_off_loop,
     write_clean_shutdown,
 )
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.work import Work, finished
+from barnabas.work import Steps, Work, finished
 
 __all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition", "name_aside"]
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
@@ -282,16 +285,28 @@ class LogDirectory:
             each.mark_synced(ends[name])
             if name in self.unopened:
                 self.unopened[name] = self.unopened[name]._replace(recovery_point=each.recovery_point)
-        self._lower_recovery_points({name: each.recovery_point for name, each in logs.items()})
+        await self._lower_recovery_points({name: each.recovery_point for name, each in logs.items()})
 
-    def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
-        """Lowers the recovery points of truncated logs: the checkpoint must not call later writes there durable."""
+    async def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
+        """Lowers the recovery points of truncated logs: the checkpoint must not call later writes there durable.
+
+        The lines are made in slices, and the file is synced off the loop.
+        """
         written = self._written_recovery_points
         if any(point < written.get(name, 0) for name, point in points.items()):
-            data = self.checkpoints()[RECOVERY_POINT_CHECKPOINT]
-            self.disk.replace(RECOVERY_POINT_CHECKPOINT, data)
-            self.lowered += 1
+            self.lowered += 1  # a collection that has begun must not be written any more
+            data = (await self._in_turns(self.checkpoints_in_slices()))[RECOVERY_POINT_CHECKPOINT]
+            await replace_off_loop(self.disk, RECOVERY_POINT_CHECKPOINT, data)
+            self.lowered += 1  # nor one that began meanwhile
             written.update(points)
+
+    async def _in_turns(self, work: Steps[T]) -> T:
+        """Runs work, one slice in each turn of the loop."""
+        rest = advance(work)
+        while not isinstance(rest, Ended):
+            await asyncio.sleep(0)
+            rest = advance(rest)
+        return rest.result
 
     # -- close
 
@@ -410,7 +425,7 @@ class LogDirectory:
                     for replica in asked:
                         ends.append((replica.log.log_end_offset, replica.log.cuts))
                         files += replica.log.unsynced_files()
-                    self._lower_recovery_points(
+                    await self._lower_recovery_points(
                         {(one.topic, one.partition): one.log.recovery_point for one in asked if one.log.cuts}
                     )
                     await self.disk.sync(files)

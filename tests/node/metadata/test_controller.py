@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
+from barnabas.broker.metadata.controller import DECISION_UNITS
 from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.records import (
@@ -370,6 +373,30 @@ async def test_decisions_wait_for_others_as_long_as_the_linger_says(nodes: Nodes
     await until(lambda: len(answers) == 2)
     assert node.reactor.clock.monotonic_ms() - began_ms >= 300
     assert None not in (node.image.topic("one"), node.image.topic("two"))
+
+
+async def test_many_short_decisions_take_several_turns(node: Node) -> None:
+    controller = node.quorum_controller
+    assert controller is not None
+    decided: list[int] = []
+    answers: list[object] = []
+
+    def deciding(number: int) -> Callable[[ClusterView], MetadataDecision[int]]:
+        def decide(_view: ClusterView) -> MetadataDecision[int]:
+            decided.append(number)
+            return MetadataDecision(number)
+
+        return decide
+
+    for number in range(100):
+        controller.submit(deciding(number), answers.append)
+    of_turns = []
+    while len(answers) < 100:
+        before = len(decided)
+        await asyncio.sleep(0)
+        of_turns.append(len(decided) - before)
+    assert max(of_turns) == UNITS_PER_SLICE // DECISION_UNITS
+    assert answers == decided == list(range(100))
 
 
 async def test_a_heartbeat_does_not_wait_for_a_long_decision(node: Node) -> None:

@@ -198,6 +198,23 @@ def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_po
     assert b"t 0 3\n" in directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT)
 
 
+async def test_recovery_points_are_lowered_off_the_loop(
+    bench: DirectoriesBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call of the disk blocks for a sync."""
+    directory = bench.dirs[0]
+    bench.find({})
+    opened = PartitionLog.open(directory.disk, "t-0", LogConfig(), LogOpening(now_ms=0, topic_id=bytes(16)))
+    directory.replicas[FakeReplica("t", 0, opened)] = None  # type: ignore[index]  # what is read of a replica
+    opened.recovery_point = 7
+    directory.checkpoints()
+    opened.recovery_point = 3
+    monkeypatch.setattr(directory.disk, "replace", None)
+    monkeypatch.setattr(directory.disk, "sync_now", None)
+    await directory.sync_recovered({("t", 0): opened})
+    assert b"t 0 3\n" in directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT)
+
+
 def test_checkpoints_keep_what_could_not_be_opened(bench: DirectoriesBench) -> None:
     directory = bench.dirs[0]
     checkpoints.write_offsets(directory.disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", 0): 7})
