@@ -15,15 +15,14 @@ v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
-from barnabas.broker.replica.machine import Replica, VerificationGuard
+from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, Batch
+from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import FREE_COST
-from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
@@ -64,7 +63,6 @@ __all__ = ["HANDLERS", "Needs", "produce", "refuse"]
 
 log = logging.getLogger(__name__)
 
-ACKS_ALL: Final = -1
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets this client write to internal topics
 RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
@@ -104,85 +102,6 @@ class Needs(Protocol):
     transactions: TransactionCoordinator
     current_image: CurrentImage
     listing: BrokerListing
-
-
-class _Batch:
-    """One partition's batch in a request."""
-
-    __slots__ = (
-        "answer",
-        "base_sequence",
-        "compressed",
-        "error",
-        "guard",
-        "producer_epoch",
-        "producer_id",
-        "records",
-        "replica",
-    )
-
-    def __init__(self, answer: PartitionProduceResponse, records: Buffer) -> None:
-        self.answer = answer
-        self.records: Buffer | Inspection = records
-        self.compressed = False
-        self.replica: Replica | None = None
-        self.error: BrokerError | None = None
-        self.producer_id = -1  # ≥ 0 only where the batch is transactional
-        self.producer_epoch = -1
-        self.base_sequence = -1
-        self.guard: VerificationGuard | None = None
-
-
-class _AckWait:
-    """An answer that waits. acks=-1: until each partition's high watermark has passed its batch; acks=1 with flush.messages: until
-    the leader has synced it."""
-
-    __slots__ = ("_open", "_timer", "call", "needs", "pending", "response")
-
-    def __init__(
-        self, needs: Needs, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
-    ) -> None:
-        self.needs = needs
-        self.call = call
-        self.response = response
-        self.pending = pending
-        self._open: dict[_Batch, None] = {}
-        self._timer: Timer | None = None
-
-    def start(self, waiting: list[tuple[_Batch, int]], timeout_ms: int) -> None:
-        self._open = dict.fromkeys(batch for batch, _ in waiting)
-        self._timer = self.needs.reactor.call_later(timeout_ms, self._on_timeout)
-        self.pending.on_closed = self._timer.cancel
-        to_all = self.call.request.acks == ACKS_ALL
-        for batch, next_offset in waiting:
-            if batch.replica is not None:
-                when = batch.replica.when_committed if to_all else batch.replica.when_durable
-                when(next_offset, partial(self._on_acknowledged, batch))
-
-    def _on_acknowledged(self, batch: _Batch, error: BrokerError | None) -> None:
-        if batch not in self._open:
-            return
-        del self._open[batch]
-        to_all = self.call.request.acks == ACKS_ALL
-        if error is None and to_all and batch.replica is not None and not _enough_in_sync(batch.replica):
-            error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        if error is not None:
-            batch.answer.error_code = error.code
-        if not self._open:
-            self._finish()
-
-    def _on_timeout(self) -> None:
-        for batch in self._open:
-            batch.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._open.clear()
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self.pending.on_closed = None
-        add_produce_hints(self.needs, self.call, self.response)
-        self.pending.resolve(self.response)
 
 
 def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pending[ProduceResponse] | Work | None:
@@ -240,7 +159,7 @@ def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | 
     )
 
 
-def _look(batch: _Batch, records: Buffer, version: int) -> bool:
+def _look(batch: Batch, records: Buffer, version: int) -> bool:
     """Reads the header of the partition's one batch (magic 2). Returns whether the batch is transactional."""
     size = len(records)
     try:
@@ -267,7 +186,7 @@ def _look(batch: _Batch, records: Buffer, version: int) -> bool:
     return True
 
 
-def _guard(transactional: list[_Batch], epoch_bump: bool) -> list[_Batch]:
+def _guard(transactional: list[Batch], epoch_bump: bool) -> list[Batch]:
     """Returns the batches whose partition is not known to be part of the transaction; gives each its guard (KIP-890).
 
     Raises:
@@ -326,11 +245,11 @@ class _Produce:
         self.call = call
         self.replicas = needs.replicas
         self.responses: list[TopicProduceResponse] = []
-        self.batches: list[_Batch] = []
-        self.transactional: list[_Batch] = []
+        self.batches: list[Batch] = []
+        self.transactional: list[Batch] = []
         self.pending: Pending[ProduceResponse] | None = None  # where the request has waited already
         self.at = 0  # index of the next batch to append
-        self.waiting: list[tuple[_Batch, int]] = []
+        self.waiting: list[tuple[Batch, int]] = []
         self.failed = False
         self.listed = 0  # record errors in the answer
 
@@ -355,7 +274,7 @@ class _Produce:
             self.failed = True
             return answer
         records: Buffer = b"" if data.records is None else data.records
-        batch = _Batch(answer, records)
+        batch = Batch(answer, records)
         self.batches.append(batch)
         if replica.topic in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
             batch.error = BrokerError(
@@ -381,10 +300,10 @@ class _Produce:
                 batch.guard = None
         return self.run()
 
-    def _verify(self, unverified: list[_Batch]) -> ProduceResponse | Pending[ProduceResponse] | None:
+    def _verify(self, unverified: list[Batch]) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
         call = self.call
-        by_key: dict[_Key, list[_Batch]] = {}  # a request may name a partition twice
+        by_key: dict[_Key, list[Batch]] = {}  # a request may name a partition twice
         for batch in unverified:
             if batch.replica is not None:
                 by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
@@ -456,7 +375,7 @@ class _Produce:
         self.at = len(batches)
         return self._end(acks)
 
-    def _note(self, batch: _Batch, replica: Replica, info: AppendInfo, acks: int) -> None:
+    def _note(self, batch: Batch, replica: Replica, info: AppendInfo, acks: int) -> None:
         answer = batch.answer
         answer.base_offset = info.base_offset
         # Kafka answers a duplicate with the time of the original, set by the producer or by the broker.
@@ -491,7 +410,7 @@ class _Produce:
                 add_produce_hints(self.needs, self.call, response)
             return response
         pending = self.pending or Pending()
-        _AckWait(self.needs, self.call, response, pending).start(self.waiting, self.call.request.timeout_ms)
+        AckWait(self.needs, self.call, response, pending).start(self.waiting, self.call.request.timeout_ms)
         pending.effected()
         return pending
 
@@ -504,7 +423,7 @@ class _Produce:
         pending.on_closed = turn.cancel
         return pending
 
-    def _inspect(self, batch: _Batch, replica: Replica) -> Pending[ProduceResponse]:
+    def _inspect(self, batch: Batch, replica: Replica) -> Pending[ProduceResponse]:
         """Continues after the inspection of the long batch."""
         self.needs.slices.count_batch(WALK_COST_MAX, compressed=batch.compressed)  # to detect that it is long
         pending = self._hold()
@@ -550,7 +469,7 @@ class _Produce:
                 pending.resolve(answer)
 
 
-def _copy(batches: list[_Batch]) -> None:
+def _copy(batches: list[Batch]) -> None:
     """Copies the batches out of the received frame, which is valid only during the call unless it is read-only."""
     for batch in batches:
         if isinstance(batch.records, memoryview) and not batch.records.readonly:
@@ -565,10 +484,6 @@ def _nothing() -> Work:
 def _first_error(responses: list[TopicProduceResponse]) -> str:
     answers = (answer for topic in responses for answer in topic.partition_responses)
     return next(ErrorCode(answer.error_code).name for answer in answers if answer.error_code)
-
-
-def _enough_in_sync(replica: Replica) -> bool:
-    return len(replica.isr) >= replica.min_insync_replicas
 
 
 def _unknown(needs: Needs, name: str | None, index: int, version: int) -> ErrorCode:

@@ -1,0 +1,125 @@
+"""The batches of a Produce request, and its answer while it waits for their acknowledgement.
+
+Driven by: the Produce handler, replicas (`when_committed`, `when_durable`), one timer. Emits: the answer, once.
+
+The answer names for each partition REQUEST_TIMED_OUT if its batch is not acknowledged in time, and
+NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync when it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.broker.handlers import leader_hints
+from barnabas.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.broker.call import Call, Pending
+    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.replica.machine import Replica, VerificationGuard
+    from barnabas.broker.waiting import Timer
+    from barnabas.ports import Buffer
+    from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+    from barnabas.storage.inspection import Inspection
+
+__all__ = ["ACKS_ALL", "AckWait", "Batch"]
+
+ACKS_ALL: Final = -1
+
+
+class Needs(leader_hints.Needs, Protocol):
+    """What a waiting answer needs."""
+
+    reactor: Reactor
+
+
+class Batch:
+    """One partition's batch in a request.
+
+    Attributes:
+        records: the bytes, or their finished inspection.
+        error: why it is not appended.
+        producer_id: ≥ 0 only if the batch is transactional.
+        guard: allows the append while its transaction is verified (KIP-890).
+    """
+
+    __slots__ = (
+        "answer",
+        "base_sequence",
+        "compressed",
+        "error",
+        "guard",
+        "producer_epoch",
+        "producer_id",
+        "records",
+        "replica",
+    )
+
+    def __init__(self, answer: PartitionProduceResponse, records: Buffer) -> None:
+        self.answer = answer
+        self.records: Buffer | Inspection = records
+        self.compressed = False
+        self.replica: Replica | None = None
+        self.error: BrokerError | None = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.guard: VerificationGuard | None = None
+
+
+class AckWait:
+    """An answer that waits. acks=-1: until the high watermark of each partition has passed its batch; acks=1 with
+    flush.messages: until the leader has synced it."""
+
+    __slots__ = ("_call", "_needs", "_open", "_pending", "_response", "_timer")
+
+    def __init__(
+        self, needs: Needs, call: Call[ProduceRequest], response: ProduceResponse, pending: Pending[ProduceResponse]
+    ) -> None:
+        self._needs = needs
+        self._call = call
+        self._response = response
+        self._pending = pending
+        self._open: dict[Batch, None] = {}
+        self._timer: Timer | None = None
+
+    def start(self, waiting: list[tuple[Batch, int]], timeout_ms: int) -> None:
+        """Waits for each batch up to its next offset; answers REQUEST_TIMED_OUT for those that are late."""
+        self._open = dict.fromkeys(batch for batch, _ in waiting)
+        self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
+        self._pending.on_closed = self._timer.cancel
+        to_all = self._call.request.acks == ACKS_ALL
+        for batch, next_offset in waiting:
+            if batch.replica is not None:
+                when = batch.replica.when_committed if to_all else batch.replica.when_durable
+                when(next_offset, partial(self._on_acknowledged, batch))
+
+    def _on_acknowledged(self, batch: Batch, error: BrokerError | None) -> None:
+        if batch not in self._open:
+            return
+        del self._open[batch]
+        to_all = self._call.request.acks == ACKS_ALL
+        if error is None and to_all and batch.replica is not None and not _enough_in_sync(batch.replica):
+            error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        if error is not None:
+            batch.answer.error_code = error.code
+        if not self._open:
+            self._finish()
+
+    def _on_timeout(self) -> None:
+        for batch in self._open:
+            batch.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._open.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pending.on_closed = None
+        leader_hints.add_produce_hints(self._needs, self._call, self._response)
+        self._pending.resolve(self._response)
+
+
+def _enough_in_sync(replica: Replica) -> bool:
+    return len(replica.isr) >= replica.min_insync_replicas
