@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client import Admin, NewTopic, TopicPartition
-from barnabas.client.errors import KafkaError
 from barnabas.testing.backend import Backend, not_possible
 from barnabas.testing.errors import KitError, KitTimeout, unknown
+
+if TYPE_CHECKING:
+    from barnabas.client import Admin
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
@@ -98,6 +99,8 @@ class Core:
     async def admin(self) -> Admin:
         """The kit's own admin client, connected."""
         if self._admin is None:
+            from barnabas.client import Admin  # here, because it would double the time of a first start
+
             admin = Admin(bootstrap_servers=self.backend.bootstrap_servers, client_id=ADMIN_CLIENT_ID)
             await admin.start()
             self._admin = admin
@@ -123,6 +126,8 @@ class Core:
         }
         self._check_topic_config(settings)
         async with self._turn, self._deadline(f"the creation of topic '{name}'"):
+            from barnabas.client import KafkaError, NewTopic
+
             admin = await self.admin()
             try:
                 await admin.create_topics([NewTopic(name, partitions, replication_factor or -1, settings)])
@@ -344,6 +349,8 @@ class Core:
 
     async def _groups_of_clients(self) -> dict[str, str]:
         """For a leaked client's sentence: the group of which it is a member, by client id. Empty if that takes long."""
+        from barnabas.client import KafkaError
+
         found: dict[str, str] = {}
         try:
             async with asyncio.timeout(GROUPS_S):
@@ -397,6 +404,8 @@ class Core:
         return to
 
     async def _elect(self, topic: str, partition: int, replicas: list[int]) -> None:
+        from barnabas.client import TopicPartition
+
         admin, where = await self.admin(), TopicPartition(topic, partition)
         await admin.alter_partition_reassignments({where: replicas})
         await admin.elect_leaders([where])

@@ -100,3 +100,32 @@ def test_the_directory_of_a_running_cluster_is_kept(temporary: Path) -> None:
         assert list(temporary.iterdir()) == before
         parent.send_signal(signal.SIGINT)
         parent.wait(SECONDS_MAX)
+
+
+def test_an_interrupted_pytest_run_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_waits.py").write_text(
+        """
+import json, time
+import pytest
+
+@pytest.mark.kafka(brokers=2, isolation="process")
+def test_waits(kafka, kafka_proc, kafka_broker):
+    kafka.pause(1)
+    with open("pids", "w") as file:
+        file.write(json.dumps([each.pid for each in (*kafka.brokers, *kafka_proc.brokers)]) + "\\n")
+    time.sleep(600)
+"""
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "barnabas.testing.plugin", "-p", "no:cacheprovider"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        pids: list[int] = []
+        deadline = time.monotonic() + SECONDS_MAX
+        while not pids and time.monotonic() < deadline:
+            time.sleep(0.02)
+            told = tmp_path / "pids"
+            if told.exists() and told.read_text().endswith("\n"):
+                pids = json.loads(told.read_text())
+        run.send_signal(signal.SIGINT)
+        assert run.wait(SECONDS_MAX) == pytest.ExitCode.INTERRUPTED
+    assert len(pids) == 3
+    assert wait_until_gone(pids, temporary) == ([], [])
