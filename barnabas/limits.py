@@ -20,6 +20,7 @@ __all__ = [
     "PRODUCER_EPOCH_MAX",
     "PRODUCER_ID_BLOCK_SIZE",
     "RECORD_ERRORS_MAX",
+    "RECORD_HEADERS_MAX",
     "REFUSAL_TEXTS_MAX",
     "REFUSED_PRODUCERS_MAX",
     "REGISTERED_ITEMS_MAX",
@@ -50,6 +51,7 @@ INFLIGHT_REQUESTS_MAX = 1_000  # requests of one connection decoded and not yet 
 # after MESSAGE_TOO_LARGE. For topics with a larger max.message.bytes that value is the limit.
 BATCH_BYTES_MAX = 24 * 1024 * 1024
 BATCH_RECORDS_MAX = 1_000_000  # of one produced batch: checking them takes half a second of the loop, in slices
+RECORD_HEADERS_MAX = 16_384  # of one produced record: their check takes 7 ms of the loop in plain Python, in one turn
 RECORD_ERRORS_MAX = 1_000  # refused records that one Produce answer lists: about 60 kB
 REFUSAL_TEXTS_MAX = 10_000  # refusals with an error text in one answer: 2 MB; the other refusals have only their code
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024  # of one batch's records: 100 kB can decompress to 100 MB

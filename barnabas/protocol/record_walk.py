@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from barnabas.errors import RemoteProtocolError
+from barnabas.limits import RECORD_HEADERS_MAX
 from barnabas.protocol import record_codec
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint
 from barnabas.protocol.record_runs import run
@@ -37,6 +38,7 @@ _PAUSE_MAX: Final = 1_024  # records that the loop checks before columns are com
 _PIECE_BYTES: Final = 128 * 1024 if _COMPILED else 2**62  # of a batch, copied at once; long pieces make runs faster
 _RUN_COST: Final = 24  # of one comparison of columns
 _CHEAP: Final = 16  # records of a run that cost as much as one in the loop
+_HEADERS_MAX: Final = 4_096 * _LOOP  # in one call of the loop, or those of one record: each costs as much as a record
 _TAIL_BITS: Final = 56  # read of a long varint; lengths and offset deltas have no more
 _HUGE: Final = 1 << 60  # stands for a number with more bits, before zigzag is undone
 
@@ -71,8 +73,8 @@ def walk(
         if stop - first < _RUN_MIN:
             if _COMPILED:
                 stop = min(stop, first + max(cost_max, 1) * _LOOP)
-            following, position, lowest, highest, without_key = _walk(data, position, first, stop, limit)
-            return following, position, lowest, highest, without_key, (following - first) // _LOOP
+            following, position, lowest, highest, without_key, headers = _walk(data, position, first, stop, limit)
+            return following, position, lowest, highest, without_key, (following - first + headers) // _LOOP
         return _walk_by_runs(data, position, first, stop, cost_max, limit)
     except IndexError:
         raise RemoteProtocolError("records end in the middle of a record") from None
@@ -156,11 +158,13 @@ def _walk_by_runs(
         if following > first:
             pause = _RUN_MIN
         else:
-            following, after, low, high, missing = _walk(data, position, first, min(stop, first + pause), limit)
+            following, after, low, high, missing, headers = _walk(
+                data, position, first, min(stop, first + pause), limit
+            )
             if following == first:
                 break
             pause = min(2 * pause, _PAUSE_MAX)
-            cost += following - first
+            cost += following - first + headers
         lowest, highest, without_key = min(lowest, low), max(highest, high), without_key + missing
         first, position = following, after
         if position > limit:
@@ -168,7 +172,7 @@ def _walk_by_runs(
     return first, position, lowest, highest, without_key, cost
 
 
-def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tuple[i64, i64, i64, i64, i64]:
+def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tuple[i64, i64, i64, i64, i64, i64]:
     """Reads varints of one and two bytes inline: most are so short. An odd zigzag number is negative. IndexError at the
     end of `data`.
     """
@@ -177,6 +181,8 @@ def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tupl
     highest: i64 = -(2**63)
     seen: i64 = -1  # encoded timestamp delta of the previous record: most records repeat it
     without_key: i64 = 0
+    headers: i64 = 0
+    count: i64
     number: i64
     begin: i64
     end: i64
@@ -197,7 +203,7 @@ def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tupl
         end = position + (raw >> 1)
         if raw & 1 or end > limit:
             if limit < size and not raw & 1:
-                return number, begin, lowest, highest, without_key
+                return number, begin, lowest, highest, without_key, headers
             raise RemoteProtocolError(f"record of {(raw >> 1) ^ -(raw & 1)} bytes where {size - position} are left")
         position += 1  # attributes of a record: none are defined
 
@@ -265,23 +271,33 @@ def _walk(data: bytes, position: i64, first: i64, stop: i64, limit: i64) -> tupl
             position += raw >> 1
 
         if data[position]:
-            position = _walk_headers(data, position, end)
+            count, position = _walk_headers(data, position, end)
+            if position != end:
+                raise _wrong_end(position, end)
+            headers += count
+            if headers >= _HEADERS_MAX:
+                return number + 1, position, lowest, highest, without_key, headers
         else:
             position += 1
-        if position != end:
-            raise RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
-    return stop, position, lowest, highest, without_key
+            if position != end:
+                raise _wrong_end(position, end)
+    return stop, position, lowest, highest, without_key, headers
 
 
-def _walk_headers(data: bytes, position: i64, end: i64) -> i64:
+def _wrong_end(position: int, end: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"record ends at byte {position}, its length says {end}")
+
+
+def _walk_headers(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
     """Skips the headers of a record that ends at `end`, beginning with their count."""
     count: i64
     length: i64
     count, position = _number(data, position)
     if count < 0 or count * _HEADER_BYTES_MIN > end - position:
         raise RemoteProtocolError(f"record claims {count} headers in {end - position} bytes")
-    while count > 0:
-        count -= 1
+    if count > RECORD_HEADERS_MAX:
+        raise RemoteProtocolError(f"record has {count} headers, {RECORD_HEADERS_MAX} are the most")
+    for _ in range(count):
         length, position = _number(data, position)
         if length < 0 or position + length > end:
             raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
@@ -291,7 +307,7 @@ def _walk_headers(data: bytes, position: i64, end: i64) -> i64:
             if position + length > end:
                 raise RemoteProtocolError(f"header value of {length} bytes where {end - position} are left")
             position += length
-    return position
+    return count, position
 
 
 def _number(data: bytes, position: i64) -> tuple[i64, i64]:

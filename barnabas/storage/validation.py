@@ -337,7 +337,8 @@ def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
     except DecompressedTooLarge as error:
         raise LongBatch(str(error)) from None
     while not inspection.step():
-        pass
+        if inspection.cost > 2 * SLICE_RECORDS:
+            raise LongBatch(f"batch of {count} records with many headers")
     inspection.pack()
     return inspection
 

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import RemoteProtocolError
+from barnabas.limits import RECORD_HEADERS_MAX
 from barnabas.protocol.record_codec import NewRecord, Record, decode, encode, encode_kept, encode_varint
 from barnabas.protocol.record_walk import check_count, deltas, is_usual, walk, walk_view
 
@@ -270,6 +271,22 @@ def test_the_walk_limits_itself_by_its_cost() -> None:
         assert position == len(data), name
         assert pieces > 1 or name == "one length"
         assert cost >= whole[5] // 2, name
+
+
+def test_headers_count_towards_the_cost_and_have_a_limit() -> None:
+    def record(number: int, headers: int) -> NewRecord:
+        return NewRecord(None, b"v", NOW + number, (("", None),) * headers)
+
+    data, _ = encode([record(number, RECORD_HEADERS_MAX) for number in range(40)], NOW)
+    position = number = cost = pieces = 0
+    while number < 40:
+        number, position, *_, spent = walk(data, position, number, 40, 4_096)
+        cost, pieces = cost + spent, pieces + 1
+    assert position == len(data)
+    assert pieces > 1
+    assert cost >= 40 * RECORD_HEADERS_MAX // 32  # the compiled loop passes 32 at the cost of one
+    with pytest.raises(RemoteProtocolError, match="record has 16385 headers, 16384 are the most"):
+        walk(encode([record(0, RECORD_HEADERS_MAX + 1)], NOW)[0], 0, 0, 1, 10**9)
 
 
 @settings(max_examples=200, deadline=None)

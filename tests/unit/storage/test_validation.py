@@ -368,3 +368,22 @@ def test_replicated_batches_go_on_upwards_and_a_partial_one_is_left_out() -> Non
         with pytest.raises(BrokerError) as raised:
             check_replicated_batches(memoryview(bytes(data)), next_offset)
         assert raised.value.code == code
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_a_batch_of_many_headers_is_long(codec: Compression) -> None:
+    """Its records are few, and their headers are checked in several turns of the loop."""
+    rows = [NewRecord(b"k", b"v", NOW, (("", None),) * 8_000) for _ in range(12)]
+    batch = build_batch(rows, compression=codec)
+    with pytest.raises(LongBatch):
+        check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
+    inspection = Inspection(batch, CONFIG, NOW)
+    turns = 0
+    for step in inspection.steps():
+        if callable(step):
+            step()
+        else:
+            turns += 1
+    assert turns > 5
+    assert inspection.error is None
+    assert check_leader_batch(inspection, CONFIG, AppendOrigin.CLIENT, NOW)[2] == 11
