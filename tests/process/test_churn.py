@@ -86,7 +86,7 @@ def copy_through_churn(
             time.sleep(BROKER_DOWN_SECONDS)
             cluster.start_node(coordinator)
             cluster.wait_in_sync(SOURCE, TARGET, "__consumer_offsets", "__transaction_state")
-        churn.calm()
+        churn.stop_changes()
         lasted, committed = time.monotonic() - began, len(churn.progress)
         run.judge(seconds=SETTLE_SECONDS_MAX)
         settled = time.monotonic() - began - lasted

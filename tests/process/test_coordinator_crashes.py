@@ -38,35 +38,35 @@ POINTS = [(1, "whole"), (2, "half"), (3, "whole"), (5, "half"), (6, "whole"), (8
 ALL_POINTS = [(at, how) for at in range(16) for how in ("whole", "half")]
 
 
-class MinedCluster(Cluster):
-    """Nodes that kill themselves where they are told to."""
+class CrashingCluster(Cluster):
+    """Nodes that kill themselves at the write that the test names."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.mine = folder / "mine"
-        monkeypatch.setenv("MINE", str(self.mine))
+        self.order = folder / "crash-at-write"
+        monkeypatch.setenv("CRASH_AT_WRITE", str(self.order))
         super().__init__(barnabas_nodes(folder, *SETTINGS, module="tests.support.processes.crashing_broker"))
 
     def arm(self, node_id: int, at: int, how: str) -> None:
-        """So many log writes of this node pass, the next one kills it."""
-        self.mine.write_text(f"{at} {how}")
+        """Lets `at` log writes of this node pass; the next one kills it."""
+        self.order.write_text(f"{at} {how}")
         os.kill(self.nodes[node_id].pid, signal.SIGUSR1)
-        armed = self.mine.with_suffix(".armed")
-        self.wait_until(armed.exists, "the mine is laid", 10)
+        armed = self.order.with_suffix(".armed")
+        self.wait_until(armed.exists, "the node has read the order", 10)
         armed.unlink()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MinedCluster]:
-    """Three mined nodes that miss each other after three seconds."""
-    with MinedCluster(tmp_path, monkeypatch) as cluster:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CrashingCluster]:
+    """Three such nodes, with sessions of three seconds."""
+    with CrashingCluster(tmp_path, monkeypatch) as cluster:
         prepare(cluster)
         yield cluster
 
 
-def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
+def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
     """One transaction a point, ended while its coordinator dies there."""
     expected: list[bytes] = []
-    deaths = 0
+    crashes = 0
     for number, (at, how) in enumerate(points):
         coordinator = 1 + number % 3
         cluster.wait_in_sync("safe", "__transaction_state")
@@ -89,7 +89,7 @@ def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
         while cluster.nodes[coordinator].alive and time.monotonic() < deadline:
             time.sleep(0.01)
         if not cluster.nodes[coordinator].alive:
-            deaths += 1
+            crashes += 1
             cluster.nodes[coordinator].kill()  # closes what is left of it
             cluster.start_node(coordinator)
         else:
@@ -97,13 +97,13 @@ def cross(cluster: MinedCluster, points: list[tuple[int, str]]) -> None:
         for partition in range(PARTITIONS):
             cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 10)
             assert read_committed(cluster, "safe", partition) == expected, (partition, at, how)
-    assert deaths >= len(points) // 2, f"only {deaths} deaths at {points}"
+    assert crashes >= len(points) // 2, f"only {crashes} crashes at {points}"
 
 
-def test_the_coordinator_dies_within_the_end_of_a_transaction(cluster: MinedCluster) -> None:
+def test_the_coordinator_dies_within_the_end_of_a_transaction(cluster: CrashingCluster) -> None:
     cross(cluster, POINTS)
 
 
 @pytest.mark.soak
-def test_the_coordinator_dies_at_every_write_of_the_end_of_a_transaction(cluster: MinedCluster) -> None:
+def test_the_coordinator_dies_at_every_write_of_the_end_of_a_transaction(cluster: CrashingCluster) -> None:
     cross(cluster, ALL_POINTS)

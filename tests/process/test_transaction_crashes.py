@@ -32,7 +32,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition  
 
 pytestmark = pytest.mark.process
 
-TOPIC, GROUP, PARTITIONS = "mined", "mined-group", 2
+TOPIC, GROUP, PARTITIONS = "crashes", "crashes-group", 2
 NEVER = 1 << 30
 SETTINGS = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", f"num.partitions={PARTITIONS}")
 QUICK = {
@@ -44,27 +44,27 @@ QUICK = {
 }
 
 
-class MinedBroker:
-    """A broker that kills itself where it is told to, and is started again when it did."""
+class CrashingBroker:
+    """A broker that kills itself at the write that the test names. It is started again."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.mine = folder / "mine"
-        monkeypatch.setenv("MINE", str(self.mine))
+        self.order = folder / "crash-at-write"
+        monkeypatch.setenv("CRASH_AT_WRITE", str(self.order))
         self.broker = ServedBroker(folder / "data", *SETTINGS, module="tests.support.processes.crashing_broker").start()
-        self.deaths = 0
+        self.crashes = 0
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
 
     def arm(self, at: int, *, half: bool) -> None:
-        self.mine.write_text(f"{at} {'half' if half else 'whole'}")
+        self.order.write_text(f"{at} {'half' if half else 'whole'}")
         os.kill(self.broker.pid, signal.SIGUSR1)
-        self._wait_for(self.mine.with_suffix(".armed"))
+        self._wait_for(self.order.with_suffix(".armed"))
 
     def disarm(self) -> list[str]:
-        """The log files that were written while armed; empty after a death."""
+        """The log files that were written while armed; empty after a crash."""
         os.kill(self.broker.pid, signal.SIGUSR2)
-        return self._wait_for(self.mine.with_suffix(".passed")).read_text().split()
+        return self._wait_for(self.order.with_suffix(".passed")).read_text().split()
 
     def end(self) -> None:
         self._over.set()
@@ -76,7 +76,7 @@ class MinedBroker:
     def _watch(self) -> None:
         while not self._over.wait(0.01):
             if not self.broker.alive:
-                self.deaths += 1
+                self.crashes += 1
                 self.broker.kill()  # closes what is left of it
                 self.broker.start()
 
@@ -89,22 +89,22 @@ class MinedBroker:
 
 
 class Run:
-    """One life of a transaction over one death at most."""
+    """One transaction, during which the broker crashes once at most."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, at: int, *, commit: bool, half: bool) -> None:
         folder.mkdir()
-        self.mined = MinedBroker(folder, monkeypatch)
+        self.crashing = CrashingBroker(folder, monkeypatch)
         self.commit = commit
         self.passed: list[str] = []
         try:
             self._play(at, half)
             self._judge()
         finally:
-            self.mined.end()
+            self.crashing.end()
 
     def _play(self, at: int, half: bool) -> None:
         settings: dict[str, Any] = {
-            "bootstrap.servers": self.mined.broker.address,
+            "bootstrap.servers": self.crashing.broker.address,
             "transactional.id": uuid.uuid4().hex,
             "linger.ms": 1,
             **QUICK,
@@ -113,12 +113,12 @@ class Run:
         producer.init_transactions(30)
         self._write(producer, "first", 1)
         self._until_done(producer.commit_transaction)
-        self.mined.arm(at, half=half)
+        self.crashing.arm(at, half=half)
         self._write(producer, "second", 2)
         self._until_done(producer.commit_transaction if self.commit else producer.abort_transaction)
         if at == NEVER:
             self._await_state(settings["transactional.id"], "CompleteCommit" if self.commit else "CompleteAbort")
-            self.passed = self.mined.disarm()
+            self.passed = self.crashing.disarm()
         # The next transaction goes through, so that one is complete.
         producer.begin_transaction()
         producer.produce(TOPIC, b"third", partition=0)
@@ -126,7 +126,7 @@ class Run:
         self._await_state(settings["transactional.id"], "CompleteCommit")
 
     def _write(self, producer: Any, name: str, offset: int) -> None:
-        consumer = Consumer({"bootstrap.servers": self.mined.broker.address, "group.id": GROUP})
+        consumer = Consumer({"bootstrap.servers": self.crashing.broker.address, "group.id": GROUP})
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             producer.produce(TOPIC, f"{name}-{partition}".encode(), partition=partition)
@@ -144,7 +144,7 @@ class Run:
         while told != state:
             assert time.monotonic() < deadline, f"{told} instead of {state}"
             try:
-                with Wire(self.mined.broker.address) as wire:
+                with Wire(self.crashing.broker.address) as wire:
                     told = wire.call(request, 0).transaction_states[0].transaction_state
             except OSError:
                 pass  # it is asked again
@@ -163,7 +163,7 @@ class Run:
     def _judge(self) -> None:
         reader = Consumer(
             {
-                "bootstrap.servers": self.mined.broker.address,
+                "bootstrap.servers": self.crashing.broker.address,
                 "group.id": GROUP,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
@@ -171,7 +171,7 @@ class Run:
                 **QUICK,
             }
         )
-        with Wire(self.mined.broker.address) as wire:
+        with Wire(self.crashing.broker.address) as wire:
             for partition in range(PARTITIONS):
                 check_stable(end_offset(wire, partition, 1), end_offset(wire, partition, 0))
         reader.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
@@ -245,4 +245,4 @@ def test_killed_at_every_write(folder: Path, monkeypatch: pytest.MonkeyPatch, co
     assert folders.count("__transaction_state") >= 4
     for at in range(len(writes)):
         run = Run(folder / f"at-{at}", monkeypatch, at, commit=commit, half=half)
-        assert run.mined.deaths == 1
+        assert run.crashing.crashes == 1

@@ -1,10 +1,9 @@
-"""Members that come, leave and are killed: copiers of one group, a change every 200 ms, until the test calls for calm.
+"""Members that join, leave and are killed: copiers of one group, with a change every 200 ms until `stop_changes`.
 
-Every member has a transactional id of its own that outlives it: who comes next under that name ends what its predecessor left
-open, as a process that is started again would. A change is drawn from a seed: a member joins, leaves by SIGTERM, or is killed.
+Each member has a transactional id. The next member with the same id ends the transaction that the former one left open, as a
+restarted process would. A change is drawn from a seed: a member joins, leaves by SIGTERM, or is killed.
 
-The group has committed the beginning before the first member comes, and no member has anything to fall back on. librdkafka 2.16
-falls back on `auto.offset.reset` when its assignment changes while it is told UNSTABLE_OFFSET_COMMIT (members of KIP-848, or
+The group has committed offset 0 before the first member joins, and members have no offset reset. librdkafka 2.16 uses `auto.offset.reset` when its assignment changes while it gets UNSTABLE_OFFSET_COMMIT (members of KIP-848, or
 cooperative ones; with a real Kafka as well): with "earliest" it copies from the beginning again, with "error" it gives up.
 """
 
@@ -49,7 +48,7 @@ BROKER_SETTINGS = (
 
 
 def commit_beginning(bootstrap: str, topic: str, partitions: int) -> None:
-    """Commits offset 0 of every partition for the group to come."""
+    """Commits offset 0 of every partition for the group, before it has members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     try:
         consumer.commit(offsets=[TopicPartition(topic, number, 0) for number in range(partitions)], asynchronous=False)
@@ -96,21 +95,21 @@ class Churn:
         )
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
-        self._born: list[str] = []  # transactional ids whose copiers were ordered and have not told their pid
+        self._starting: list[str] = []  # transactional ids of copiers whose pid is not known yet
         self._members: dict[int, str] = {}  # by pid
         self._free = [self.transactional_id(number) for number in range(SLOTS)]
         self._leaving: dict[int, None] = {}
         self._over = threading.Event()
-        self._calm = threading.Event()
+        self._no_more_changes = threading.Event()
         with self.stderr_path.open("a") as stderr:
-            self._nursery = subprocess.Popen(
+            self._forker = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.processes.forked_copiers"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
             )
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._listen, self._stir)]
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._listen, self._change_members)]
         for thread in self._threads:
             thread.start()
 
@@ -118,20 +117,20 @@ class Churn:
     def transactional_id(slot: int) -> str:
         return f"{GROUP}-{slot}"
 
-    # -- as a copy run sees it
+    # -- for CopyRun
 
     @property
     def copied(self) -> int:
-        """Records in transactions whose commit was answered and told."""
+        """Records in transactions whose commit was answered and reported."""
         return self.progress[-1][1] if self.progress else 0
 
     @property
-    def lives(self) -> int:
-        """Members that there ever were."""
+    def started_count(self) -> int:
+        """Members started so far."""
         return self.changes["joins"]
 
-    def ask_where(self) -> None:
-        """Has every member write to the log where it is."""
+    def log_positions(self) -> None:
+        """Every member writes to the log where it is."""
         with self._lock:
             for pid in self._members:
                 os.kill(pid, signal.SIGUSR1)
@@ -140,32 +139,32 @@ class Churn:
     def log(self) -> str:
         return self.stderr_path.read_text() if self.stderr_path.exists() else ""
 
-    def calm(self) -> None:
-        """No more changes: those who are there stay, and whoever gives up is followed by another."""
-        self._calm.set()
+    def stop_changes(self) -> None:
+        """Ends the changes: the present members stay, and a member that gives up is replaced."""
+        self._no_more_changes.set()
 
     def end(self) -> None:
-        """All members are killed."""
+        """Kills all members."""
         self._over.set()
         self._threads[1].join()
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.close()
-        self._nursery.wait(20)
+        assert self._forker.stdin is not None
+        self._forker.stdin.close()
+        self._forker.wait(20)
         self._threads[0].join()
 
-    # -- inside
+    # -- internals
 
-    def _stir(self) -> None:
+    def _change_members(self) -> None:
         while not self._over.wait(CHANGE_SECONDS):
             with self._lock:
                 self._change()
 
     def _change(self) -> None:
         staying = [pid for pid in self._members if pid not in self._leaving]
-        count = len(staying) + len(self._born)
+        count = len(staying) + len(self._starting)
         if count < MEMBERS_MIN:
             self._join()
-        elif not self._calm.is_set():
+        elif not self._no_more_changes.is_set():
             what = self._rng.choice(("join", "join", "leave", "kill"))
             if count == MEMBERS_MAX and what == "join":
                 what = self._rng.choice(("leave", "kill"))
@@ -181,29 +180,29 @@ class Churn:
             return  # all are in use by members that are leaving
         slot = self._free.pop(self._rng.randrange(len(self._free)))
         job = {**asdict(self._job), "transactional_id": slot}
-        client = self._clients[self.lives % len(self._clients)]
-        self._born.append(slot)
+        client = self._clients[self.started_count % len(self._clients)]
+        self._starting.append(slot)
         self.changes["joins"] += 1
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write(json.dumps({"client": client, "job": job}) + "\n")
-        self._nursery.stdin.flush()
+        assert self._forker.stdin is not None
+        self._forker.stdin.write(json.dumps({"client": client, "job": job}) + "\n")
+        self._forker.stdin.flush()
 
     def _end_one(self, pid: int, number: signal.Signals, what: str) -> None:
         self._leaving[pid] = None
         self.changes[what] += 1
-        os.kill(pid, number)  # its pid is not given to another before its end was told: the nursery reaps it
+        os.kill(pid, number)  # the pid is free for another process only after its end was reported
 
     def _listen(self) -> None:
-        assert self._nursery.stdout is not None
+        assert self._forker.stdout is not None
         done: dict[int, tuple[int, int]] = {}
-        for line in self._nursery.stdout:
+        for line in self._forker.stdout:
             if not line.endswith("}\n"):
                 continue
             told: dict[str, Any] = json.loads(line)
             with self._lock:
-                if "born" in told:
-                    self._members[told["born"]] = self._born.pop(0)
-                    done.pop(told["born"], None)
+                if "started" in told:
+                    self._members[told["started"]] = self._starting.pop(0)
+                    done.pop(told["started"], None)
                 elif "ended" in told:
                     self._free.append(self._members.pop(told["ended"]))
                     self._leaving.pop(told["ended"], None)

@@ -44,17 +44,17 @@ QUICK = {
 
 
 class CopyWorker:
-    """A copier's process, begun anew when it gives up.
+    """A copier's process, started again when it gives up.
 
     Attributes:
-        progress: (monotonic seconds, records copied by all its lives) of each transaction whose commit was answered.
+        progress: (monotonic seconds, records copied by all its processes) of each transaction whose commit was answered.
     """
 
     def __init__(
         self, client: str, bootstrap: str, folder: Path, name: str = "copier", *, session_ms: int | None = None
     ) -> None:
         self.progress: list[tuple[float, int]] = []
-        self.lives = 0
+        self.started_count = 0
         self.stderr_path = folder / f"{name}.stderr"
         self._command = [
             sys.executable,
@@ -80,18 +80,18 @@ class CopyWorker:
         return self.progress[-1][1] if self.progress else 0
 
     def kill(self) -> None:
-        """SIGKILL of the present life; the next one begins at once."""
+        """Kills the process by SIGKILL; the next one starts at once."""
         if self._process is not None:
             self._process.kill()
 
-    def ask_where(self) -> None:
-        """Has the present life write to its log where it is."""
+    def log_positions(self) -> None:
+        """The process writes to its log where it is."""
         if self._process is not None:
             self._process.send_signal(signal.SIGUSR1)
             time.sleep(0.2)
 
     def end(self) -> None:
-        """The last one."""
+        """Kills the process; no other one starts."""
         self._over.set()
         self.kill()
         self._thread.join()
@@ -119,8 +119,8 @@ class CopyWorker:
         return max(b - a for a, b in pairwise(times))
 
     def _supervise(self) -> None:
-        while not self._over.is_set() and self.lives <= RESTARTS_MAX:
-            self.lives += 1
+        while not self._over.is_set() and self.started_count <= RESTARTS_MAX:
+            self.started_count += 1
             done = self.copied
             with self.stderr_path.open("a") as stderr:
                 self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=stderr, text=True)
@@ -358,7 +358,7 @@ class CopyRun:
         bootstrap = cluster.bootstrap
         self.feeder = Feeder(bootstrap, SOURCE, partitions, per_second=per_second)
         self.reader = Reader(bootstrap, TARGET, partitions)
-        # a CopyWorker, or who else has its `copied`, `lives`, `log`, `ask_where` and `end`
+        # a CopyWorker, or another object with its `copied`, `started_count`, `log`, `log_positions` and `end`
         self.worker: Any = start_worker() if start_worker is not None else CopyWorker(client, bootstrap, folder)
 
     def __enter__(self) -> CopyRun:
@@ -394,7 +394,7 @@ class CopyRun:
         try:
             self.cluster.wait_until(reached, what, self.step_seconds_max if seconds is None else seconds)
         except AssertionError as late:
-            self.worker.ask_where()
+            self.worker.log_positions()
             feeder, worker = self.feeder, self.worker
             late.add_note(
                 f"{feeder.allowed} allowed, {feeder.sent} sent, {len(feeder.acknowledged_at)} acknowledged, {self.reader.count} read"
@@ -402,7 +402,9 @@ class CopyRun:
             for partition in range(self.partitions if self.reader.count < feeder.allowed else 0):
                 stable, end = (end_offset(self.cluster, TARGET, partition, level) for level in (1, 0))
                 late.add_note(f"{TARGET}-{partition}: read to {self.reader.offsets.get(partition)}, {stable=} {end=}")
-            late.add_note(f"{worker.copied} copied in {worker.lives} lives; the worker says:\n{worker.log()[-3000:]}")
+            late.add_note(
+                f"{worker.copied} copied in {worker.started_count} started_count; the worker says:\n{worker.log()[-3000:]}"
+            )
             raise
 
     def _what_is_wrong(self) -> Violation | None:

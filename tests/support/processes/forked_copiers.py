@@ -1,10 +1,11 @@
-"""Copiers by the dozen: a process that has imported the clients and forks a copier for each line of JSON it is given.
+"""Starts many copiers: a process that has imported the clients forks a copier for each line of JSON on its input.
 
-A fresh interpreter costs a third of a second of CPU, a fork some milliseconds: so members can come several times a second beside
-three brokers on two cores. Each child is a process of its own, that can be killed like any other.
+A new interpreter takes a third of a second of CPU time, a fork takes milliseconds. So several members a second can join beside three
+brokers on two cores. Each copier is a process of its own and can be killed like any other.
 
-Called as `python -m tests.support.processes.forked_copiers`. Reads {"client": …, "job": {fields of copiers.Job}}; prints {"born": pid} for it, what
-the child tells, and {"ended": pid, "code": …} (negative: the signal that killed it). At the end of its input it kills all.
+Called as `python -m tests.support.processes.forked_copiers`. Reads {"client": …, "job": {fields of copiers.Job}}. Prints
+{"started": pid}, the lines of the copier, and {"ended": pid, "code": …} (negative: the signal that killed it). Kills all copiers at
+the end of its input.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import confluent_kafka  # noqa: F401 -- imported once here instead of in every c
 import barnabas.client  # noqa: F401 -- the same
 from tests.support.processes.copiers import Job, copy, tell
 
-REAP_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
-def bear(line: str) -> int:
+def fork_copier(line: str) -> int:
     """Forks a copier; returns its pid."""
     order = json.loads(line)
     sys.stdout.flush()
@@ -36,11 +37,11 @@ def bear(line: str) -> int:
         code = copy(order["client"], Job(**order["job"]))
     finally:
         sys.stderr.flush()
-        os._exit(code)  # not the parent's way out
+        os._exit(code)  # without the parent's exit handlers
 
 
-def reap(alive: dict[int, None]) -> None:
-    """Tells of those that have ended."""
+def report_ended(alive: dict[int, None]) -> None:
+    """Prints each copier that has ended, and forgets it."""
     while alive:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -50,22 +51,22 @@ def reap(alive: dict[int, None]) -> None:
 
 
 def main() -> None:
-    """Until the input ends."""
+    """Runs until the input ends."""
     alive: dict[int, None] = {}
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
         while True:
-            if selector.select(REAP_SECONDS):
+            if selector.select(POLL_SECONDS):
                 data = os.read(0, 65_536)
                 if not data:
                     break
                 *lines, pending = (pending + data).split(b"\n")
                 for line in lines:
-                    pid = bear(line.decode())
+                    pid = fork_copier(line.decode())
                     alive[pid] = None
-                    tell(json.dumps({"born": pid}), sys.stdout)
-            reap(alive)
+                    tell(json.dumps({"started": pid}), sys.stdout)
+            report_ended(alive)
     for pid in alive:
         os.kill(pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Sends hostile requests to one broker and judges each answer; watches its memory, its descriptors and a bystander.
+"""Sends hostile requests to one broker and judges each answer; watches its memory and its descriptors.
 
 Lanes, each with a connection, send requests in groups: what keeps the protocol first, at most one request that breaks it or that
 may wait at the end. So a connection that the broker closes costs no other request its answer. An answer must be whole, decode to
@@ -11,8 +11,6 @@ import asyncio
 import os
 import re
 import struct
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,11 +34,11 @@ from tests.support.processes.hostile_requests import GROUPS, TOPICS, TRANSACTION
 from tests.support.processes.served import ServedBroker
 
 LANES = 24
+PRODUCED_TOPIC = "produced"  # of the producer beside the requests: `refresh` keeps it
 GROUP_SIZE_MAX = 40
 PATIENCE_S = 0.15  # for answers that may wait
 ANSWER_S_MAX = 60.0  # for all others: far above what any takes on a busy machine
 REFRESH_EVERY = 1_000  # requests, after which the world is made anew
-BYSTANDER_TOPIC = "bystander"
 CLOSED = re.compile(r"closing the connection of 127\.0\.0\.1:(\d+): (.*)")
 
 
@@ -100,7 +98,7 @@ class Fuzzer:
         classic, consumer, _ = world.groups
         with Wire(self.broker.address) as wire:
             there = [topic.name for topic in wire.call(MetadataRequest(topics=None), 8).topics]
-            names = [name for name in there if not name.startswith("__") and name != BYSTANDER_TOPIC]
+            names = [name for name in there if not name.startswith("__") and name != PRODUCED_TOPIC]
             if names:
                 wire.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 5)
             topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in TOPICS]
@@ -239,27 +237,6 @@ def _codes(value: Any) -> Iterator[int]:
         elif held.__class__ is list and held and isinstance(held[0], Struct):
             for one in held:
                 yield from _codes(one)
-
-
-class Bystander:
-    """A producer in a process of its own, one record at a time, which notes its longest wait."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        command = [sys.executable, "-m", "tests.support.processes.bystander", broker.address, BYSTANDER_TOPIC]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "began\n"
-
-    def stop(self) -> tuple[int, float]:
-        """Records acknowledged, and the longest wait for one in seconds."""
-        out, _ = self._process.communicate("stop\n", timeout=60)
-        assert self._process.returncode == 0
-        count, longest_s = out.split()
-        return int(count), float(longest_s)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def descriptors(broker: ServedBroker) -> int:

@@ -14,8 +14,8 @@ from barnabas.protocol import registry
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import Wire
-from tests.support.processes.depth_one import Bystander
 from tests.support.processes.huge.request import CLOSED, BrokerObjects, Huge, codes_in
+from tests.support.processes.measured_producer import MeasuredProducer
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 from tests.support.processes.watched_broker import VARIABLE, LongestTurn
@@ -27,7 +27,7 @@ ANSWER_SECONDS_MAX = 120.0
 class Stalled:
     """What one request did.
 
-    pause_s: the longest pause of the bystander, while the request was served and right after.
+    pause_s: the longest wait of another producer, while the request was served and right after.
     turn_s: the longest turn of the broker's loop, in CPU time.
     growth_bytes: of the broker's resident memory, from before the request until after its answer.
     """
@@ -65,10 +65,10 @@ def send_each(folder: Path, world: BrokerObjects, requests: Sequence[Huge], *set
             with Wire(broker.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
                 wire.create_topic("quiet")
                 world.prepare(wire)
-            with Bystander(broker.address, "quiet") as bystander:
+            with MeasuredProducer(broker.address, "quiet") as producer:
                 for huge in requests:
                     port = broker.port if huge.listener == "broker" else controller_port
-                    yield _send(broker, port, huge, world, bystander, longest)
+                    yield _send(broker, port, huge, world, producer, longest)
         assert broker.stop(60) == 0, broker.log()
         assert "Traceback" not in broker.log(), broker.log()
     finally:
@@ -77,7 +77,7 @@ def send_each(folder: Path, world: BrokerObjects, requests: Sequence[Huge], *set
 
 
 def _send(
-    broker: ServedBroker, port: int, huge: Huge, world: BrokerObjects, bystander: Bystander, longest: LongestTurn
+    broker: ServedBroker, port: int, huge: Huge, world: BrokerObjects, producer: MeasuredProducer, longest: LongestTurn
 ) -> Stalled:
     request = huge.request(world)
     key = type(request).API_KEY
@@ -85,14 +85,14 @@ def _send(
     body = encode(header, registry.request_header_version(key, huge.version)) + encode(request, huge.version)
     frame = pack(">i", len(body)) + body
     before = broker.rss_bytes()
-    bystander.mark()
+    producer.measured()
     longest.seconds = 0.0
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX) as peer:
         answer = _exchange(peer, frame)
     answer_s = time.monotonic() - began
-    pause_s, produced = bystander.mark()
-    later_s, _ = bystander.mark()  # one more answer from the broker: the turn of ours is measured by then
+    pause_s, produced = producer.measured()
+    later_s, _ = producer.measured()  # one more answer from the broker: the turn of ours is measured by then
     pause_s = max(pause_s, later_s)
     turn_s = longest.seconds
     growth_bytes = broker.rss_bytes() - before

@@ -1,7 +1,7 @@
-"""A client that produces at depth 1 and tells how long it ever waited for an answer.
+"""A producer with one record in flight, as a process that measures how long it waits for answers.
 
-Called as `python -m tests.support.processes.depth_one HOST:PORT TOPIC`. For each line on its input it prints the longest pause, in seconds,
-and the number of answers since the line before. Ends with its input.
+Called as `python -m tests.support.processes.measured_producer HOST:PORT TOPIC`. Creates the topic, then produces until its input ends.
+For each line on its input it prints the longest wait, in seconds, and the number of answers, both since the line before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from tests.support.oracle.wire import Wire
 
@@ -21,15 +21,20 @@ PACE_SECONDS: Final = 0.001  # between an answer and the next request, so that i
 
 
 def main() -> None:
-    """Until the input ends."""
+    """Produces until the input ends."""
     _, address, topic = sys.argv
     longest, answers = 0.0, 0
-    with Wire(address, "bystander", timeout_s=120) as wire:
+    with Wire(address, "measured-producer", timeout_s=120) as wire:
+        wire.create_topic(topic)
+        next_offset: int | None = None
         while True:
             began = time.perf_counter()
-            answer = wire.produce(9, topic, 0, [b"still here"])
+            answer = wire.produce(9, topic, 0, [b"one record"])
             if answer.error_code:
                 raise SystemExit(f"a record was refused: {answer}")
+            if answer.base_offset != next_offset and next_offset is not None:
+                raise SystemExit(f"offset {next_offset} was expected: {answer}")
+            next_offset = answer.base_offset + 1
             longest = max(longest, time.perf_counter() - began)
             answers += 1
             if select.select([sys.stdin], [], [], PACE_SECONDS)[0]:
@@ -40,26 +45,26 @@ def main() -> None:
                 longest, answers = 0.0, 0
 
 
-class Bystander:
-    """The process, seen from the test."""
+class MeasuredProducer:
+    """The process, for the test: a context manager, in which the producer runs."""
 
     def __init__(self, address: str, topic: str) -> None:
-        command = [sys.executable, "-m", "tests.support.processes.depth_one", address, topic]
+        command = [sys.executable, "-m", "tests.support.processes.measured_producer", address, topic]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def mark(self) -> tuple[float, int]:
-        """The longest pause in seconds and the number of answers since the last call."""
+    def measured(self) -> tuple[float, int]:
+        """The longest wait in seconds and the number of answers since the last call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
-        assert line, f"the bystander ended with {self.process.wait(10)}"
+        assert line, f"the producer ended with {self.process.wait(10)}"
         longest, answers = json.loads(line)
         return longest, answers
 
-    def __enter__(self) -> Bystander:
-        self.mark()
+    def __enter__(self) -> Self:
+        self.measured()
         return self
 
     def __exit__(
