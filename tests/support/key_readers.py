@@ -1,8 +1,9 @@
 """Where the package reads configuration keys, from its syntax trees.
 
-A key counts as read where an accessor of a configuration (`get_int`, `topic_value`, …) is called with it: as a literal, by a
-constant, by an f-string, or as one item of a literal that the same function walks over. A topic key also counts where an attribute of LogConfig
-that carries it is read. A server key counts, too, where a topic key or a group key that is read falls back on it.
+A key counts as read where an accessor of a configuration (`get_int`, `topic_value`, …) is called with it: as a literal,
+by a constant, by an f-string, or as one item of a literal that the same function walks over. A topic key also counts
+where an attribute of LogConfig that carries it is read. A server key counts, too, where a topic key or a group key that
+is read falls back on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""State machines are tables: whoever has one goes where it allows, and nowhere else."""
+"""State machines are tables of allowed transitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.errors import InvariantViolated
 
 
 def follows_the_table(core: Any, table: Mapping[Any, Container[Any]], previous: Any, state: Any) -> None:
-    """Put into one state, it goes to another one where the table has that, and refuses where it has not."""
+    """Checks that a core makes a transition if the table allows it, and else raises InvariantViolated."""
     core.state = previous
     if previous in table[state]:
         core._transition(state)

@@ -1,7 +1,7 @@
 """A group shard on a bench: virtual time, a log in memory, answers collected as they leave.
 
-The bench does what the host does (decide, encode, stage) without a broker: every record goes through its bytes into `log`, so
-that `replayed()` is the shard another coordinator would load.
+The bench does what the host does (decide, encode, stage) without a broker: every record goes through its bytes into
+`log`, so that `replayed()` is the shard another coordinator would load.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.clock import WALL_MS
 
 
 class Ticket:
-    """A parked reply, and what came of it."""
+    """A reply that a request waits for, and the responses that were sent."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
@@ -95,7 +95,7 @@ class GroupBench:
 
     # what the host does
     def commit(self, decision: Decision[Any, AnyRecord]) -> Any:
-        """Stages and appends; raises where the append is told to fail, after taking back."""
+        """Stages and appends the records. If the append is to fail, undoes the staging and raises."""
         if isinstance(decision.answer, Effects):
             self.conversions += decision.answer.conversions
         undos = [self.shard.stage(record, decision.producer) for record in decision.records]
@@ -128,14 +128,14 @@ class GroupBench:
         return shard
 
     def fail_over(self) -> None:
-        """Another coordinator loads the log and serves from now on."""
+        """Replaces the shard by one that has loaded the log, as after a failover."""
         self.shard.on_resigned()
         self.shard = self.replayed()
         self.shard.on_active()
         self.release(self.commit(self.shard.start_loaded(self.at)))
 
     def expired(self) -> list[AnyRecord]:
-        """Tombstones of what has expired by now; they are staged."""
+        """Stages and returns the tombstones of everything that has expired."""
         found: list[AnyRecord] = []
         for _, records in self.shard.expired(self.at):
             for record in records:
@@ -185,7 +185,7 @@ class GroupBench:
         return ticket
 
     def member(self, **kwargs: Any) -> tuple[str, Ticket]:
-        """A dynamic member joins as clients do since KIP-394: with the id it was given."""
+        """Joins a dynamic member in two requests, as KIP-394 demands: the second one carries the member id."""
         member_id = self.join(**kwargs).response.member_id
         return member_id, self.join(member_id, **kwargs)
 
@@ -283,11 +283,11 @@ class GroupBench:
 
 
 class Client:
-    """A member of the consumer protocol as clients are: it reads what it owns, and gives up before it says so.
+    """A member of the consumer protocol: it revokes partitions before it reports so.
 
     Attributes:
-        owned: what it reads, by topic name and partition.
-        assigned: what it was told last.
+        owned: the partitions that it reads, by topic name and partition.
+        assigned: the last assignment that it received.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class Client:
 
     @property
     def is_member(self) -> bool:
-        """Whether the coordinator counts on it."""
+        """Whether the coordinator has it as a member."""
         group = self.bench.shard.tables.consumer.get("g")
         return group is not None and self.member_id in group.members and self.epoch > 0
 
@@ -325,7 +325,7 @@ class Client:
         self._send(everything=True, lost=lost)
 
     def beat(self, *, report: bool = True, lost: bool = False) -> None:
-        """One heartbeat. `report`: it first gives up what it must, and says what it owns; `lost`: the answer does not come."""
+        """Sends one heartbeat. `report`: it revokes first, and reports what it owns. `lost`: the answer is lost."""
         if self.code is not ErrorCode.NONE or self.epoch <= 0:
             self.join(lost=lost)
             return

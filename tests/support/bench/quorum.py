@@ -1,4 +1,4 @@
-"""Members of a quorum in memory: machines with their logs on memory disks, a network of delays and losses, one virtual time.
+"""Members of a quorum in memory: logs on memory disks, a network with delays and losses, one virtual clock.
 
 Everything is drawn from one seed. After every event the invariants of Raft are checked over all members.
 """
@@ -163,8 +163,8 @@ class Members:
     """A quorum, its network and its time.
 
     Attributes:
-        cut: directed links (from, to) that let nothing through, and tell nobody.
-        lossy: share of messages that are lost, and of those that come twice.
+        cut: directed links (from, to) that drop every message silently.
+        lossy: shares of messages that are lost and that are delivered twice.
         committed: offset -> (epoch, value) of everything that any member took for committed.
     """
 
@@ -200,7 +200,7 @@ class Members:
         self.clock.time_ms = end_ms
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> int:
-        """Milliseconds until the condition held; fails where it did not within the limit."""
+        """Runs until the condition holds; returns after how many milliseconds. Fails after the limit."""
         start_ms = self.clock.time_ms
         while not condition():
             assert self.events, "nothing is due any more"
@@ -287,7 +287,7 @@ class Members:
     # --- what a test does
 
     def leader(self) -> Member | None:
-        """Who leads in the highest epoch, its LeaderChange committed."""
+        """The leader of the highest epoch, once its LeaderChange record is committed."""
         leading = [m for m in self.all.values() if m.alive and m.machine.epoch_committed]
         return max(leading, key=lambda m: m.machine.epoch, default=None)
 
@@ -311,7 +311,7 @@ class Members:
         member.after()
 
     def settled(self) -> bool:
-        """Everybody follows one leader, and has everything that it has."""
+        """Whether all members follow one leader and have all of its log."""
         leader = self.leader()
         return leader is not None and all(
             m.machine.leader_id == leader.node_id

@@ -1,4 +1,4 @@
-"""Images to decide on: small clusters made by the records that would really make them."""
+"""Metadata images of small clusters, made by replaying records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory_of(broker_id: int) -> bytes:
 
 
 def replayed(image: MetadataImage, records: Iterable[MetadataRecord]) -> MetadataImage:
-    """The image after the records, which count as appended where the image ends."""
+    """The image after the records, as if they were appended at its end offset."""
     builder = ImageBuilder(image)
     appended = 0
     for record in records:
@@ -34,7 +34,7 @@ def replayed(image: MetadataImage, records: Iterable[MetadataRecord]) -> Metadat
 
 
 def registration(broker_id: int, *, previous: int = -1, **fields: Any) -> BrokerRegistrationRequest:
-    """What a broker asks for when it starts; every start is another incarnation."""
+    """The registration request of a starting broker, with a new incarnation id each time."""
     request = BrokerRegistrationRequest(
         broker_id=broker_id,
         incarnation_id=next(_incarnations).to_bytes(16, "big"),

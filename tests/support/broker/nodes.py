@@ -1,4 +1,4 @@
-"""A whole node in the test's process: real loop and loopback, a memory disk under it, and a peer that speaks raw requests."""
+"""Nodes in the test's process on the real loop, loopback and a memory disk, and peers that send raw requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Peer:
         return correlation, key, version
 
     async def receive(self, sent: tuple[int, int, int]) -> Any:
-        """The next answer, which must be the one to `sent`."""
+        """Returns the next answer, which must be the answer to `sent`."""
         correlation, key, version = sent
         async with asyncio.timeout(60):
             (size,) = unpack(">i", await self.reader.readexactly(4))
@@ -61,7 +61,7 @@ class Peer:
         return await self.receive(self.send(request, version))
 
     async def is_closed(self) -> bool:
-        """Whether the node closes the connection; answers before it are passed over."""
+        """Whether the node closes the connection; ignores the answers before."""
         try:
             async with asyncio.timeout(5):
                 while await self.reader.read(65536):
@@ -113,7 +113,7 @@ class Nodes:
         return node
 
     async def peer(self, node: Node, listener: str = "") -> Peer:
-        """A connection to it, by the listener between brokers where none is named."""
+        """Connects to the node; by default to the listener between brokers."""
         ((_, endpoint),) = node.listing.live(listener or node.config.inter_broker_listener)
         peer = Peer(*await asyncio.open_connection(endpoint.host, endpoint.port))
         self.peers.append(peer)
@@ -151,6 +151,6 @@ class Scripted:
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:
-    """One batch of records of now."""
+    """One batch of records with the current time."""
     now_ms = int(time.time() * 1000)
     return bytes(build_batch([NewRecord(None, value, now_ms) for value in values], **fields))

@@ -19,7 +19,7 @@ FEW = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partition
 
 
 class Client:
-    """A transactional producer that says exactly what it is told to."""
+    """A transactional producer that sends exactly the requests that the test names."""
 
     def __init__(self, peer: Peer, transactional_id: str = "tx") -> None:
         self.peer = peer

@@ -1,7 +1,7 @@
-"""What the tests of the bundled client share: a Barnabas and a real Kafka, an Admin, names of their own, topics, members that poll.
+"""What tests of the bundled client share: a Barnabas and a real Kafka, an Admin, unique names, topics, polling members.
 
-Tests that ask for `bootstrap` run twice, for what the client relies on is Kafka's behaviour, not only ours. They share the broker,
-so each uses topics, groups and transactional ids of its own.
+Tests that ask for `bootstrap` run twice, for what the client relies on is Kafka's behaviour, not only ours. They share
+the broker, so each uses topics, groups and transactional ids of its own.
 """
 
 from __future__ import annotations

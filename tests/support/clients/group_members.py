@@ -1,8 +1,8 @@
-"""Members of one group, of several clients behind one face: the bundled one, aiokafka, librdkafka, kafka-python.
+"""Members of one group with one interface: the bundled client, aiokafka, librdkafka, kafka-python.
 
-`Membership` has each poll in a task of its own (some clients wait in a poll for the others to join), commits what it has read at
-once, and keeps the books: what is read or committed after its offset was committed was read twice. A commit that the group
-refuses, as a rebalance came first, is none.
+`Membership` has each poll in a task of its own (some clients wait in a poll for the others to join), commits what it
+has read at once, and counts: a record that is read or committed after its offset was committed was read twice. A commit
+that the group refuses because of a rebalance does not count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ POLL_MS = 20
 
 
 class Member(ABC):
-    """One member. `read` polls once; `commit` says whether the group took the offsets of what was read."""
+    """One member. `read` polls once; `commit` returns whether the group accepted the offsets of what was read."""
 
     client = ""
     leaving = False
@@ -60,7 +60,7 @@ class Member(ABC):
 
 
 class Bundled(Member):
-    """This project's."""
+    """The bundled client."""
 
     client = "bundled"
 
@@ -100,7 +100,7 @@ class Bundled(Member):
 
 
 class Aiokafka(Member):
-    """aiokafka, which knows no cooperative assignor and no KIP-848."""
+    """aiokafka: without a cooperative assignor and without KIP-848."""
 
     client = "aiokafka"
     STRATEGIES = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": AioSticky}  # noqa: RUF012 - of tests, never changed
@@ -242,7 +242,7 @@ class Librdkafka(_Threaded):
 
 
 class KafkaPython(_Threaded):
-    """kafka-python, which knows no KIP-848."""
+    """kafka-python: without KIP-848."""
 
     client = "kafka-python"
     STRATEGIES = {  # noqa: RUF012 - of tests, never changed
@@ -287,7 +287,7 @@ class KafkaPython(_Threaded):
 
 
 class Membership:
-    """The members of one group, and the books on what they have read and committed."""
+    """The members of one group, with the records that they have read and committed."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         self.everything = {TopicPartition(topic, number) for number in range(partitions)}
@@ -318,7 +318,7 @@ class Membership:
             raise AssertionError(f"not within {WAIT_S} s: {shares}, {len(self.read)} records read") from None
 
     def shared(self) -> bool:
-        """Whether every partition has one holder, and every member its share."""
+        """Whether each partition is assigned to one member, and each member has its share."""
         shares = [member.held() for member in self.members]
         sizes = [len(share) for share in shares]
         total = len(self.everything)

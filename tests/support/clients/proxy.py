@@ -1,10 +1,10 @@
-"""A network that can hold a request back: a TCP proxy before one broker, which knows Kafka's frames and nothing else of it.
+"""A TCP proxy before one broker that can hold back a request. Of Kafka's protocol it parses only frames.
 
-`hold(api_key)` takes the next such request out of its connection, and cuts that connection for the client, as when a
-packet is lost and the client turns to a new connection. `Held.release` then delivers it where it was going: over the old connection,
-which to the broker never ended. Counts requests and bytes of answers, so that a test sees who was asked.
+`hold(api_key)` takes the next request with this key from its connection and closes the connection to the client, as if
+a packet were lost and the client opened a new connection. `Held.release` delivers the request over the old connection,
+which the broker still has open. Counts requests and bytes of answers.
 
-One thread with a loop of its own carries all proxies of a process: clients under test block theirs.
+All proxies of a process run in one thread with its own loop, since clients under test block theirs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Request:
 
 @dataclass
 class Held:
-    """A request that was asked to be held back; `caught` once it is."""
+    """A request to be held back; `caught` is set when it has arrived."""
 
     api_key: int
     client_id: str | None
@@ -84,7 +84,7 @@ class Held:
         return self.request
 
     def release(self) -> Any:
-        """Delivers it; the broker's answer, None where it closes the connection instead."""
+        """Delivers the request. Returns the broker's answer, or None if it closes the connection."""
         request = self.wait()
         assert self._lane is not None
         answer = _run(self._lane.deliver(request))
@@ -96,7 +96,7 @@ class Held:
 
 
 class Proxy:
-    """Stands before the broker at `port` on this machine. Attributes:
+    """A proxy before the broker at `port` on this machine. Attributes:
 
     requests: how many came, by client id and API key.
     answered_bytes: in answers, likewise.
@@ -150,7 +150,7 @@ class Proxy:
         await lane.carry(reader)
 
     def take(self, request: Request) -> Held | None:
-        """Whether this one is to be held."""
+        """The `Held` that waits for this request, if any."""
         self.requests[request.client_id, request.api_key] += 1
         for held in self._held:
             if held.api_key == request.api_key and held.client_id in (None, request.client_id):
@@ -214,7 +214,7 @@ class _Lane:
             self.end()
 
     async def deliver(self, request: Request) -> bytes | None:
-        """Sends what was held back; the frame of its answer, None where the connection ends."""
+        """Sends the request that was held back. Returns the frame of its answer, or None if the connection ends."""
         if self._broker.is_closing():
             return None
         late = self._late[request.frame[4:8]] = asyncio.get_running_loop().create_future()

@@ -1,10 +1,11 @@
-"""What a client does while brokers are killed, as a process of its own: by librdkafka, aiokafka, and the bundled client.
+"""A client process that works while brokers are killed: by librdkafka, aiokafka, or the bundled client.
 
-Called as `python -m tests.support.clients.surviving CLIENT BOOTSTRAP PLAIN TRANSACTED TRANSACTIONAL_ID GROUP PARTITIONS`. Four things run at once: an
-idempotent producer that has one record a partition of PLAIN on its way, a transactional producer that commits one record a
-partition of TRANSACTED, a read_committed reader of TRANSACTED without a group, and a group member that reads PLAIN and
-commits. Prints a line of JSON an event: when (monotonic seconds), what ("acknowledged", "committed", "read", "grouped",
-"refused"), partition, value. SIGTERM ends it: it sends nothing more, waits for what is on its way, and leaves with 0.
+Called as `python -m tests.support.clients.surviving CLIENT BOOTSTRAP PLAIN TRANSACTED TRANSACTIONAL_ID GROUP
+PARTITIONS`. Four things run at once: an idempotent producer that has one record a partition of PLAIN on its way, a
+transactional producer that commits one record a partition of TRANSACTED, a read_committed reader of TRANSACTED without
+a group, and a group member that reads PLAIN and commits. Prints a line of JSON an event: when (monotonic seconds), what
+("acknowledged", "committed", "read", "grouped", "refused"), partition, value. SIGTERM ends it: it sends nothing more,
+waits for what is on its way, and leaves with 0.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def member_by_librdkafka(bootstrap: str, topic: str, group: str) -> None:
 def run_librdkafka(
     bootstrap: str, plain: str, transacted: str, transactional_id: str, group: str, partitions: int
 ) -> None:
-    """All four, each in a thread."""
+    """Runs all four, each in a thread."""
     threads = [
         threading.Thread(target=call, args=arguments)
         for call, arguments in (
@@ -242,7 +243,7 @@ async def run_asynchronously(
     group: str,
     partitions: int,
 ) -> None:
-    """All four as tasks; `client` has the constructors."""
+    """Runs all four as tasks; `client` has the constructors."""
     make_producer, make_consumer = client
     producer = make_producer(bootstrap_servers=bootstrap, enable_idempotence=True)
     transactional = make_producer(bootstrap_servers=bootstrap, transactional_id=transactional_id)

@@ -1,13 +1,13 @@
-"""One log with its markers, made by real producers, and what is known of it beforehand.
+"""One log with markers, written by real producers from a script, and a model of what it must hold.
 
-A script says who writes what, in order; `play` lets producers do it, one step after the other, so that every broker gets the
-same offsets. `Model` follows the script by arithmetic alone. `scan` asks a broker by raw Fetch frames from every offset;
-`read_librdkafka` and `read_bundled` are what consumers deliver.
+A script names the writers in order. `play` has producers carry it out one step after the other, so that every broker
+assigns the same offsets. `Model` computes the expected log from the script. `scan` sends raw Fetch requests from every
+offset; `read_librdkafka` and `read_bundled` return what consumers deliver.
 
-Steps, one a line: `a 3` the producer writes three records in its transaction (begun if need be), `. 2` two plain records,
-`a commit`, `a abort`, `trim 5` DeleteRecords before offset 5. `a`, `b`, … are librdkafka's producers, `y` and `z` the bundled
-client's (whose epoch rises with each transaction). Transactions that are not ended are left open; not `y`'s and `z`'s, who
-abort theirs when they close.
+Steps, one a line: `a 3` the producer writes three records in its transaction (begun if need be), `. 2` two plain
+records, `a commit`, `a abort`, `trim 5` DeleteRecords before offset 5. `a`, `b`, … are librdkafka's producers, `y` and
+`z` the bundled client's (whose epoch rises with each transaction). Transactions that are not ended are left open; not
+`y`'s and `z`'s, who abort theirs when they close.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ z abort
 
 
 def made_up(seed: int, steps: int) -> str:
-    """A script by chance; some transactions are left open at its end."""
+    """A random script; some transactions stay open at its end."""
     rng = random.Random(seed)
     lines: list[str] = []
     busy: set[str] = set()
@@ -90,7 +90,7 @@ def made_up(seed: int, steps: int) -> str:
 
 
 class Batch(NamedTuple):
-    """A batch as a Fetch answer shows it; who wrote it stands by name, or by the order of first appearance."""
+    """A batch of a Fetch answer; its writer by name, or by the order of first appearance."""
 
     first_offset: int
     last_offset: int
@@ -107,7 +107,7 @@ class Aborted(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one Fetch told."""
+    """The contents of one Fetch answer."""
 
     offset: int
     isolation_level: int
@@ -123,7 +123,7 @@ class Seen(NamedTuple):
 
 
 class Model:
-    """A script's log, known without a broker.
+    """The log that a script must produce.
 
     Attributes:
         batches: one a step that writes, and one a marker.
@@ -179,7 +179,7 @@ class Model:
         return [(n, value) for n, value in self.values.items() if offset <= n < end and n not in dropped]
 
     def check(self, seen: Seen) -> None:
-        """What a Fetch told is true."""
+        """Checks a Fetch answer."""
         assert seen.high_watermark == self.high_watermark or seen.error_code
         if not self.log_start_offset <= seen.offset <= self.high_watermark:
             assert (seen.error_code, seen.batches) == (1, ()), seen
@@ -189,7 +189,7 @@ class Model:
         assert seen.log_start_offset == self.log_start_offset, seen
         end = (self.high_watermark, self.last_stable_offset)[seen.isolation_level]
         due = [batch for batch in self.batches if seen.offset <= batch.last_offset and batch.first_offset < end]
-        # A fetch ends with its segment or with its limit; it never leaves a batch out and never comes back empty-handed.
+        # A fetch ends at the end of a segment or at its limit; it never skips a batch and is never empty.
         assert list(seen.batches) == due[: len(seen.batches)], seen
         assert bool(seen.batches) == bool(due), seen
         if seen.isolation_level == READ_UNCOMMITTED:
@@ -204,11 +204,12 @@ class Model:
 
 
 class Player:
-    """Lets producers follow a script against one broker.
+    """Carries out a script with producers of one broker.
 
     Args:
         run: makes the transactional ids of this run its own.
-        began_ms: the timestamp of every record: brokers that are compared get the same, so that batches have the same size.
+        began_ms: the timestamp of every record: brokers that are compared get the same, so that batches have the
+            same size.
     """
 
     def __init__(self, address: str, topic: str, run: str, model: Model, began_ms: int | None = None) -> None:
@@ -222,7 +223,7 @@ class Player:
         self._bundled: dict[str, Producer] = {}
 
     async def play(self, script: str, after_each: Callable[[], None] | None = None) -> None:
-        """Follows the script, then closes the producers."""
+        """Carries out the script, then closes the producers."""
         try:
             for line in script.split("\n"):
                 if line.strip():
@@ -325,7 +326,7 @@ class Player:
 
 
 def writers(wire: Wire, topic: str, model: Model) -> dict[int, str]:
-    """Whose producer id is whose, by the order of their first appearance in the log."""
+    """The writer of each producer id, by the order of first appearance in the log."""
     found: dict[int, str] = {-1: "."}
     names = iter(dict.fromkeys(batch.writer for batch in model.batches if batch.writer != "."))
     offset = 0
@@ -350,8 +351,8 @@ def scan(
 
 
 def look(wire: Wire, topic: str, names: dict[int, str], offset: int, isolation_level: int, max_bytes: int) -> Seen:
-    """One Fetch. Kafka names aborted transactions up to the next entry of its index; those that begin after what it sends
-    mean nothing, and are left out."""
+    """Sends one Fetch. Kafka names aborted transactions up to the next index entry; those that begin after its records
+    are left out."""
     part = wire.fetch(topic, 0, offset, isolation_level=isolation_level, max_bytes=max_bytes)
     records = part.records or b""
     batches, epochs = [], []

@@ -1,7 +1,7 @@
 """Raw requests over a plain socket, for any broker: the project's codecs, no client logic in between.
 
-Each call sends one request in one version and returns the decoded answer, so that a script says exactly what a broker is told
-and a test sees exactly what it says.
+Each call sends one request in one version and returns the decoded answer, so that a script says exactly what a broker
+is told and a test sees exactly what it says.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Wire:
         raise AssertionError(f"no coordinator for {key}: {answer}")
 
     def await_markers(self) -> None:
-        """Asks until no transaction of this broker's is on its way to its end: Kafka answers before the markers are written."""
+        """Waits until no transaction of this broker is ending: Kafka answers before the markers are written."""
         request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
         deadline = time.monotonic() + 30
         while (answer := self.call(request, 0)).error_code in NOT_READY or answer.transaction_states:

@@ -1,9 +1,9 @@
 """The harness of kills: a driver process that runs queries, the points where it is held, and the book of what came out.
 
-Each query copies numbered records from one topic to a topic of its own. A life: the driver starts, whatever it was killed in is
-completed, and the outputs are read by librdkafka, read_committed, to the last record that was fed (no earlier life may have
-left a record out or a second one); then points are armed, more is fed, and when every query is at its point the driver is killed.
-So one session costs one start and gives a kill for each of its queries.
+Each query copies numbered records from one topic to a topic of its own. A life: the driver starts, whatever it was
+killed in is completed, and the outputs are read by librdkafka, read_committed, to the last record that was fed (no
+earlier life may have left a record out or a second one); then points are armed, more is fed, and when every query is at
+its point the driver is killed. So one session costs one start and gives a kill for each of its queries.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Points:
         part.rename(path)
 
     def disarm(self) -> None:
-        """Nobody is held or dies from here on."""
+        """Disarms all points."""
         for path in (self.folder / "armed").glob("*/*"):
             path.unlink(missing_ok=True)
 
@@ -91,7 +91,7 @@ class Points:
             return None
 
     def release(self, query: str, point: str) -> None:
-        """Lets the held one go on."""
+        """Releases the process that is held."""
         path = self.folder / "released" / query / point
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -119,10 +119,10 @@ class Plan:
 
 
 class Driver:
-    """A driver process in one of its lives, with all its descendants.
+    """One driver process with all its descendants.
 
     Attributes:
-        said: what it said, in order.
+        said: the lines that it printed, in order.
     """
 
     def __init__(self, plan: Plan, folder: Path, points: Points, name: str = "driver") -> None:
@@ -163,7 +163,7 @@ class Driver:
         return [said["error"] for said in self.said if "failed" in said and query in (None, said["failed"])]
 
     def new_failures(self) -> list[dict[str, Any]]:
-        """What ended by itself since this was asked last."""
+        """Failures since the last call."""
         failed = [said for said in self.said if "failed" in said]
         new, self._failures_seen = failed[self._failures_seen :], len(failed)
         return new
@@ -175,7 +175,7 @@ class Driver:
         self.wait_until(self.is_up, "the session is up", UP_SECONDS_MAX)
 
     def wait_until(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
-        """Asks until it is so; the driver must live meanwhile."""
+        """Asks until the condition holds; the driver must run meanwhile."""
         deadline = time.monotonic() + seconds
         while not reached():
             assert self.process.poll() is None, f"the driver ended, not yet: {what}\n{self.log()}"
@@ -196,7 +196,7 @@ class Driver:
         self._close()
 
     def await_zombies(self, seconds: float) -> None:
-        """Waits until those that were released have come to an end by themselves."""
+        """Waits until the released processes have ended."""
         deadline = time.monotonic() + seconds
         while any(alive(pid) for pid in self.zombies) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -283,7 +283,7 @@ class Feed:
 
 
 class Output:
-    """A topic as an independent client sees it, read_committed, further and further."""
+    """A topic as an independent client reads it, read_committed."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
@@ -307,7 +307,7 @@ class Output:
         return self.seen.total()
 
     def read(self) -> None:
-        """Takes what is there."""
+        """Reads what is available."""
         for message in self._consumer.consume(10_000, 0.1):
             error = message.error()
             if error is None:
@@ -319,7 +319,7 @@ class Output:
                 self._next[partition] = offset
 
     def read_to(self, ends: Sequence[int], seconds: float = 60.0) -> None:
-        """Takes everything up to these ends, by partition."""
+        """Reads up to these ends, by partition."""
         deadline = time.monotonic() + seconds
         while any(self._next[partition] < end for partition, end in enumerate(ends)):
             assert time.monotonic() < deadline, f"{self.topic} is read to {self._next}, not to {ends}"
@@ -360,7 +360,7 @@ def open_transactions(bootstrap: str, sink_id: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one query: a row of the table in docs/pipeline.md."""
+    """The result of one query: a row of the table in docs/pipeline.md."""
 
     point: str
     broker: str
@@ -376,7 +376,7 @@ class Row:
 
 
 class Run:
-    """Queries over the lives of their drivers, the input that they share, and their outputs.
+    """Queries over several driver processes, their common input and their outputs.
 
     Attributes:
         kills: by query, how often something was killed while it was at its point.
@@ -416,7 +416,7 @@ class Run:
             output.close()
 
     def start(self) -> Driver:
-        """The next life."""
+        """Starts the next driver."""
         self.lives += 1
         self.note("starts")
         self.driver = Driver(self.plan, self.folder / "lives", self.points)
@@ -445,7 +445,7 @@ class Run:
         self.record()
 
     def revive(self, driver: Driver, names: Sequence[str]) -> None:
-        """Starts again what failed of these queries; no other may have failed."""
+        """Restarts those of these queries that failed; no other may have failed."""
         assert driver.process.poll() is None, f"the driver ended:\n{driver.log()}"
         for failure in driver.new_failures():
             assert failure["failed"] in names, f"{failure['failed']} failed: {failure['error']}"
@@ -466,7 +466,7 @@ class Run:
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} life {self.lives}: {what}\n")
 
     def story(self, names: Iterable[str]) -> str:
-        """How far these queries are."""
+        """The progress of these queries."""
         rows = [self.row(name) for name in names]
         return "; ".join(
             f"{r.point}: {r.fed} fed, {r.read} read, {r.missing} missing, {r.repeated} repeated" for r in rows
@@ -511,7 +511,7 @@ class Run:
         self.killed.append(driver)
 
     def wake_zombies(self, zombies: dict[str, str], seconds: float = 20) -> None:
-        """Lets the held ones of the dead driver go on, and waits until they have come to their end."""
+        """Releases the held processes of the killed driver, and waits until they have ended."""
         for query, point in zombies.items():
             self.points.release(query, point)
         self.killed[-1].await_zombies(seconds)

@@ -1,8 +1,9 @@
 """A driver to be killed: some streaming queries in one Spark session, until it is ended.
 
-Called as `python -m tests.support.pipeline.chaos_driver PLAN`, the path of a JSON file with what `Plan` of `chaos` holds. Says on stdout, a
-JSON line each: that it is up, each batch, each query that failed. Reads from stdin: `stop` ends every query in order, a query's
-name starts that query (again); the end of stdin changes nothing, since only a kill comes without a word.
+Called as `python -m tests.support.pipeline.chaos_driver PLAN`, the path of a JSON file with what `Plan` of `chaos`
+holds. Says on stdout, a JSON line each: that it is up, each batch, each query that failed. Reads from stdin: `stop`
+ends every query in order, a query's name starts that query (again); the end of stdin changes nothing, since only a kill
+comes without a word.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Named points in the life of a batch where a process can be held or killed, in whichever process gets there.
 
-Armed by files in the folder CHAOS_DIR: `armed/QUERY/POINT` holds an action and how many times the point is passed before. Whoever
-gets there takes the file (one process only: it is renamed) and leaves `at/QUERY/POINT` with its process id. `die` is SIGKILL of that
-process, at once; `hold` waits there until `released/QUERY/POINT` comes, which may be never: then the test kills its driver.
+Armed by files in the folder CHAOS_DIR: `armed/QUERY/POINT` holds an action and how many times the point is passed
+before. Whoever gets there takes the file (one process only: it is renamed) and leaves `at/QUERY/POINT` with its process
+id. `die` is SIGKILL of that process, at once; `hold` waits there until `released/QUERY/POINT` comes, which may be
+never: then the test kills its driver.
 
-The points of the sink are put around its methods when this module is imported, as it is wherever `ChaosDataSource` is unpickled.
-A query is known by its sink id.
+The points of the sink are put around its methods when this module is imported, as it is wherever `ChaosDataSource` is
+unpickled. A query is known by its sink id.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def commit(self: StreamSink, messages: Any, batchId: int) -> None:
 
 
 async def twins(self: StreamSink, batches: Iterator[Any], name: TaskName, batch: int, query: str) -> SinkMessage:
-    """A task and, where armed, a second attempt beside it, as speculation has them; either may be the one that counts."""
+    """Runs a task and, if armed, a second attempt of it, as speculation does; returns the result of one of them."""
     if not is_armed("twin", self.options.sink_id):
         return await _task(self, batches, name, batch, query)
     rows = list(batches)

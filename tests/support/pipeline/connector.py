@@ -1,8 +1,8 @@
-"""The jars of Spark's own Kafka connector, fetched one by one by Maven into the user's repository, or the reason why there are none.
+"""Fetches the jars of Spark's own Kafka connector, one by one, with Maven, into the user's repository.
 
-spark.jars.packages would be the ordinary way; it needs Maven's mirrors to have all that the connector depends on. They may lack
-spark-token-provider-kafka-0-10, whose delegation tokens nobody here uses: `token_provider.scala` stands in for it, compiled by the
-Scala compiler inside PySpark. The others that it needs come with PySpark.
+spark.jars.packages would be the ordinary way; it needs Maven's mirrors to have all that the connector depends on. They
+may lack spark-token-provider-kafka-0-10, whose delegation tokens nobody here uses: `token_provider.scala` stands in for
+it, compiled by the Scala compiler inside PySpark. The others that it needs come with PySpark.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A world for the sink's protocol without Spark and Kafka: random schedules of drivers, tasks, crashes, zombies and twins.
+"""A model of the sink's protocol without Spark and Kafka, under random schedules of drivers, tasks, crashes and zombies.
 
-The protocol is that of `barnabas.pipeline.decisions`, step by step as the real shell performs it; what surrounds it is modelled:
-the transaction coordinator (epochs, fencing, time-outs, retried requests), a directory of files, and Spark's checkpoint, task
-attempts and commit protocol. Between any two effects anybody else may take a turn, or die.
+The protocol is that of `barnabas.pipeline.decisions`, step by step as the real shell performs it; what surrounds it is
+modelled: the transaction coordinator (epochs, fencing, time-outs, retried requests), a directory of files, and Spark's
+checkpoint, task attempts and commit protocol. Between any two effects anybody else may take a turn, or die.
 
-After each turn: no record is visible twice. At the end: every record is visible once, at both participants, and nothing is open.
+After each turn: no record is visible twice. At the end: every record is visible once, at both participants, and nothing
+is open.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Transaction:
 
 @dataclass
 class Actor:
-    """Somebody who takes turns: a driver, or a task."""
+    """An actor of the schedule: a driver or a task."""
 
     steps: Generator[Any, Any, Any]
     driver: Driver
@@ -85,7 +86,7 @@ class Actor:
 
 @dataclass(eq=False)
 class Driver:
-    """One life of the query's driver."""
+    """One process of the query's driver."""
 
     alive: bool = True
     batch: int = 0
@@ -356,7 +357,7 @@ class SinkWorld:
         self.advance(actor, lambda: actor.steps.send(answer))
 
     def fail(self, actor: Actor) -> None:
-        """A request of the driver ends in an error: it never arrived, or its answer did not, or it is still on its way."""
+        """A request of the driver fails: the request is lost, its answer is lost, or the request arrives later."""
         effect, fate = actor.effect, self.rng.randrange(3)
         if fate == 1:
             self.perform(effect)

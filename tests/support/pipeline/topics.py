@@ -18,12 +18,12 @@ ANSWER_SECONDS_MAX = 30
 
 @contextmanager
 def _admin(bootstrap: str) -> Iterator[AdminClient]:
-    """One that lives until its answers are there: it takes them with it when it is collected."""
+    """An admin client; keep it until its answers have arrived, since they are lost with it."""
     yield AdminClient({"bootstrap.servers": bootstrap})
 
 
 def new_topic(bootstrap: str, partitions: int = 1, *, prefix: str = "t", name: str = "", **configs: str) -> str:
-    """Creates a topic, of a name of its own unless one is given; returns the name. Underscores in `configs` stand for dots."""
+    """Creates a topic, by default with a unique name; returns the name. `configs` have underscores for dots."""
     name = name or f"{prefix}-{uuid.uuid4().hex[:8]}"
     config = {key.replace("_", "."): value for key, value in configs.items()}
     with _admin(bootstrap) as admin:
@@ -82,7 +82,7 @@ def end_transaction(bootstrap: str, producer: Producer, *, commit: bool = False)
 
 
 def await_markers(bootstrap: str) -> None:
-    """Until no transaction is on its way to its end."""
+    """Waits until no transaction is ending."""
     for address in bootstrap.split(","):
         try:
             with Wire(address) as wire:

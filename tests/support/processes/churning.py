@@ -1,10 +1,11 @@
 """Members that join, leave and are killed: copiers of one group, with a change every 200 ms until `stop_changes`.
 
-Each member has a transactional id. The next member with the same id ends the transaction that the former one left open, as a
-restarted process would. A change is drawn from a seed: a member joins, leaves by SIGTERM, or is killed.
+Each member has a transactional id. The next member with the same id ends the transaction that the former one left open,
+as a restarted process would. A change is drawn from a seed: a member joins, leaves by SIGTERM, or is killed.
 
-The group has committed offset 0 before the first member joins, and members have no offset reset. librdkafka 2.16 uses `auto.offset.reset` when its assignment changes while it gets UNSTABLE_OFFSET_COMMIT (members of KIP-848, or
-cooperative ones; with a real Kafka as well): with "earliest" it copies from the beginning again, with "error" it gives up.
+The group has committed offset 0 before the first member joins, and members have no offset reset. librdkafka 2.16 uses
+`auto.offset.reset` when its assignment changes while it gets UNSTABLE_OFFSET_COMMIT (members of KIP-848, or cooperative
+ones; with a real Kafka as well): with "earliest" it copies from the beginning again, with "error" it gives up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A cluster as users run it: one process a node, that is killed, frozen and started again; of Barnabas, or of a real Kafka.
+"""A cluster with one process a node, of Barnabas or of a real Kafka; nodes are killed, frozen and started again.
 
-One harness for both, so that every workload and every figure is held against the oracle first. Questions (who leads, who is in
-sync, who coordinates) go over plain sockets to whichever node answers.
+One harness for both, so that every workload and every figure is held against the oracle first. Questions (who leads,
+who is in sync, who coordinates) go over plain sockets to whichever node answers.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Cluster:
     # -- life
 
     def __enter__(self) -> Self:
-        """Starts the nodes; whatever becomes of that, none is left running."""
+        """Starts the nodes; if this fails, none is left running."""
         try:
             self.start()
         except BaseException:
@@ -189,7 +189,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends them (`end`: none may have crashed inside), by force where that fails."""
+        """Ends the nodes (`end`: none may have logged a traceback); kills them if that fails."""
         try:
             self.end()
         finally:
@@ -239,7 +239,7 @@ class Cluster:
         self.paused.pop(node_id, None)
 
     def end(self) -> None:
-        """Stops what still runs, at once; none may have crashed inside."""
+        """Stops all running nodes; none may have logged a traceback."""
         for node_id in list(self.paused):
             self.resume(node_id)
         living = [node for node in self.nodes.values() if node.alive]
@@ -267,9 +267,9 @@ class Cluster:
         return [node.node_id for node in self.nodes.values() if node.alive and node.node_id not in self.paused]
 
     def ask(self, request: Any, version: int, *, of: int | None = None, seconds: float = ASK_SECONDS_MAX) -> Any:
-        """The answer of node `of`, or of the first one that gives any within so many seconds.
+        """The answer of node `of`, or of the first node that answers within the time.
 
-        A change has its own timeout besides: a second node that is asked for it too early would say that it is made.
+        A change also has its own timeout: a second node that is asked too early would answer that the change exists.
         """
         timeout_s = seconds + getattr(request, "timeout_ms", 0) / 1000
         problem: OSError = ConnectionRefusedError("no node runs")
@@ -306,7 +306,7 @@ class Cluster:
             time.sleep(0.01)
 
     def _leads(self, node_id: int, topic: str, partition: int) -> bool:
-        """Whether it says so."""
+        """Whether the broker serves the partition as its leader."""
         try:
             parts = self.partitions(topic, of=node_id)
         except OSError:
@@ -342,7 +342,7 @@ class Cluster:
         return self.controller() not in (-1, old)
 
     def wait_until(self, reached: Callable[[], bool], what: str, seconds: float = READY_SECONDS_MAX) -> float:
-        """Asks until it is so; returns after how many seconds."""
+        """Asks until the condition holds; returns the seconds."""
         began = time.monotonic()
         while True:
             try:
@@ -365,7 +365,7 @@ class Cluster:
         return found[0]
 
     def wait_in_sync(self, *topics: str, seconds: float = READY_SECONDS_MAX) -> float:
-        """Waits until every partition of the topics has a leader and all its replicas in sync, as every node that serves knows."""
+        """Waits until every serving node reports a leader and all replicas in sync for each partition of the topics."""
 
         def in_sync() -> bool:
             for node_id, topic in itertools.product(self.serving(), topics):
@@ -379,7 +379,7 @@ class Cluster:
         return self.wait_until(in_sync, f"all replicas of {topics} are in sync", seconds)
 
     def create_topic(self, name: str, partitions: int, *, replication_factor: int = 3, **configs: str) -> None:
-        """Creates a topic and waits until all its replicas are in sync. Dots in names of configs are written as "__"."""
+        """Creates a topic and waits until all its replicas are in sync. Names of configs have "__" for dots."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -392,6 +392,6 @@ class Cluster:
 
 
 def traceback_of(log: str) -> str:
-    """The first traceback of a log, with what led to it."""
+    """The first traceback of a log, with the lines before it."""
     at = log.find("Traceback")
     return log[max(0, at - 500) : at + 3000]

@@ -1,7 +1,8 @@
 """`barnabas` whose cyclic garbage collector runs at SIGUSR1 only, and tells what it found.
 
-Called as `python -m tests.support.processes.collected_broker serve …`, with the name of a file in COLLECTED_GARBAGE. SIGUSR1 collects
-everything that is unreachable and replaces the file by one JSON object: type or name of function → how many.
+Called as `python -m tests.support.processes.collected_broker serve …`, with the name of a file in COLLECTED_GARBAGE.
+SIGUSR1 collects everything that is unreachable and replaces the file by one JSON object: type or name of function → how
+many.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The exactly-once copy as a process of its own, by each client: librdkafka, aiokafka, and the bundled one.
 
-Called as `python -m tests.support.processes.copiers CLIENT BOOTSTRAP SOURCE TARGET NAME RECORDS [SESSION_MS]`. Copies partition by partition what it
-reads, RECORDS at most a transaction, until it is killed; told by SIGTERM it leaves its group and ends. NAME is both the group
-and the transactional id. Prints one line of JSON a committed transaction: whose, when (monotonic seconds), records copied so
-far, transactions committed and aborted. An error that aborting and reading again cannot mend ends the process with code 3 and
-a line that names it: a supervisor begins anew.
+Called as `python -m tests.support.processes.copiers CLIENT BOOTSTRAP SOURCE TARGET NAME RECORDS [SESSION_MS]`. Copies
+partition by partition what it reads, RECORDS at most a transaction, until it is killed; told by SIGTERM it leaves its
+group and ends. NAME is both the group and the transactional id. Prints one line of JSON a committed transaction: whose,
+when (monotonic seconds), records copied so far, transactions committed and aborted. An error that aborting and reading
+again cannot mend ends the process with code 3 and a line that names it: a supervisor begins anew.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Job:
     Attributes:
         records_max: of one transaction.
         protocol: of the group, "classic" or "consumer" (KIP-848).
-        session_ms: of a member of the classic protocol; that of KIP-848 leaves it to the broker.
+        session_ms: session timeout of a classic member; for KIP-848 the broker sets it.
         transaction_ms: after so long without an end the coordinator aborts a transaction.
-        offsets_are_there: the group has committed where to begin; a member that finds nothing is wrong, and gives up.
+        offsets_are_there: the group has committed offsets; a member that finds none gives up.
     """
 
     bootstrap: str
@@ -58,13 +58,13 @@ class Job:
 
 
 def tell(line: str, stream: TextIO = sys.stderr) -> None:
-    """One line, at once."""
+    """Prints one line and flushes."""
     stream.write(line + "\n")
     stream.flush()
 
 
 class Progress:
-    """What one process has done; tells of every transaction."""
+    """What one process has done; prints each transaction."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -96,7 +96,7 @@ def copy_by_librdkafka(job: Job) -> None:
         "reconnect.backoff.max.ms": 500,
         "retry.backoff.ms": 20,
     }
-    # When no broker is left, librdkafka 2.11 to 2.16 forgets them all, and then waits without end for a coordinator among the
+    # Without a broker, librdkafka 2.11 to 2.16 forgets all brokers, and then waits forever for a coordinator among the
     # forgotten ones (confluentinc/librdkafka#5511), unless it is told not to begin anew.
     quick["metadata.recovery.strategy"] = "none"
     classic = {"session.timeout.ms": job.session_ms, "heartbeat.interval.ms": job.session_ms // 5}
@@ -124,7 +124,7 @@ def copy_by_librdkafka(job: Job) -> None:
     progress = Progress()
 
     def patiently(call: Callable[[], T]) -> T:
-        """Again while the error is one that passes."""
+        """Repeats the call while its error is temporary."""
         deadline = time.monotonic() + CALL_SECONDS * 2
         while True:
             try:
@@ -187,7 +187,7 @@ def copy_by_librdkafka(job: Job) -> None:
 
 
 async def copy_by_aiokafka(job: Job) -> None:
-    """aiokafka: subscribe; its transactions know groups by name alone, so a member that is none any more is not fenced."""
+    """aiokafka: subscribe. Its transactions name groups without the member, so a former member is not fenced."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.errors import IllegalOperation, KafkaError, OutOfOrderSequenceNumber, ProducerFenced
 
@@ -287,7 +287,7 @@ CLIENTS: dict[str, Callable[[Job], Any]] = {
 
 
 async def until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Until SIGTERM: then it is cancelled, which leaves the group."""
+    """Runs until SIGTERM, then cancels the copy, which leaves the group."""
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
@@ -295,7 +295,7 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
 
 
 def copy(client: str, job: Job) -> int:
-    """Copies until it is told to leave, or cannot go on; returns the exit code of the process."""
+    """Copies until SIGTERM or a fatal error; returns the exit code of the process."""
     faulthandler.register(signal.SIGUSR1)  # where is it stuck?
     try:
         work = CLIENTS[client](job)

@@ -1,7 +1,8 @@
-"""The main job against a cluster that breaks: a feeder, a copy in its own process, readers, and the judgement at the end.
+"""An exactly-once copy on a cluster with faults: a feeder, a copier process, a reader, and checks at the end.
 
-The feeder is an idempotent librdkafka producer with acks=all in a thread; what it was acknowledged must be in the input, what
-is in the input must be in the output once and in order, and a read_committed reader that reads along must see nothing else.
+The feeder is an idempotent librdkafka producer with acks=all in a thread; what it was acknowledged must be in the
+input, what is in the input must be in the output once and in order, and a read_committed reader that reads along must
+see nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.support.processes.cluster import Cluster
 SOURCE, TARGET = "input", "output"
 RECORDS_PER_TRANSACTION = 750
 RESTARTS_MAX = 20
-# "none": librdkafka looks for another broker once a second only, when it has lost all of them and begins anew (docs/cluster.md).
+# "none": with its default, librdkafka looks for a broker only once a second after it has lost all (docs/cluster.md).
 QUICK = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 500,
@@ -47,7 +48,8 @@ class CopyWorker:
     """A copier's process, started again when it gives up.
 
     Attributes:
-        progress: (monotonic seconds, records copied by all its processes) of each transaction whose commit was answered.
+        progress: (monotonic seconds, records copied by all its processes) of each transaction whose commit was
+            answered.
     """
 
     def __init__(
@@ -102,8 +104,8 @@ class CopyWorker:
     def longest_gap(self, since: float, records: int) -> float:
         """Seconds without a committed transaction: the longest such time after `since` until `records` were copied.
 
-        Until now, if the worker has not reported the last transaction yet: the reader may see its records earlier. 0 if all were
-        copied before `since`.
+        Until now, if the worker has not reported the last transaction yet: the reader may see its records earlier. 0 if
+        all were copied before `since`.
         """
         reported = list(self.progress)
         times = [max((at for at, _ in reported if at < since), default=since)]
@@ -136,7 +138,7 @@ class CopyWorker:
 
 
 class Feeder:
-    """Sends numbered records to each partition in turn, at a pace, in shares that are let go one by one.
+    """Sends numbered records to each partition in turn, at a pace, as many as `allow` permits.
 
     Attributes:
         acknowledged: values by partition, in the order sent.
@@ -174,7 +176,7 @@ class Feeder:
         return len(self.acknowledged_at) >= records
 
     def allow(self, records: int) -> None:
-        """So many more records may be sent."""
+        """Permits that many more records."""
         with self._more:
             self.allowed += records
             self._more.notify()
@@ -234,7 +236,7 @@ class Feeder:
 
 
 class Reader:
-    """Reads a topic along with everything else, read_committed, in a thread.
+    """Reads a topic during the run, read_committed, in a thread.
 
     Attributes:
         seen: values by partition, in the order delivered.
@@ -264,7 +266,7 @@ class Reader:
         return sum(map(len, self.seen.values()))
 
     def end(self) -> None:
-        """Stops reading; it must never have been led back."""
+        """Stops reading; the offsets must never have gone back."""
         self.stop()
         assert not self.went_back, self.went_back[:3]
 
@@ -276,7 +278,7 @@ class Reader:
             self._consumer.close()
 
     def wait_for(self, records: int, seconds: float) -> None:
-        """Waits until it has seen so many records; whether they are right ones the judge says."""
+        """Waits until it has read that many records; `judge` checks them."""
         deadline = time.monotonic() + seconds
         while self.count < records and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -294,7 +296,7 @@ class Reader:
 
 
 def read_all(cluster: Cluster, topic: str, partitions: int, *, isolation_level: str, seconds: float = 60) -> Any:
-    """Every value of a topic by partition, up to the ends as they are now."""
+    """Every value of a topic by partition, up to its present ends."""
     ends = {partition: end_offset(cluster, topic, partition, 0) for partition in range(partitions)}
     consumer = Consumer(
         {
@@ -374,7 +376,7 @@ class CopyRun:
             self.reader.stop()
 
     def feed(self, records: int) -> None:
-        """Lets so many more records in; returns when half of them are sent and the copy is moving."""
+        """Feeds that many more records; returns when half of them are sent and the copy has progressed."""
         before = self.feeder.sent
         copied = self.worker.copied
         self.feeder.allow(records)
@@ -384,7 +386,7 @@ class CopyRun:
         )
 
     def wait_until_copied(self, seconds: float | None = None) -> None:
-        """Waits until everything that was let in is copied: as told, or as read where a worker died before it could tell."""
+        """Waits until every fed record is copied: as reported, or as read if a worker was killed before its report."""
         allowed = self.feeder.allowed
         self._wait_until(
             lambda: self.worker.copied >= allowed or self.reader.count >= allowed, "everything is copied", seconds
@@ -403,7 +405,7 @@ class CopyRun:
                 stable, end = (end_offset(self.cluster, TARGET, partition, level) for level in (1, 0))
                 late.add_note(f"{TARGET}-{partition}: read to {self.reader.offsets.get(partition)}, {stable=} {end=}")
             late.add_note(
-                f"{worker.copied} copied in {worker.started_count} started_count; the worker says:\n{worker.log()[-3000:]}"
+                f"{worker.copied} copied in {worker.started_count} processes; the log of the worker:\n{worker.log()[-3000:]}"
             )
             raise
 
@@ -418,7 +420,7 @@ class CopyRun:
         return None
 
     def judge(self, *, seconds: float | None = None) -> None:
-        """Waits until everything is copied, then holds every promise against what is there."""
+        """Waits until everything is copied, then checks it."""
         self.feeder.end()
         cluster = self.cluster
         try:

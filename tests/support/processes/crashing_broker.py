@@ -1,9 +1,10 @@
 """The `barnabas` command as a process that kills itself at a chosen write of its log files.
 
-Called as `python -m tests.support.processes.crashing_broker serve …`, with the path of a file in CRASH_AT_WRITE. SIGUSR1 reads from
-this file a number and "half" or "whole": that many writes of `.log` files pass, and the process kills itself by SIGKILL at the next
-one, before it or after half of its bytes. SIGUSR2 takes the order back and writes the paths of the writes that have passed to the
-file with the suffix ".passed". The file with the suffix ".armed" says that the order was read.
+Called as `python -m tests.support.processes.crashing_broker serve …`, with the path of a file in CRASH_AT_WRITE.
+SIGUSR1 reads from this file a number and "half" or "whole": that many writes of `.log` files pass, and the process
+kills itself by SIGKILL at the next one, before it or after half of its bytes. SIGUSR2 takes the order back and writes
+the paths of the writes that have passed to the file with the suffix ".passed". The file with the suffix ".armed" says
+that the order was read.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 Driven by: a test. Emits: a `Cluster` and its links. Two ways, the same interface:
 
-`NamespaceLinks` gives each broker a network namespace of its own, with one cable to the clients and one to a switch that
-joins the brokers. A cut pulls the cable from the switch: packets are dropped without an answer, as in a real network.
-It needs Linux, root and the commands ip, unshare and nsenter. A namespace lives as long as its holder, a process that ends by
-itself after HOLDER_SECONDS_MAX: nothing is left behind, whatever becomes of the test.
+`NamespaceLinks` gives each broker a network namespace of its own, with one cable to the clients and one to a switch
+that joins the brokers. A cut pulls the cable from the switch: packets are dropped without an answer, as in a real
+network. It needs Linux, root and the commands ip, unshare and nsenter. A namespace lives as long as its holder, a
+process that ends by itself after HOLDER_SECONDS_MAX: nothing is left behind, whatever becomes of the test.
 
-`ProxyLinks` stands in for it elsewhere: brokers reach each other through TCP proxies, which forward nothing while a link is cut.
-There a broker that is cut off can still fetch from the others; nothing reaches it, and it reaches no controller.
+`ProxyLinks` stands in for it elsewhere: brokers reach each other through TCP proxies, which forward nothing while a
+link is cut. There a broker that is cut off can still fetch from the others; nothing reaches it, and it reaches no
+controller.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ class Links(Protocol):
     """The links between the brokers of a cluster."""
 
     def cut(self, node_id: int) -> None:
-        """Nothing passes any more between this broker and the others, in either direction."""
+        """Cuts all links between this broker and the others, in both directions."""
         ...
 
     def heal(self, node_id: int) -> None:
-        """Everything passes again."""
+        """Restores all links."""
         ...
 
 
 def namespaces_missing() -> str:
-    """Why there can be no network namespaces here; empty where there can."""
+    """Why network namespaces cannot be used here; empty if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "network namespaces need root on Linux"
     missing = [command for command in ("ip", "unshare", "nsenter", "sleep") if shutil.which(command) is None]
@@ -95,7 +96,7 @@ class NamespaceLinks:
         return f"{self.prefix}.{node_id}"
 
     def inside(self, node_id: int) -> list[str]:
-        """What a command line begins with to run in the namespace of a broker; it keeps its process id."""
+        """The prefix of a command line that runs it in the namespace of a broker, under its process id."""
         return ["nsenter", f"--net=/proc/{self._holders[node_id].pid}/ns/net"]
 
     def cut(self, node_id: int) -> None:

@@ -1,7 +1,7 @@
 """Served brokers for tests; none may have crashed inside when it ends.
 
-`served_broker` is one for the test alone, `serve` makes more, with settings; `shared_broker` serves a whole module, for tests that
-neither stop it nor fill it and use topics of their own.
+`served_broker` is one for the test alone, `serve` makes more, with settings; `shared_broker` serves a whole module, for
+tests that neither stop it nor fill it and use topics of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def end(broker: ServedBroker) -> None:
-    """Stops it if it still runs; its log must hold no trace."""
+    """Stops the broker if it still runs; its log must hold no traceback."""
     if broker.alive:
         try:
             assert broker.stop() == 0, broker.log()

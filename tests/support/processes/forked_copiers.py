@@ -1,11 +1,11 @@
 """Starts many copiers: a process that has imported the clients forks a copier for each line of JSON on its input.
 
-A new interpreter takes a third of a second of CPU time, a fork takes milliseconds. So several members a second can join beside three
-brokers on two cores. Each copier is a process of its own and can be killed like any other.
+A new interpreter takes a third of a second of CPU time, a fork takes milliseconds. So several members a second can join
+beside three brokers on two cores. Each copier is a process of its own and can be killed like any other.
 
-Called as `python -m tests.support.processes.forked_copiers`. Reads {"client": …, "job": {fields of copiers.Job}}. Prints
-{"started": pid}, the lines of the copier, and {"ended": pid, "code": …} (negative: the signal that killed it). Kills all copiers at
-the end of its input.
+Called as `python -m tests.support.processes.forked_copiers`. Reads {"client": …, "job": {fields of copiers.Job}}.
+Prints {"started": pid}, the lines of the copier, and {"ended": pid, "code": …} (negative: the signal that killed it).
+Kills all copiers at the end of its input.
 """
 
 from __future__ import annotations

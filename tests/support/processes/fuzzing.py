@@ -1,8 +1,8 @@
 """Sends hostile requests to one broker and judges each answer; watches its memory and its descriptors.
 
-Lanes, each with a connection, send requests in groups: what keeps the protocol first, at most one request that breaks it or that
-may wait at the end. So a connection that the broker closes costs no other request its answer. An answer must be whole, decode to
-its last byte and carry no UNKNOWN_SERVER_ERROR; what breaks the protocol must end the connection.
+Lanes, each with a connection, send requests in groups: what keeps the protocol first, at most one request that breaks
+it or that may wait at the end. So a connection that the broker closes costs no other request its answer. An answer must
+be whole, decode to its last byte and carry no UNKNOWN_SERVER_ERROR; what breaks the protocol must end the connection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CLOSED = re.compile(r"closing the connection of 127\.0\.0\.1:(\d+): (.*)")
 
 @dataclass
 class Outcome:
-    """What became of the requests."""
+    """The outcomes of the requests."""
 
     sent: int = 0
     answered: Counter[str] = field(default_factory=Counter)  # by API
@@ -79,7 +79,7 @@ class Fuzzer:
         return self.outcome
 
     def _explain(self) -> None:
-        """A connection may end for a valid request where the log says why: acks=0 that fails, a producer that is fenced."""
+        """Looks up why a connection ended for a valid request: a failed acks=0, or a fenced producer."""
         reasons: dict[int, list[str]] = defaultdict(list)
         for port, reason in CLOSED.findall(self.broker.log()):
             reasons[int(port)].append(reason)
@@ -245,6 +245,6 @@ def descriptors(broker: ServedBroker) -> int:
 
 
 def internal_errors(broker: ServedBroker) -> list[str]:
-    """What the broker's log tells of unhandled exceptions."""
+    """Unhandled exceptions in the broker's log."""
     text = Path(broker.stderr_path).read_text(errors="replace")
     return re.findall(r"^.*(?:Traceback|internal error|CRITICAL| failed$).*(?:\n(?!\d{4}-).*)*", text, re.MULTILINE)

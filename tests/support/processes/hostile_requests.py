@@ -1,9 +1,9 @@
-"""Makes requests that are valid but for one hostile field, from the message declarations; a seed gives the same ones again.
+"""Makes requests with one hostile field from the message declarations; a seed always gives the same requests.
 
-`HostileRequests.next()` walks the declaration of a request, writes a plausible value for every field and notes where each value
-lies. One of these places is then replaced: a length or count that is negative, huge or off by one, null where it is not allowed,
-a number at its bounds, bytes that are no UTF-8, a name twice, an element a hundred times, an unknown tag. Some requests stay
-valid, some are cut short, or name a version or an API that is not served.
+`HostileRequests.next()` walks the declaration of a request, writes a plausible value for every field and notes where
+each value lies. One of these places is then replaced: a length or count that is negative, huge or off by one, null
+where it is not allowed, a number at its bounds, bytes that are no UTF-8, a name twice, an element a hundred times, an
+unknown tag. Some requests stay valid, some are cut short, or name a version or an API that is not served.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ HOSTILE_UVARINTS = (
     b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
     b"\x80\x80\x80\x80\x80\x00",
 )
-# Valid by the protocol and fatal to what the fuzzer watches: a number of partitions that fills the disk, the end of the broker.
+# Valid, and fatal to what the fuzzer measures: so many partitions that the disk is full, or the end of the broker.
 _PARTITIONS_MAX = 40
 _COUNTS_OF_PARTITIONS = ("num_partitions", "count")
 _SHARE_VALID = 0.12
@@ -77,7 +77,7 @@ _SHARE_OF_THE_FRAME = 0.08  # cut short, longer than it says, in a wrong version
 
 
 class Shot(NamedTuple):
-    """One request as bytes, and what may come of it."""
+    """One request as bytes, and its permitted outcomes."""
 
     number: int
     api: registry.Api
@@ -104,7 +104,7 @@ class _Spot(NamedTuple):
 
 @dataclass
 class RequestTargets:
-    """What valid requests speak of: the values that the broker gave when the world was made.
+    """The objects that valid requests name, with the ids that the broker assigned.
 
     Attributes:
         producers: id and epoch of each of TRANSACTIONS.

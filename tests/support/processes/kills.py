@@ -1,12 +1,12 @@
 """Random schedules of kills under an exactly-once copy, and how long each kill stops the producer and the copy.
 
-A schedule is drawn from a seed: one broker, two, all, the controller and a leader together, the same broker again 0 to 15 s later.
-Each killed broker is started again after a random time. All the time an idempotent producer writes at a steady pace to every
-partition, and a copier (a group, and a transaction for each batch) copies.
+A schedule is drawn from a seed: one broker, two, all, the controller and a leader together, the same broker again 0 to
+15 s later. Each killed broker is started again after a random time. All the time an idempotent producer writes at a
+steady pace to every partition, and a copier (a group, and a transaction for each batch) copies.
 
-A gap is a time without an acknowledgement of one partition, or without a committed transaction while there is something to copy.
-Only the time counts during which a majority of the brokers served and was in sync: `Health` asks the brokers for the in-sync
-replicas 20 times a second.
+A gap is a time without an acknowledgement of one partition, or without a committed transaction while there is something
+to copy. Only the time counts during which a majority of the brokers served and was in sync: `Health` asks the brokers
+for the in-sync replicas 20 times a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOPICS = (SOURCE, TARGET, "__transaction_state", "__consumer_offsets")
 ASK_SECONDS = 0.05  # between two looks at the in-sync replicas
 ASK_SECONDS_MAX = 0.5  # of one broker
 PER_SECOND = 200
-# Longer than an outage of all brokers: a member that missed its session joins as a new one, and the group waits for the old one.
+# Longer than an outage of all brokers: after a lost session a member joins anew, and the group waits for the old member.
 SESSION_MS = 30_000
 FEED_SECONDS = 0.1
 SETTLE_SECONDS = 5.0  # after the last kill; its gap ends by then, or is judged as it is
@@ -101,7 +101,7 @@ class Health:
             self._note([isrs for isrs in answers.values() if isrs is not None])
 
     def _note(self, answers: Sequence[list[set[int]]] | None = None) -> None:
-        """Notes whether all is well, where that has changed."""
+        """Records a change of health."""
         majority = len(self.cluster.nodes) // 2 + 1
         healthy = self._changes[-1][1]
         if answers:
@@ -112,7 +112,7 @@ class Health:
             self._changes.append((time.monotonic(), healthy))
 
     def _in_sync(self, node_id: int) -> list[set[int]] | None:
-        """The in-sync replicas of each partition, by one broker; None where it does not answer, or knows no partitions."""
+        """The in-sync replicas of each partition from one broker; None if it does not answer or has no partitions."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)  # an answer about named topics may wait
         try:
             with Wire(self.cluster.nodes[node_id].address, timeout_s=ASK_SECONDS_MAX) as wire:
@@ -125,10 +125,10 @@ class Health:
 
 @dataclass
 class Gaps:
-    """What the kills of a schedule cost, in seconds.
+    """The gaps that the kills of a schedule caused, in seconds.
 
     Attributes:
-        found: (kind of the kill, who waited, seconds).
+        found: (kind of the kill, "producer" or "copier", seconds).
     """
 
     found: list[tuple[str, str, float]] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Gaps:
 
 
 def killed_copy(cluster: Cluster, folder: Path, client: str) -> CopyRun:
-    """The copy that kills are made under."""
+    """Starts the copy during which brokers are killed."""
 
     def start() -> CopyWorker:
         return CopyWorker(client, cluster.bootstrap, folder, session_ms=SESSION_MS)

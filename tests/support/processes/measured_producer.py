@@ -1,7 +1,8 @@
 """A producer with one record in flight, as a process that measures how long it waits for answers.
 
-Called as `python -m tests.support.processes.measured_producer HOST:PORT TOPIC`. Creates the topic, then produces until its input ends.
-For each line on its input it prints the longest wait, in seconds, and the number of answers, both since the line before.
+Called as `python -m tests.support.processes.measured_producer HOST:PORT TOPIC`. Creates the topic, then produces until
+its input ends. For each line on its input it prints the longest wait, in seconds, and the number of answers, both since
+the line before.
 """
 
 from __future__ import annotations

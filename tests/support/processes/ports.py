@@ -1,4 +1,4 @@
-"""Ports for brokers of tests: given once, and to nobody else."""
+"""Ports for brokers of tests; each is given out once."""
 
 from __future__ import annotations
 

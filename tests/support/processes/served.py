@@ -30,7 +30,8 @@ class ServedBroker:
         descriptors_max: hard and soft limit of open descriptors; None: those of the tests.
         soft_descriptors_max: the soft limit alone.
         host: the address it listens on.
-        inside: what its command line begins with, such as a command that enters a network namespace and keeps the process id.
+        inside: what its command line begins with, such as a command that enters a network namespace and keeps the
+            process id.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class ServedBroker:
             self._close()
 
     def pause(self) -> None:
-        """SIGSTOP: it hears and does nothing, and does not know it."""
+        """SIGSTOP: the process does nothing until `resume`."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -147,7 +148,7 @@ class ServedBroker:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, kill: bool = False) -> ServedBroker:
-        """Stops it cleanly, or kills it, and starts it again on the same directory and port."""
+        """Stops or kills the process, and starts it again on the same directory and port."""
         if kill:
             self.kill()
         else:
@@ -155,7 +156,7 @@ class ServedBroker:
         return self.start()
 
     def log(self) -> str:
-        """What all its lives said on stderr."""
+        """The stderr of all its processes."""
         return self.stderr_path.read_text() if self.stderr_path.exists() else ""
 
     def rss_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""`barnabas` on a machine that was started anew, with a disk that gives few bytes of a partition's log at once, in 50 ms.
+"""`barnabas` after a restart of the machine, with a slow disk: each read of a log gives few bytes and takes 50 ms.
 
 The disk is a fast one from the moment when there is a file beside the data directory, with ".fast" after its name.
 """

@@ -1,7 +1,8 @@
 """A sink that writes under two-phase commit with SQLite as the other participant, until it is killed.
 
-Called as `python -m tests.support.processes.two_phase_worker BOOTSTRAP DATABASE TOPIC TRANSACTIONAL_ID`. The database decides: a row of
-`decision` commits a batch and names the prepared transaction; `owner` fences off processes that came before.
+Called as `python -m tests.support.processes.two_phase_worker BOOTSTRAP DATABASE TOPIC TRANSACTIONAL_ID`. The database
+decides: a row of `decision` commits a batch and names the prepared transaction; `owner` fences off processes that came
+before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def open_database(path: str) -> sqlite3.Connection:
 
 
 def own(database: sqlite3.Connection) -> None:
-    """From here on, no other process decides anything."""
+    """Takes the ownership of the database from every other process."""
     database.execute("INSERT OR REPLACE INTO owner VALUES (1, ?)", (os.getpid(),))
 
 

@@ -1,10 +1,11 @@
 """`barnabas` with a watch on its event loop: how much CPU time the longest turn of the loop has taken.
 
-A timer of one millisecond reads the CPU time of the loop's thread. What was used between two of its calls is at most what two
-turns took. CPU time, unlike time, is not stretched by other processes on the machine.
+A timer of one millisecond reads the CPU time of the loop's thread. What was used between two of its calls is at most
+what two turns took. CPU time, unlike time, is not stretched by other processes on the machine.
 
-Called as `python -m tests.support.processes.watched_broker serve …`, with the name of a file of 8 bytes in WATCHED_LOOP; the file is mapped
-into memory, so that the test can read the longest turn (a double, in seconds) and set it back while the broker is busy.
+Called as `python -m tests.support.processes.watched_broker serve …`, with the name of a file of 8 bytes in
+WATCHED_LOOP; the file is mapped into memory, so that the test can read the longest turn (a double, in seconds) and set
+it back while the broker is busy.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LongestTurn:
 
 
 async def watch(longest: LongestTurn) -> None:
-    """Until it is cancelled."""
+    """Measures until it is cancelled."""
     used = time.thread_time()
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -63,7 +64,7 @@ async def watch(longest: LongestTurn) -> None:
 
 
 def main() -> None:
-    """The `barnabas` command, its loop watched."""
+    """The `barnabas` command with a watch on its loop."""
     from barnabas.cli import main as cli
     from barnabas.runtime import loop
 

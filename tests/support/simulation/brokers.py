@@ -17,7 +17,7 @@ def make_brokers(**settings: str) -> dict[str, Broker]:
 
 
 async def converged(brokers: dict[str, Broker]) -> None:
-    """All nodes agree who leads, every replica is in sync, ends where its leader's log ends, and has all of it committed.
+    """Whether all nodes agree on the leaders, and every replica is in sync, complete and committed.
 
     Until then a broker that was cut off may take itself for a leader, and shows readers an old end of the log.
     """

@@ -1,4 +1,4 @@
-"""Chaos: faults drawn from a world's seed, one after another, while the main job goes on."""
+"""Chaos: faults drawn from a world's seed, one after another, while the exactly-once copy runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Chaos"]
 
 
 class Chaos:
-    """Breaks things and mends them.
+    """Causes faults and ends them.
 
     Args:
         broker: runs on machine "broker".
         copier: runs on machine "worker", and as its double on "worker-2".
-        power: whether power may fail. Only where acknowledgements wait for the disk is nothing lost then.
+        power: whether power may fail; records survive this only if acknowledgements wait for the disk.
     """
 
     def __init__(self, world: World, broker: Broker, copier: Program, *, power: bool) -> None:
@@ -43,7 +43,7 @@ class Chaos:
         ]
 
     async def run(self, count: int) -> None:
-        """`count` faults, in bursts and with pauses; everything is mended at the end."""
+        """Causes `count` faults, in bursts and with pauses, and ends all of them."""
         rng = self.world.rng
         for _ in range(count):
             await self._pause(4.0 if rng.randrange(3) else 0.3)
@@ -56,12 +56,12 @@ class Chaos:
         await self._restart_broker()
 
     async def lose_power(self) -> None:
-        """The machine falls silent; what was not synced is lost or torn."""
+        """The machine loses power: unsynced bytes are lost or torn."""
         self.node.lose_power()
         await self._restart_broker()
 
     async def crash_at_disk_change(self) -> None:
-        """The broker dies just before a change of its disk, in the middle of whatever it is doing."""
+        """The broker crashes just before a change of its disk."""
         countdown = self.world.rng.randrange(40)
 
         def crash(what: str) -> None:
@@ -76,7 +76,7 @@ class Chaos:
         self.node.before_disk_change = self._no_crash
 
     async def crash_at_delivery(self) -> None:
-        """The broker dies at the moment when a client has heard from it: whatever it said must hold."""
+        """The broker crashes when a client has received bytes from it: what they acknowledge must hold."""
         countdown = self.world.rng.randrange(40)
 
         def crash(source: str, target: str) -> None:
@@ -100,7 +100,7 @@ class Chaos:
         """Nothing happens."""
 
     async def _crashed(self) -> None:
-        """Waits for the crash that an event is to bring; where none comes, now will do."""
+        """Waits for the crash at the event; crashes the broker if the event does not come."""
         try:
             async with asyncio.timeout(5):
                 await self.node.join()
@@ -115,7 +115,7 @@ class Chaos:
         await self._restart_broker()
 
     async def kill_worker(self) -> None:
-        """The worker dies, often within a transaction, and is started again."""
+        """The worker is killed, often within a transaction, and started again."""
         self.worker.kill()
         await self._pause(3.0 * self.world.rng.randrange(2))
         self.worker.start(self.copier)
@@ -132,7 +132,7 @@ class Chaos:
         self.world.network.reset_links(self._client(), "broker")
 
     async def split_brain(self) -> None:
-        """The worker is cut off and replaced by a double with the same transactional id; then it comes back, a zombie."""
+        """The worker is cut off and replaced by a double with its transactional id; then it returns as a zombie."""
         self.world.network.cut("worker", "broker")
         if self.double.process is None:
             self.double.start(self.copier)
@@ -143,7 +143,7 @@ class Chaos:
             self.double.kill()
 
     async def break_disk(self) -> None:
-        """Calls of the broker's disk fail, soon or later, perhaps after half of a write; then the broker is started again."""
+        """Calls of the broker's disk fail, perhaps after half of a write; then the broker is started again."""
         rng = self.world.rng
         call = ("pwrite", "sync", "create", "replace", "rename", "remove")[rng.randrange(6)]
         self.broker.disk_may_fail = True
@@ -156,7 +156,7 @@ class Chaos:
         await self._restart_broker()
 
     async def set_clock(self) -> None:
-        """The wall clock of a machine jumps, to half an hour off at most: an hour ahead the broker refuses timestamps."""
+        """The wall clock of a machine jumps by up to half an hour; the broker refuses timestamps an hour ahead."""
         machine = (self.node, self.worker, self.double)[self.world.rng.randrange(3)]
         machine.clock.skew_ms = self.world.rng.randrange(3_600_000) - 1_800_000
 

@@ -1,8 +1,8 @@
-"""Several brokers in a simulated world, and what must hold among them after every event.
+"""Several brokers in a simulated world, and the invariants that are checked after every event.
 
-`Watch` looks at a machine whenever something was delivered to it or it changed its disk, and at every log that has moved since:
-one leader an epoch, epochs and high watermarks that never go back, the same committed prefix on every node, without holes, and a
-leader that has all of it. It reads the nodes' memory, which no client could.
+`Watch` checks a machine after each delivery to it and each change of its disk, and every log of it that has changed:
+one leader an epoch; epochs and high watermarks never decrease; the committed prefix is the same on every node, without
+holes; the leader has all of it. It reads the nodes' memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def names(count: int) -> list[str]:
 
 
 def bootstrap(count: int = 3) -> str:
-    """What clients are told."""
+    """The bootstrap addresses for clients."""
     return ",".join(f"{name}:9092" for name in names(count))
 
 
@@ -62,7 +62,7 @@ class Split(AssertionError):
 
 @dataclass
 class Ledger:
-    """What has been called committed of one log, by any node: (last offset, epoch, checksum) by base offset."""
+    """The batches of one log that any node has committed: (last offset, epoch, checksum) by base offset."""
 
     name: str
     batches: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Ledger:
     leaders: dict[int, str] = field(default_factory=dict)  # by epoch
 
     def check(self, who: str, buffer: Buffer, at: int, until: int, *, cleaned: bool = False) -> int:
-        """Holds batches from `at` on, below `until`, against the ledger, and adds what it has not seen. Returns where they end.
+        """Compares the batches in [at, until) with the ledger, and adds new ones. Returns where they end.
 
         Where `cleaned`, batches may be missing or have fewer records: each replica's cleaner works at its own time.
         """
@@ -104,7 +104,7 @@ class Ledger:
 
 @dataclass
 class Seen:
-    """One node's log as it was last looked at."""
+    """The state of one node's log at its last check."""
 
     epoch: int = -1
     high_watermark: int = -1
@@ -114,12 +114,12 @@ class Seen:
 
 
 class Watch:
-    """Looks after the nodes of a world.
+    """Checks the nodes of a world after every event.
 
     Attributes:
         cleaned: the brokers' log cleaners work.
-        checks: how often a log that had moved was looked at.
-        on_disk_change, on_delivery: what a test wants to do at such an event, after it was looked at.
+        checks: how often a log that had changed was checked.
+        on_disk_change, on_delivery: what the test does at such an event, after the check.
         may_lose: what was committed may be lost from here on: every disk forgets at once what was not synced.
     """
 
@@ -156,7 +156,7 @@ class Watch:
         self.quorum_epochs.pop(name, None)
 
     def look(self, name: str) -> None:
-        """Looks at one machine now; what is wrong there ends the run, whoever would have caught it."""
+        """Checks one machine; a violation ends the run."""
         try:
             self._look(name)
         except Split as split:
@@ -241,7 +241,7 @@ class Watch:
     def _check_complete(
         self, who: str, ledger: Ledger, log: Any, read: Callable[[int, int], Buffer], cleaned: bool
     ) -> None:
-        """A new leader has everything that was ever committed."""
+        """Checks that a new leader has every committed batch."""
         end = log.end_offset if ledger.name == METADATA else log.log_end_offset
         if end < ledger.end:
             raise Split(f"{ledger.name}: {who} leads with a log that ends at {end}; committed is {ledger.end}")
@@ -259,5 +259,5 @@ class Watch:
 
 
 def is_up(node: Node) -> bool:
-    """Whether its metadata log is open: before, there is nothing to look at."""
+    """Whether the node's metadata log is open."""
     return getattr(node.quorum, "_log", None) is not None

@@ -1,4 +1,4 @@
-"""Chaos among several brokers: faults drawn from a world's seed that may overlap, while the main job goes on."""
+"""Chaos among several brokers: faults drawn from a world's seed that may overlap, while the exactly-once copy runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Power(Enum):
 
 
 class ClusterChaos:
-    """Breaks things and mends them. Some kinds of fault come often and some never: what goes wrong together differs by the seed.
+    """Causes faults and ends them. The seed decides how often each kind of fault comes, or that it never comes.
 
     Args:
         watch: looks at every event; faults at events go through it.
@@ -89,7 +89,7 @@ class ClusterChaos:
         ]
 
     async def run(self, count: int) -> None:
-        """`count` faults; everything is mended at the end."""
+        """Causes `count` faults, and ends all of them."""
         for _ in range(count):
             await self._pause(4.0 if self._draw(3) else 0.3)
             fault = self.faults[self._draw(len(self.faults))]
@@ -113,7 +113,7 @@ class ClusterChaos:
         self._restart_later(name)
 
     async def lose_power(self) -> None:
-        """A machine falls silent; what was not synced is lost or torn."""
+        """A machine loses power: unsynced bytes are lost or torn."""
         careful = self.power is Power.ONE_BY_ONE
         if careful and not await self._all_in_sync():
             return
@@ -126,7 +126,7 @@ class ClusterChaos:
             await self._all_in_sync()
 
     async def replace_disk(self) -> None:
-        """A machine loses its disk with everything on it, when all others have it too, and comes back with an empty one."""
+        """A machine gets a new, empty disk while all other replicas have the data."""
         if not await self._all_in_sync():
             return
         name = self._broker()
@@ -139,7 +139,7 @@ class ClusterChaos:
         await self._all_in_sync()
 
     async def all_at_once(self) -> None:
-        """Every broker dies in the same moment."""
+        """Every broker is killed at the same time."""
         power = self.power is Power.OFF and bool(self._draw(2))
         for name in self.brokers:
             machine = self.world.machine(name)
@@ -151,7 +151,7 @@ class ClusterChaos:
             self._restart_later(name)
 
     async def stop_broker(self) -> None:
-        """SIGTERM; where it cannot come to its end, SIGKILL after a while."""
+        """SIGTERM, and SIGKILL after a while if the broker has not ended."""
         name = self._broker()
         machine = self.world.machine(name)
         if machine.process is None:
@@ -165,7 +165,7 @@ class ClusterChaos:
         self._restart_later(name)
 
     async def crash_at_disk_change(self) -> None:
-        """A broker dies just before a change of its disk, in the middle of whatever it is doing."""
+        """A broker crashes just before a change of its disk."""
         countdown = self._draw(60)
 
         def crash(name: str, what: str) -> None:
@@ -182,7 +182,7 @@ class ClusterChaos:
         self._restart_later(victim)
 
     async def crash_at_delivery(self) -> None:
-        """A broker dies at the moment when somebody has heard from it: whatever it said must hold."""
+        """A broker crashes when a peer has received bytes from it: what they acknowledge must hold."""
         countdown = self._draw(60)
 
         def crash(source: str, target: str) -> None:
@@ -238,7 +238,7 @@ class ClusterChaos:
             self.world.network.reset_links(one, other)
 
     async def kill_worker(self) -> None:
-        """A worker dies, often within a transaction, and is started again."""
+        """A worker is killed, often within a transaction, and started again."""
         name = list(self.workers)[self._draw(len(self.workers))]
         self.world.machine(name).kill()
         await self._pause(3.0 * self._draw(2))
@@ -301,7 +301,7 @@ class ClusterChaos:
         self.world.network.links.clear()
 
     async def set_clock(self) -> None:
-        """The wall clock of a machine jumps, to half an hour off: what is more than an hour ahead of its broker is refused."""
+        """The wall clock of a machine jumps by up to half an hour; brokers refuse timestamps an hour ahead."""
         machines = [*self.brokers, *self.workers]
         self.world.machine(machines[self._draw(len(machines))]).clock.skew_ms = self._draw(3_600_000) - 1_800_000
 
@@ -371,7 +371,7 @@ class ClusterChaos:
 
     @staticmethod
     def _is_registered(broker: Broker, image: MetadataImage) -> bool:
-        """Whether an image tells of the present life of a broker: one from before all were killed says that all is well."""
+        """Whether an image has the registration of a broker's running process, not of one that was killed."""
         node = broker.node
         known = image.brokers.get(node.node_id) if node is not None else None
         return node is not None and known is not None and known.incarnation_id == node.lifecycle.incarnation_id

@@ -1,4 +1,4 @@
-"""Stories of a cluster: three brokers in a world, started, and what a test asks of them."""
+"""Tests on three started brokers in a simulated world, and what they use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.simulation.workload import Broker, read_all
 
 
 class Story:
-    """A cluster in a world, and what a test asks of it."""
+    """A cluster in a world, with helpers for its test."""
 
     def __init__(self, world: World, **settings: str) -> None:
         self.world = world
@@ -36,7 +36,7 @@ class Story:
         await self.until(lambda: len(self.node("broker-1").image.alive_brokers()) == 3, 10)
 
     async def until(self, condition: Callable[[], object], limit_s: float) -> float:
-        """Seconds until it holds."""
+        """Waits until the condition holds; returns the seconds."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not condition():
@@ -78,7 +78,7 @@ async def committed(ports: Ports, topic: str, partitions: int) -> dict[int, list
 
 
 async def open_transactions(ports: Ports, topic: str, partitions: int) -> None:
-    """Raises Violation where a transaction holds readers up."""
+    """Raises Violation if an open transaction holds back readers."""
     each = [TopicPartition(topic, p) for p in range(partitions)]
     async with (
         Consumer(isolation_level="read_committed", **clients(ports)) as stable,

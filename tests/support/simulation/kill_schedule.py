@@ -16,7 +16,7 @@ class Kill:
 
     Attributes:
         kind: "one", "two", "all", "again" or "controller and leader".
-        after_seconds: since the step before was over.
+        after_seconds: since the end of the former step.
         down_seconds: until what was killed is started again.
     """
 
@@ -36,7 +36,7 @@ def schedule(
     calm_seconds: float = 0.0,
     again_seconds_max: float = AGAIN_SECONDS_MAX,
 ) -> list[Kill]:
-    """`count` kills. The kinds come in turn, each time in another random order, so that a short schedule has all of them.
+    """Draws `count` kills. The kinds come in rounds of random order, so a short schedule has all of them.
 
     Args:
         calm_seconds: added before each kill that is not "again".

@@ -1,4 +1,4 @@
-"""What the crash matrices crash: a client with three transactions, of which the second is watched, and what must be left of them."""
+"""The client of the crash matrices: three transactions. The crash comes during the second one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ NEVER = 1 << 30
 
 
 class ThreeTransactions:
-    """One run of the client, and what it knows of its second transaction.
+    """One run of the client, with the known outcome of its second transaction.
 
     Args:
         commit: whether the second transaction is to be committed, else aborted.
         version: of the transaction protocol.
-        arm: told True when the second transaction is about to begin, False when markers and completion have had their time.
+        arm: told True when the second transaction is about to begin, False when markers and completion have had
+            their time.
         before_s, after_s: pauses around it, the latter for what follows the answer.
     """
 
@@ -92,7 +93,7 @@ class ThreeTransactions:
         await producer.send_offsets({READ_FROM: offset}, GROUP)
 
     async def judge(self, ports: Ports, *, third: bool = True) -> bool:
-        """Each of them is there whole or not at all, its offset with it, and nothing is open. Returns whether the second is there.
+        """Checks that each is complete or absent, with its offset, and none is open. Returns whether the second is there.
 
         Args:
             third: whether the client lived to its third one.

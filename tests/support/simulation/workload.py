@@ -1,6 +1,6 @@
-"""The main job in a simulated world: a broker, a feeder, an exactly-once copy with deliberate aborts, and its judge.
+"""The exactly-once copy in a simulated world: a broker, a feeder, a copier with deliberate aborts, and the checks.
 
-Broker, client and the code of the copy are those of the real world; only the ports are simulated.
+Broker, client and copier are the real code; only the ports are simulated.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Program = Callable[[Ports], Coroutine[Any, Any, None]]
 
 
 class Deliberate(Exception):
-    """What the worker aborts its own transactions with."""
+    """The exception by which the copier aborts its own transactions."""
 
 
 @dataclass
 class Journal:
-    """What the test knows of the run: it sees every process and dies with none."""
+    """What the test records of the run, across all processes."""
 
     acknowledged: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
     committed: int = 0
@@ -56,10 +56,10 @@ class Journal:
 
 
 class Broker:
-    """A broker's program, and the hand that stops it cleanly. Its failure is the world's.
+    """The program of a broker, which the test can stop cleanly. If it fails, the world fails.
 
     Attributes:
-        node: of its present life, else of its last one.
+        node: of the running process, else of the last one.
     """
 
     def __init__(self, **settings: str) -> None:
@@ -100,7 +100,7 @@ class Broker:
         await node.stop()
 
     def stop(self) -> None:
-        """SIGTERM: the program ends by itself, some time later."""
+        """SIGTERM: the program ends some time later."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -141,7 +141,7 @@ def feeder(journal: Journal, *, records: int, pause_s: float, burst_max: int = 1
 
 
 class Membership(Enum):
-    """How a worker comes by its partitions."""
+    """How a worker gets its partitions."""
 
     DYNAMIC = "a member that is new after each restart"
     STATIC = "a member that keeps its place (group.instance.id)"
@@ -157,7 +157,7 @@ def copier(
     transaction_version: int | None = 2,
     number: int = 1,
 ) -> Program:
-    """Copies input to output by the client's own `exactly_once`; begins anew after an error, as a supervisor would.
+    """Copies input to output by the client's `exactly_once`; starts again after an error, as a supervisor would.
 
     Args:
         transaction_version: None: what the cluster has finalized, transaction by transaction.
@@ -227,10 +227,10 @@ def copier(
 
 
 def churner(journal: Journal) -> Program:
-    """Creates a topic, writes to it, reads back what was acknowledged, deletes it, and begins anew, often with the same name."""
+    """Repeatedly creates a topic, writes to it, reads it back and deletes it, often with the same name."""
 
     async def live(ports: Ports, name: str) -> bool:
-        """One topic's life; returns whether its name may be used again: no request about it can still be on its way."""
+        """Handles one topic; returns whether its name may be used again: no request for it can be in flight."""
         clients: dict[str, Any] = {
             "bootstrap_servers": journal.bootstrap,
             "clock": ports.clock,
@@ -272,7 +272,7 @@ def churner(journal: Journal) -> Program:
 
 
 def observer(journal: Journal) -> Program:
-    """Reads the output as it is committed, for as long as it lives, and writes down what it sees."""
+    """Reads the committed output until it is killed, and records it."""
 
     async def program(ports: Ports) -> None:
         async with Consumer(
@@ -317,7 +317,7 @@ async def read_all(
 async def judge(
     world: World, journal: Journal, *, settle_s: float = 120.0, workers: Sequence[str] = ("worker",)
 ) -> None:
-    """Waits until the copy has caught up, then holds every promise against what is there."""
+    """Waits until the copy is complete, then checks it."""
 
     async def end_offsets(
         ports: Ports, partitions: list[TopicPartition], isolation_level: IsolationLevel

@@ -53,7 +53,7 @@ def open_log(
 
 
 def forget_states(disk: Disk) -> None:
-    """Removes what the log saved of its state: as Kafka, or an earlier release, would have left the folder."""
+    """Removes the saved state of the log, as in a folder of Kafka or of an earlier release."""
     for name in (LATEST_STATE, SYNCED_STATE):
         disk.remove(f"t-0/{name}")
 

@@ -22,7 +22,7 @@ FIELDS = {  # name -> (position, format)
 
 
 def changed(batch: bytearray, **fields: int) -> bytearray:
-    """The batch with header fields overwritten and its checksum made right again."""
+    """The batch with header fields overwritten and a correct checksum."""
     for name, value in fields.items():
         position, layout = FIELDS[name]
         struct.pack_into(layout, batch, position, value)

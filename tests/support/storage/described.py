@@ -34,7 +34,7 @@ def written(disk: MemoryDisk) -> PartitionLog:
 
 
 def described(log: PartitionLog) -> dict[str, object]:
-    """Everything about a log that must survive."""
+    """The part of a log's state that must survive a restart."""
     return {
         "values": values(log, log.log_start_offset),
         "end": log.log_end_offset,

@@ -1,4 +1,4 @@
-"""Random histories of a compacted log, and a model that says what a reader must find in it, however often it was cleaned."""
+"""Random histories of a compacted log, and a model of what a reader must find after any number of cleanings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Model:
         return written.transaction < 0 or self.ended.get(written.transaction, (False, -1))[0]
 
     def latest(self, stable: int) -> dict[bytes, bytes]:
-        """What a read_committed reader of the whole log knows at last."""
+        """What a read_committed reader of the whole log has at its end."""
         known: dict[bytes, bytes | None] = {}
         for offset, written in self.records.items():
             if offset < stable and self.committed(offset):
@@ -110,7 +110,7 @@ def write_something(rng: random.Random, log: PartitionLog, model: Model, now_ms:
 
 @dataclass
 class Reading:
-    """What a reader of the whole log met."""
+    """What a reader of the whole log has read."""
 
     records: dict[int, tuple[bytes | None, bytes | None, int, int]]  # key, value, timestamp, producer id
     markers: dict[int, int]  # offset → producer id
@@ -156,7 +156,7 @@ def read_all(log: PartitionLog, *, max_bytes: int = 500) -> Reading:
 
 
 def sync(disk: Disk, log: PartitionLog) -> None:
-    """Makes all of it durable."""
+    """Syncs the whole log."""
     files: list[File] = log.unsynced_files()
     disk.sync_now(files)
     log.mark_synced(log.log_end_offset)
@@ -192,7 +192,7 @@ def clean(
 
 
 def check(log: PartitionLog, model: Model, now_ms: int) -> Reading:
-    """Holds what a reader meets against the model."""
+    """Compares what a reader gets with the model."""
     found = read_all(log)
     stable = log.last_stable_offset(log.log_end_offset)
     assert found.latest == model.latest(stable)

@@ -1,10 +1,11 @@
-"""A catalogue of huge requests, hostile and legitimate ones: at least one for every API that has a list or bytes in its request.
+"""A catalogue of huge requests, hostile and legitimate: at least one for every API with a list or bytes.
 
-Each module has the tables of one family. A row (`request.Huge`) names the API and the case, and has the version, the error codes that
-the answer may contain and the function that builds the request. Requests are as large as decoders accept: 99,000 elements, or frames
-of nearly 8 MiB.
+Each module has the tables of one family. A row (`request.Huge`) names the API and the case, and has the version, the
+error codes that the answer may contain and the function that builds the request. Requests are as large as decoders
+accept: 99,000 elements, or frames of nearly 8 MiB.
 
-`tests/process/test_stalls.py` watches the turns of a broker's loop while it serves them, `bench/stalls.py` measures pauses.
+`tests/process/test_stalls.py` watches the turns of a broker's loop while it serves them, `bench/stalls.py` measures
+pauses.
 """
 
 from tests.support.processes.huge.configs import CONFIGS

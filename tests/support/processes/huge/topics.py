@@ -1,4 +1,4 @@
-"""Huge requests about topics and the metadata of the cluster: Metadata, CreateTopics, DeleteTopics, partitions, reassignments."""
+"""Huge requests about topics and metadata: Metadata, CreateTopics, DeleteTopics, partitions, reassignments."""
 
 from __future__ import annotations
 
