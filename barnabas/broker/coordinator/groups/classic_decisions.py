@@ -1,6 +1,7 @@
 """Decisions about a classic group.
 
-Driven by: `GroupShard` and the handlers of offsets. Emits: answers and records, into `Effects`.
+Driven by: `GroupShard` and the handlers of offsets.
+Emits: answers and records, into `Effects`.
 
 `ClassicProtocol` has the rules of members. This module adds what concerns offsets and deletion, and the conversion to a
 consumer group when the first member of the consumer protocol joins.

@@ -1,6 +1,7 @@
 """Input and output of decisions about groups.
 
-Driven by: handlers make calls, the coordinator's shell adds the time, protocols fill Effects. Emits: values.
+Driven by: handlers make calls, the coordinator's shell adds the time, protocols fill Effects.
+Emits: values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Decisions about a group id without a group: the first member creates the group, everything else is refused.
 
-Driven by: `GroupShard` and the handlers of offsets. Emits: answers and records, into `Effects`.
+Driven by: `GroupShard` and the handlers of offsets.
+Emits: answers and records, into `Effects`.
 """
 
 from __future__ import annotations

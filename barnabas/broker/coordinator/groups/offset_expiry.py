@@ -1,6 +1,7 @@
 """Expiry of committed offsets (KIP-211), and with them of groups without members.
 
-Driven by: `GroupShard.expired`, every `offsets.retention.check.interval.ms`. Emits: tombstones.
+Driven by: `GroupShard.expired`, every `offsets.retention.check.interval.ms`.
+Emits: tombstones.
 
 An offset does not expire while an open transaction has written it anew, or while members read its topic. The retention
 counts as `Group.offset_expiry` says. An OffsetCommit of version 2 to 4 may have brought an expiry time of its own.

@@ -1,7 +1,7 @@
 """Committed and pending offsets of the groups of one shard.
 
-Driven by: `GroupTables`: staged and replayed OffsetRecords; transaction markers. Emits: an undo for each staged
-record; reads.
+Driven by: `GroupTables`: staged and replayed OffsetRecords; transaction markers.
+Emits: an undo for each staged record; reads.
 
 An offset that a transaction commits is pending under its producer id until the marker: a commit makes it the
 committed one, an abort drops it. Of two commits of a partition the one that was written later counts, whatever the

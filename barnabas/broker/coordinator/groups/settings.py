@@ -1,6 +1,7 @@
 """Settings of the group coordinator, as its cores use them.
 
-Driven by: `GroupCoordinator`, which reads them from the configuration. Emits: values.
+Driven by: `GroupCoordinator`, which reads them from the configuration.
+Emits: values.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Emits: Decisions; tells its owner when it is loaded or resigned.
 A request finds its group (`group`), whichever protocol it has; the group decides. `GroupTables` applies the records.
 
 Invariants: groups with members are not deleted and do not expire; requests of the classic protocol for a consumer
-group go to its classic members. Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
+group go to its classic members.
+Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Topics: what the group coordinator reads of the cluster's metadata.
 
-Driven by: decisions about consumer groups, which map names to topic ids and count partitions. Emits: nothing.
-The metadata image of the node is a `Topics`.
+Driven by: decisions about consumer groups, which map names to topic ids and count partitions.
+Emits: nothing. The metadata image of the node is a `Topics`.
 """
 
 from __future__ import annotations

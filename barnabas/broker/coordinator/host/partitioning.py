@@ -1,6 +1,7 @@
 """The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka.
 
-Driven by: coordinators, FindCoordinator. Emits: partition numbers.
+Driven by: coordinators, FindCoordinator.
+Emits: partition numbers.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ leadership is lost, the shard is dropped with everything that is uncommitted.
 
 Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one
 batch; an answer without records leaves after everything that was staged before it; a shard serves only while its
-replica leads at `leader_epoch`, which is the coordinator epoch. After Kafka's CoordinatorRuntime and
-CoordinatorShard. Owners of a host keep it as their attribute `host`.
+replica leads at `leader_epoch`, which is the coordinator epoch.
+After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it as their attribute `host`.
 """
 
 from __future__ import annotations

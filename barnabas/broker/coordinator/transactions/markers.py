@@ -10,8 +10,8 @@ needs no marker. The local broker gets the same requests, without the network.
 
 Invariants: a marker is sent only after its PREPARE_* record is committed; a transaction is in the channel at most
 once; each of its partitions is in one request, due, or waiting for the retry; no transaction is dropped while this
-node coordinates it, except if a partition answers that it has seen a newer coordinator. Follows KIP-98 and KIP-890;
-the list of retriable errors is Kafka's.
+node coordinates it, except if a partition answers that it has seen a newer coordinator.
+Follows KIP-98 and KIP-890; the list of retriable errors is Kafka's.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ Emits: Decisions; tells its owner about committed transitions, loading and resig
 Invariants: only `on_committed` and `replay` change the committed state; the newest pending transition of an id is
 kept apart from it; a decision during a pending transition is refused with CONCURRENT_TRANSACTIONS, except that
 additions of partitions stack (each broker that a transaction writes to asks on its own); a request never affects
-another transaction than its own. Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe),
-KIP-890 (an epoch per transaction, TV2), KIP-939 (two-phase commit). TV2 has its own rules for EndTxn, because the
-epoch alone names the transaction.
+another transaction than its own.
+Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction,
+TV2), KIP-939 (two-phase commit). TV2 has its own rules for EndTxn, because the epoch alone names the transaction.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """State of one transactional id: eight states, the table of their transitions, and the transitions as values.
 
-Driven by: `shard.py`, which decides which transition a request may make. Emits: new TransactionMetadata.
+Driven by: `shard.py`, which decides which transition a request may make.
+Emits: new TransactionMetadata.
 
 A TransactionMetadata is immutable and is also the record of `__transaction_state`. Each transition returns a new one,
 which replaces the former one when it is committed.
 
 Invariants: a transition is one of VALID_PREVIOUS; no client gets an epoch above 32,766, and 32,767 is the
 coordinator's own fence; an epoch never decreases, except to 0 with a new producer id; partitions are only added while
-a transaction is ongoing. Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each
-transaction, previous and next producer id), KIP-915 (flexible records), KIP-939 (prepared transactions that a later
-producer takes over). States have Kafka's numbers; PREPARE_EPOCH_FENCE is never written to the log.
+a transaction is ongoing.
+Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each transaction, previous and
+next producer id), KIP-915 (flexible records), KIP-939 (prepared transactions that a later producer takes over).
+States have Kafka's numbers; PREPARE_EPOCH_FENCE is never written to the log.
 """
 
 from __future__ import annotations

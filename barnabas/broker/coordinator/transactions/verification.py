@@ -10,8 +10,8 @@ completed, the coordinator holds an addition for a while (`holding.py`); after t
 
 Invariants: `done` is called once for each question, never within `ask`; a question is in one request at a time; a
 request has a transactional id at most once; a question is not sent after its connection closed; a partition that an
-answer leaves out is not verified. Follows KIP-890; error codes for clients are those of Kafka's
-AddPartitionsToTxnManager.
+answer leaves out is not verified.
+Follows KIP-890; error codes for clients are those of Kafka's AddPartitionsToTxnManager.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Answers of the classic protocol: to JoinGroup and SyncGroup of a member.
 
-Driven by: `ClassicProtocol`. Emits: responses in the form that all versions share.
+Driven by: `ClassicProtocol`.
+Emits: responses in the form that all versions share.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ Everything between two records is in memory only: after a failover members find 
 continue with it.
 
 Invariants: a parked request is answered exactly once; a member is removed only when none of its requests is parked;
-every member of a generation has a session deadline; a group in PreparingRebalance has a join deadline. Follows
-KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member ids),
-KIP-559 (protocol type and name), KIP-814 (skip_assignment).
+every member of a generation has a session deadline; a group in PreparingRebalance has a join deadline.
+Follows KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member
+ids), KIP-559 (protocol type and name), KIP-814 (skip_assignment).
 """
 
 from __future__ import annotations
