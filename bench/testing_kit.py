@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -115,8 +116,20 @@ def main() -> None:
 def workers_mib(count: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_worker.py").write_text(WORKER)
-        options = ["-p", "barnabas.testing.plugin", "-n", str(count), "-q", "-p", "no:cacheprovider"]
-        subprocess.run([sys.executable, "-m", "pytest", *options], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        options = [
+            "-p",
+            "barnabas.testing.plugin",
+            "-p",
+            "xdist.plugin",
+            "-n",
+            str(count),
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]
+        alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command = [sys.executable, "-m", "pytest", *options]
+        subprocess.run(command, cwd=folder, env=alone, check=True, stdout=subprocess.DEVNULL)
         return sum(int(path.read_text()) for path in Path(folder).glob("pss-*")) / 1024
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,18 +16,20 @@ from tests.support.snippets import snippets
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "testing.md"
 EXAMPLES = ROOT / "examples" / "testing"
+# The plugin by its module, whether the package is installed with its entry point or not: so others are named, too.
 OPTIONS = ("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "-W", "error:.*left clients connected", "-q")
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
 
 
 def _pytest(*arguments: str, folder: Path) -> str:
     command = [sys.executable, "-m", "pytest", *OPTIONS, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **ALONE})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.clients
-def test_every_example_of_the_page_is_a_test_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_of_the_page_is_a_test_that_passes(tmp_path: Path) -> None:
     for needed in ("aiokafka", "confluent_kafka", "pytest_asyncio"):
         pytest.importorskip(needed)
     blocks = [*snippets(PAGE, "python"), snippets(ROOT / "README.md", "python")[0]]
@@ -34,9 +37,8 @@ def test_every_example_of_the_page_is_a_test_that_passes(tmp_path: Path, monkeyp
     for number, block in enumerate(blocks):
         assert "def test_" in block
         (tmp_path / f"test_block_{number}.py").write_text(block)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-    assert "8 passed" in _pytest(folder=tmp_path)
+    assert "8 passed" in _pytest("-p", "pytest_asyncio.plugin", folder=tmp_path)
 
 
 def test_the_page_names_every_fixture_and_option() -> None:
@@ -52,10 +54,9 @@ def test_the_page_names_every_fixture_and_option() -> None:
 
 
 @pytest.mark.clients
-def test_the_recipes_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipes_pass() -> None:
     for needed in ("aiokafka", "confluent_kafka"):
         pytest.importorskip(needed)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     shown = _pytest("-c", "/dev/null", "--rootdir", str(EXAMPLES), str(EXAMPLES), folder=EXAMPLES)
     assert "6 passed" in shown
 

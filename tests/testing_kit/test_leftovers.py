@@ -102,7 +102,11 @@ def test_the_directory_of_a_running_cluster_is_kept(temporary: Path) -> None:
         parent.wait(SECONDS_MAX)
 
 
-def test_an_interrupted_pytest_run_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
+def test_an_interrupted_pytest_run_leaves_nothing(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     (tmp_path / "test_waits.py").write_text(
         """
 import json, time

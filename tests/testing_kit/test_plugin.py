@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -28,6 +29,19 @@ def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_package_names_the_plugin() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert declared["pytest11"] == {"barnabas": "barnabas.testing.plugin"}
+
+
+def test_an_installed_package_needs_no_option(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pip installs it: metadata on the path, with the entry point of pyproject.toml."""
+    installed = pytester.mkdir("installed") / "barnabas-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: barnabas\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nbarnabas = barnabas.testing.plugin\n")
+    monkeypatch.setenv("PYTHONPATH", f"{installed.parent}{os.pathsep}{ROOT}")
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile("def test_it(kafka): assert kafka.topics() == []")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 def test_the_plugin_imports_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
