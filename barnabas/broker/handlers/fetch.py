@@ -18,6 +18,7 @@ returning records (KIP-392); v12 diverging epochs (KIP-595) and leader hints (KI
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
@@ -30,24 +31,21 @@ from barnabas.broker.fetch_sessions import (
 )
 from barnabas.broker.handlers.fetch_partitions import (
     FIRST_BY_ID,
-    UNKNOWN,
     Absent,
     Wanted,
     fetched_partitions,
     known_partitions,
     name_partitions,
-    replica_of,
     unknown_partition,
 )
+from barnabas.broker.handlers.fetch_reading import Found, PartitionReader
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.nearest import LEADER, nearest_replica
-from barnabas.broker.replica.throttle import is_throttled
+from barnabas.broker.replica.nearest import LEADER
 from barnabas.broker.slices import Slice
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -66,15 +64,11 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Needs", "fetch", "refuse"]
 
-READ_COMMITTED: Final = 1
 FIRST_WITH_SESSIONS: Final = 7
-FIRST_WITH_RACKS: Final = 11
 PARTITIONS_A_YIELD: Final = 32
 LARGE: Final = 200  # partitions read in one turn
 
-# The replica itself if there is nothing to read and no error; one of UNKNOWN for an unknown partition.
-_Found = PartitionData | Replica | ErrorCode
-_Parts = list[tuple[WantedPartition, _Found]]
+_Parts = list[tuple[WantedPartition, Found]]
 
 
 class AnswerBudget(Protocol):
@@ -125,25 +119,20 @@ class _Fetch:
 
     __slots__ = (
         "_due",
-        "_rack_id",
         "_release_bytes",
         "_served",
         "_slice",
         "_stable",
         "absent",
-        "broker_epoch",
         "call",
-        "committed",
         "deadline",
-        "follower_id",
-        "from_leader",
         "full",
         "max_bytes",
         "min_bytes",
         "needs",
         "pending",
+        "reader",
         "session",
-        "urgent",
         "wanted",
     )
 
@@ -162,33 +151,29 @@ class _Fetch:
         self.absent = absent  # unknown partitions, answered without a read
         self.session = session
         self.full = session is None or request.session_epoch <= INITIAL_EPOCH
-        self.follower_id, self.broker_epoch = replica_of(call)
-        self.from_leader = self.follower_id >= 0 or call.version < FIRST_WITH_RACKS
-        self._rack_id = "" if self.from_leader or not needs.fetch_sessions.reads_by_rack else request.rack_id
-        self.committed = request.isolation_level == READ_COMMITTED and self.follower_id < 0
+        self.reader = PartitionReader(needs, call)
         self.max_bytes = min(request.max_bytes, needs.server.answer_bytes_max(needs.fetch_max_bytes))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.pending: Pending[FetchResponse] | None = None
         self.deadline: Timer | None = None
-        self.urgent = False  # an error or a divergence: do not wait
         self._due = False
         self._release_bytes = 0  # size of the watched logs that makes another read worthwhile
-        self._stable: list[int] = []
-        self._served: list[tuple[int, int]] = []  # leader and leader epoch of each watched replica
+        self._stable: Sequence[int] = ()
+        self._served: Sequence[tuple[int, int]] = ()  # leader and leader epoch of each watched replica
         self._slice: Slice | None = None  # the read of many partitions that is under way
 
     # -- reading
 
     def read(self) -> tuple[_Parts, int]:
         """Reads the partitions that may have something: returns their data, and the bytes of records in it."""
-        self.urgent = False
+        self.reader.urgent = False
         one = _Pass(self.max_bytes)
         self._read_some(list(self._to_read.values()), one)
         return one.found()
 
     def read_in_slices(self) -> Work:
         """Returns what `read` returns, in slices."""
-        self.urgent = bool(self.absent)
+        self.reader.urgent = bool(self.absent)
         one = _Pass(self.max_bytes)
         everything = list(self._to_read.values())
         for first in range(0, len(everything), PARTITIONS_A_YIELD):
@@ -202,7 +187,7 @@ class _Fetch:
 
     def _read_some(self, some: list[WantedPartition], one: _Pass) -> None:
         for wanted in some:
-            found = self._read_one(wanted, one.left, at_least_one=one.total == 0)
+            found = self.reader.read(wanted, one.left, at_least_one=one.total == 0)
             if isinstance(found, Replica):
                 wanted.drained = True
             elif isinstance(found, ErrorCode):
@@ -213,125 +198,6 @@ class _Fetch:
                 one.total += size
                 one.left = max(one.left - size, 0)
             one.parts.append((wanted, found))
-
-    def _find(self, wanted: WantedPartition) -> Replica:
-        """The replica of a requested partition.
-
-        Raises:
-            BrokerError: this node has no such replica, or it belongs to another topic.
-        """
-        replica = wanted.replica
-        if replica is not None and not replica.failed:
-            return replica
-        replicas = self.needs.replicas
-        name = wanted.topic or replicas.topic_name(wanted.topic_id)
-        if name is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        replica = replicas.get(name, wanted.partition)
-        if replica is None:
-            raise BrokerError(replicas.absence(name, wanted.partition))
-        if not wanted.topic and replica.topic_id != wanted.topic_id:
-            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        wanted.attach(replica)
-        return replica
-
-    def _read_one(self, wanted: WantedPartition, left: int, *, at_least_one: bool) -> _Found:
-        offset = wanted.fetch_offset
-        follows = self.follower_id >= 0
-        wanted.drained = False
-        try:
-            replica = self._find(wanted)
-            replica.check_epoch(wanted.current_leader_epoch, leads=self.from_leader)
-            if self._rack_id and replica.is_leader:
-                brokers = self.needs.current_image.image.brokers
-                nearest = nearest_replica(replica, offset, self._rack_id, brokers, self.call.listener)
-                if nearest != LEADER:
-                    return self._elsewhere(replica, wanted, nearest)
-            if wanted.last_fetched_epoch >= 0:
-                diverging = replica.log.divergence(wanted.last_fetched_epoch, offset)
-                if diverging is not None:
-                    return self._diverging(replica, wanted, diverging)
-            log = replica.log
-            if follows:
-                if wanted.named:
-                    if not log.log_start_offset <= offset <= log.log_end_offset:
-                        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    replica.on_follower_fetch(self.follower_id, self.broker_epoch, offset, wanted.log_start_offset)
-                    wanted.named = False
-                end = log.log_end_offset
-            else:
-                end = replica.last_stable_offset if self.committed else replica.high_watermark
-            if offset == end:
-                if follows and wanted.owes_high_watermark(replica):
-                    self.urgent = True
-                return replica
-            throttled = follows and is_throttled(
-                log.config.leader_replication_throttled_replicas, replica.partition, self.needs.node_id
-            )
-            if throttled and self._waits_for_quota(replica):
-                return self._data(replica, wanted)  # its records remain for the next request
-            part = replica.read(
-                offset,
-                min(left, wanted.max_bytes),
-                committed=self.committed,
-                replicates=follows,
-                at_least_one=at_least_one,
-            )
-            aborted = replica.aborted_transactions(offset, part.next_offset) if self.committed and part.records else []
-        except BrokerError as error:
-            self.urgent = True
-            if error.code in UNKNOWN:
-                return error.code
-            return PartitionData(
-                partition_index=wanted.partition,
-                error_code=error.code,
-                high_watermark=-1,
-                aborted_transactions=None,
-                records=b"",
-            )
-        data = self._data(replica, wanted)
-        if part.records:
-            data.records = part.records
-            if throttled:
-                self.needs.throttles.leader.record(len(part.records), self.needs.reactor.clock.monotonic_ms())
-            if self.committed:
-                data.aborted_transactions = [
-                    AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
-                ]
-        else:
-            wanted.drained = offset > end
-        return data
-
-    def _waits_for_quota(self, replica: Replica) -> bool:
-        """Whether the replication throttle delays this fetch; never for a follower in sync (KIP-73)."""
-        now_ms = self.needs.reactor.clock.monotonic_ms()
-        return self.follower_id not in replica.isr and self.needs.throttles.leader.exceeded(now_ms)
-
-    def _data(self, replica: Replica, wanted: WantedPartition) -> PartitionData:
-        """An answer without records."""
-        return PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=replica.high_watermark,
-            last_stable_offset=replica.last_stable_offset,
-            log_start_offset=replica.log.log_start_offset,
-            aborted_transactions=[] if self.committed else None,
-            records=b"",
-        )
-
-    def _diverging(self, replica: Replica, wanted: WantedPartition, diverging: tuple[int, int]) -> PartitionData:
-        """The answer that names the end of the peer's last epoch in this log (KIP-595)."""
-        data = self._data(replica, wanted)
-        data.diverging_epoch.epoch, data.diverging_epoch.end_offset = diverging
-        self.urgent = True
-        return data
-
-    def _elsewhere(self, replica: Replica, wanted: WantedPartition, nearest: int) -> PartitionData:
-        """The answer that names the nearest replica instead of records (KIP-392)."""
-        data = self._data(replica, wanted)
-        data.preferred_read_replica = nearest
-        data.aborted_transactions = None
-        self.urgent = True
-        return data
 
     # -- answering
 
@@ -383,7 +249,7 @@ class _Fetch:
                 if not (news or self.full):
                     continue
             if isinstance(found, Replica):
-                found = self._data(found, wanted)
+                found = self.reader.without_records(found, wanted)
             elif isinstance(found, ErrorCode):
                 found = unknown_partition(wanted.partition, found)
             self._partitions_of(wanted.topic_id if by_id else wanted.topic, topics).append(found)
@@ -391,7 +257,7 @@ class _Fetch:
     def _response(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
         session = self.session
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id, responses=topics)
-        if self.urgent:
+        if self.reader.urgent:
             add_fetch_hints(self.needs, self.call, response)
         return response
 
@@ -431,7 +297,7 @@ class _Fetch:
         return sum(replica.log.size_bytes for replica in self._replicas())
 
     def _stable_offsets(self) -> list[int]:
-        return [replica.last_stable_offset for replica in self._replicas()] if self.committed else []
+        return [replica.last_stable_offset for replica in self._replicas()] if self.reader.committed else []
 
     def _serving(self) -> list[tuple[int, int]]:
         return [(replica.leader_id, replica.leader_epoch) for replica in self._replicas()]
@@ -453,7 +319,7 @@ class _Fetch:
 
     def _looked(self, found: tuple[_Parts, int]) -> None:
         self._slice = None
-        if found[1] >= self.min_bytes or self.urgent:
+        if found[1] >= self.min_bytes or self.reader.urgent:
             self._resolve(found[0])
 
     def _on_deadline(self) -> None:
@@ -504,7 +370,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
     if session is not None and len(session.ready) > LARGE:
         return _read_in_slices(one)
     parts, size = one.read()
-    if size >= one.min_bytes or one.urgent or request.max_wait_ms <= 0 or not wanted:
+    if size >= one.min_bytes or one.reader.urgent or request.max_wait_ms <= 0 or not wanted:
         return one.answer(parts)
     return one.wait(size)
 
@@ -536,7 +402,7 @@ def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
 
 def _read_in_slices(one: _Fetch) -> Work:
     parts, size = yield from one.read_in_slices()
-    if size >= one.min_bytes or one.urgent or one.call.request.max_wait_ms <= 0 or not one.wanted:
+    if size >= one.min_bytes or one.reader.urgent or one.call.request.max_wait_ms <= 0 or not one.wanted:
         response = yield from one.answer_in_slices(parts)
         return response
     return one.wait(size)
