@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
 from types import GeneratorType
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from barnabas.broker.call import Answer, AnyPending, Call, Pending
 from barnabas.broker.large_requests import LargeRequest
@@ -32,13 +32,20 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 from barnabas.protocol.schema import Message
-from barnabas.work import UNITS_PER_SLICE
+from barnabas.work import UNITS_PER_SLICE, Steps
 
 __all__ = ["Connection", "ConnectionHost"]
 
 log = logging.getLogger(__name__)
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
+SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
+DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
+RECORD_APIS: Final = frozenset(
+    {0, 1}
+)  # Produce, whose records are not decoded, and Fetch, which followers must not wait for
+
+T = TypeVar("T")
 
 
 class _Waiting(Slot):
@@ -247,6 +254,8 @@ class Connection(asyncio.BufferedProtocol):
         if route.tagged:
             position = skip_tags(frame, position)
         try:
+            if len(frame) > SHORT_FRAME_BYTES:
+                self._count_decoding(api_key, len(frame))
             request, _ = route.decode(frame, position)
         except LargeMessage:
             self._large(route, correlation, len(frame)).decode(
@@ -262,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 response = response.response
             else:
-                rest = advance(response)
+                rest = self._advanced(response)
                 if not isinstance(rest, Ended):
                     self._large(route, correlation, 0).go_on(rest)
                     return
@@ -271,6 +280,27 @@ class Connection(asyncio.BufferedProtocol):
                 response = rest.result
         if response is not None and not self.core.closed:
             self.core.answer(route.frame(correlation, response))
+
+    def _count_decoding(self, api_key: int, size_bytes: int) -> None:
+        """Counts the decoding of a request of some length for the present turn.
+
+        Raises:
+            LargeMessage: the turn is over: the request is decoded in slices.
+        """
+        if api_key not in RECORD_APIS:
+            slices = self.server.slices
+            if slices.turn_is_over:
+                raise LargeMessage("decoded in a later turn")
+            slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
+
+    def _advanced(self, work: Steps[T]) -> Ended[T] | Steps[T]:
+        """Runs the first slice of a handler's work, if the present turn has time for it."""
+        slices = self.server.slices
+        if slices.turn_is_over:
+            return work
+        rest = advance(work)
+        slices.count(rest.units if isinstance(rest, Ended) else UNITS_PER_SLICE)
+        return rest
 
     def _serves_api_versions(self, version: int) -> bool:
         low, high = self.server.api_versions_range
@@ -320,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.core.closed:
             return
         if isinstance(response, GeneratorType):
-            rest = advance(response)
+            rest = self._advanced(response)
             if not isinstance(rest, Ended):
                 request = LargeRequest(
                     self.server.slices, slot.route, slot.correlation, partial(self._fill, slot), self._failed

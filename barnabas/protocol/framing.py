@@ -4,7 +4,7 @@ Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol
 their 4-byte length.
 
 Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Memory never exceeds twice the bytes that the peer has sent, or a first allocation of 1 MiB.
+the limit of the API. Memory never exceeds four times the bytes that the peer has sent, or a first allocation of 64 KiB.
 Buffers are replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory:
 copy data that is needed after the call).
 """
@@ -25,7 +25,7 @@ _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
-_ALLOCATE_AT_ONCE_BYTES = 1024 * 1024  # the buffer of a larger frame grows as its bytes arrive
+_GROWTH = 4  # the buffer of a larger frame grows to this multiple of the bytes that have arrived
 
 
 class FrameReader:
@@ -91,9 +91,7 @@ class FrameReader:
         """The buffer for the next read. Call `received` with the number of bytes written into it."""
         room = self.allocated_bytes - self._end
         if self._wanted:
-            if self._start + self._wanted > self.allocated_bytes and (
-                self._start or room == 0 or self.allocated_bytes < _ALLOCATE_AT_ONCE_BYTES
-            ):
+            if self._start + self._wanted > self.allocated_bytes and (self._start or room == 0):
                 self._replace()
         elif room < _READ_BYTES_MIN:
             self._replace()
@@ -159,7 +157,7 @@ class FrameReader:
         wanted = self._wanted
         if pending < 6 and self._limit_of is not None:
             wanted = 0  # the API key has not arrived, so the length is not checked yet
-        capacity = max(_BUFFER_BYTES, min(wanted, max(_ALLOCATE_AT_ONCE_BYTES, 2 * pending)))
+        capacity = max(_BUFFER_BYTES, min(wanted, _GROWTH * pending))
         buffer = bytearray(capacity)
         buffer[:pending] = self._view[self._start : self._end]
         self._buffer = buffer

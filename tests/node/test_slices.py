@@ -41,3 +41,17 @@ async def test_a_connection_that_closes_ends_its_large_request(peer: Peer, node:
     peer.writer.close()
     await until(lambda: not node.slices.busy)
     assert gc.isenabled()
+
+
+async def test_many_connections_share_a_turn(node: Node, another: Callable[..., Any]) -> None:
+    """Each asks for less than a slice; together they would take a long turn."""
+    peers = [await another() for _ in range(40)]
+    names = [f"unknown-{number}" for number in range(1_900)]
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    sent = [peer.send(request, 12) for peer in peers]
+    await until(lambda: node.slices.requests.running > 0)
+    assert node.slices.requests.waiting, "they wait for their turn"
+    for peer, number in zip(peers, sent, strict=True):
+        assert len((await peer.receive(number)).topics) == len(names)
