@@ -15,6 +15,7 @@ __all__ = [
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SMALL_MAX",
     "INFLIGHT_REQUESTS_MAX",
+    "MEMBER_METADATA_BYTES_MAX",
     "MEMBER_PROTOCOLS_MAX",
     "ONE_TURN_ELEMENTS_MAX",
     "PRODUCER_EPOCH_MAX",
@@ -64,6 +65,9 @@ DELETED_TOPICS_MAX = 10_000  # names of deleted topics that a broker keeps to re
 REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused because of their records
 RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers of one cluster
 RETAINED_BATCHES = 5  # batches that a producer may have in flight, so the duplicates that must be recognised (KIP-98)
+MEMBER_METADATA_BYTES_MAX = (
+    1024 * 1024
+)  # of all protocols of one member of a classic group: a record of a group holds no more
 MEMBER_PROTOCOLS_MAX = 1_000  # assignors that one member of a classic group may name; usual are one to three
 SUBSCRIPTION_NAMES_MAX = 10_000  # topics that one member of a KIP-848 group may subscribe to by name: 7 ms
 SUBSCRIBED_NAMES_MAX = (

@@ -30,7 +30,7 @@ from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.limits import MEMBER_PROTOCOLS_MAX
+from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
     Coordinator,
@@ -233,6 +233,9 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
         raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
     if len(request.protocols) > MEMBER_PROTOCOLS_MAX:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"a member names at most {MEMBER_PROTOCOLS_MAX} protocols")
+    if sum(len(each.metadata) for each in request.protocols) > MEMBER_METADATA_BYTES_MAX:
+        text = f"the metadata of a member's protocols has at most {MEMBER_METADATA_BYTES_MAX} bytes"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, text)
     reply = _JoinReply(call.version, request.member_id)
     fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid()))
     needs.groups.join(JoinCall(request, call.version, call.client_id or "", f"/{call.client_host}", fresh_id, reply))

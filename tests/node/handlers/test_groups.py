@@ -12,7 +12,7 @@ from barnabas.broker.call import Call
 from barnabas.broker.handlers import groups, transactions
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.limits import MEMBER_PROTOCOLS_MAX
+from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol import registry
 from barnabas.protocol.compression import Compression
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
@@ -502,3 +502,13 @@ async def test_a_member_names_a_bounded_number_of_protocols(peer: Peer) -> None:
     assert (await peer.call(request, 9)).error_code == ErrorCode.INVALID_REQUEST
     request.protocols.pop()
     assert (await peer.call(request, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+async def test_the_metadata_of_a_member_is_bounded(peer: Peer) -> None:
+    """A member that could not be stored would only take memory."""
+    await prepare(peer)
+    request = join_request()
+    request.protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(MEMBER_METADATA_BYTES_MAX))]
+    assert (await peer.call(request, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    request.protocols.append(JoinGroupRequestProtocol(name="other", metadata=b"x"))
+    assert (await peer.call(request, 9)).error_code == ErrorCode.INVALID_REQUEST
