@@ -285,3 +285,25 @@ def test_a_sleep_in_a_test_is_found(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert [line.split()[0] for line in real_sleeps(tmp_path)] == ["unit/test_a.py:1", "node/test_b.py:2"]
+
+
+def node_imports(tests: Path) -> list[str]:
+    """Imports of Node, or of what starts one, in tests/unit."""
+    starting = re.compile(r"^(?:from|import) (?:barnabas\.broker\.node|tests\.support\.broker\.nodes)\b", re.MULTILINE)
+    return [
+        f"{path.relative_to(tests)} starts a Node: its place is tests/node"
+        for path in sorted((tests / "unit").rglob("*.py"))
+        if starting.search(path.read_text())
+    ]
+
+
+def test_unit_tests_start_no_node() -> None:
+    found = node_imports(ROOT / "tests")
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit" / "test_a.py").write_text("from barnabas.broker.node import Node\n")
+    (tmp_path / "unit" / "test_b.py").write_text("from barnabas.broker.node_config import x\n")
+    assert [line.split()[0] for line in node_imports(tmp_path)] == ["unit/test_a.py"]
