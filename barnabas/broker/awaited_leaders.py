@@ -9,7 +9,8 @@ next leader is elected some milliseconds after the question. So an answer is mad
 noticed that its own connections to that broker ended, too. While a named leader is `missing`, the answer waits for its fencing, for
 its return, or for HELD_MS_MAX. A waiting answer delays later answers of its connection, not later requests.
 
-Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node delays nothing.
+Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node delays nothing, and no answer that
+names only itself or no leader: it would delay later answers of its connection, to Produce requests for example.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.call import Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
 from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
@@ -63,6 +64,10 @@ class AwaitedLeaders:
             if self._peers.missing(address.host, address.port):
                 missing.add(broker.broker_id)
         return missing
+
+    def may_be_missing(self, leaders: Set[int]) -> bool:
+        """Whether one of the `leaders` may be missing: another broker than this one. Else an answer that names them need not wait."""
+        return any(leader not in (self._node_id, NO_LEADER) for leader in leaders)
 
     def pending(self, leaders: Set[int], answer: Callable[[], Message | Work]) -> Pending[Message]:
         """Returns a Pending that is resolved by `answer()` once none of the `leaders` is missing.

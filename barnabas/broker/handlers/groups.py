@@ -107,7 +107,8 @@ def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
     if needs.current_image.image.partition_count(topic):
         if not needs.alone:
             leaders = yield from _leaders(needs, call, topic)
-            return needs.awaited_leaders.pending(leaders, lambda: _coordinators(needs, call, topic))
+            if needs.awaited_leaders.may_be_missing(leaders):
+                return needs.awaited_leaders.pending(leaders, lambda: _coordinators(needs, call, topic))
         response = yield from _coordinators(needs, call, topic)
         return response
     pending: Pending[FindCoordinatorResponse] = Pending(blocks=True)

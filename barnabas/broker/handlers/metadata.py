@@ -164,7 +164,8 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
     if not open_names:
         if request.topics and not needs.alone:
             leaders = yield from _leaders(needs, request)
-            return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call))
+            if needs.awaited_leaders.may_be_missing(leaders):
+                return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call))
         response = yield from _metadata(needs, call)
         return response
     pending: Pending[MetadataResponse] = Pending(blocks=True)
