@@ -8,6 +8,7 @@ Invariants: each call has a deadline. `Maker` closes every client it has made, t
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import isawaitable
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from barnabas.client import Admin, Consumer, Producer, Record, RecordMetadata, TopicPartition
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
-from barnabas.testing.errors import KitTimeout, unknown
+from barnabas.testing.errors import KitError, KitTimeout, unknown
 
 __all__ = ["ClientAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker"]
 
@@ -37,6 +38,7 @@ class _Client(Generic[C]):
             await client.start()
             return client
 
+        self._owner = os.getpid()
         self._client: C = kit_thread.wait(start(), CALL_S)
 
     @property
@@ -60,6 +62,10 @@ class _Client(Generic[C]):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """A coroutine for the kit's thread that calls a method of the client."""
+        if os.getpid() != self._owner:
+            raise KitError(
+                f"a client of process {self._owner} cannot be used in its forked child: make another one there"
+            )
         method = getattr(self._client, name, None)
         if name.startswith("_") or method is None:
             public = [each for each in dir(self._client) if not each.startswith("_")]

@@ -16,6 +16,7 @@ import pytest
 from barnabas.client import Consumer, Producer
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
 from barnabas.testing.backend import Mode
+from barnabas.testing.clients import KitProducer
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 
@@ -250,6 +251,21 @@ def test_a_cluster_that_was_not_started_says_so() -> None:
         _ = Broker().bootstrap_servers
 
 
+def test_a_forked_child_cannot_use_the_clients_of_its_parent() -> None:
+    with Broker(topics={"orders": 1}) as kafka:
+        producer = KitProducer(lambda: Producer(bootstrap_servers=kafka.bootstrap_servers))
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send("orders", b"x")
+            except KitError as error:
+                os._exit(0 if "cannot be used in its forked child" in str(error) else 2)
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert producer.send("orders", b"y").offset == 0
+        assert producer.close()
+
+
 def _use_in_a_child(kafka: Cluster, told: multiprocessing.connection.Connection) -> None:
     try:
         kafka.create_topic("x")
@@ -270,10 +286,12 @@ def test_a_forked_child_is_refused_and_ends_nothing(mode: Mode) -> None:
 
 
 def test_a_call_that_takes_too_long_names_what_was_missing() -> None:
-    with Cluster(2, timeout=0.5) as kafka:
+    with Cluster(2) as kafka:
         kafka.pause(2)
+        kafka.core().timeout_s = 0.5
         with pytest.raises(KitTimeout, match=r"the creation of topic 'x' took longer than 0.5 s.*broker 2 is paused"):
             kafka.create_topic("x", replication_factor=2)
+        kafka.core().timeout_s = 30.0
         kafka.resume(2)
 
 
