@@ -420,7 +420,7 @@ async def test_delete_offsets(peer: Peer) -> None:
 async def test_assignment_too_large_to_store(peer: Peer) -> None:
     await prepare(peer)
     request = join_request()
-    request.protocols[0].metadata = b"x" * 1_100_000
+    request.protocols[0].metadata = b"x" * MEMBER_METADATA_BYTES_MAX
     joined = await peer.call(request, 3)
     sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id)
     assert (await peer.call(sync, 3)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
