@@ -24,11 +24,11 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MODULE_LINES_MAX = 500
 # Modules that may have more lines, with the reason. They may not grow beyond 600.
 LONG_MODULES = {
-    "barnabas/broker/quorum/machine.py": "holds votes, replication and followers of the Raft core",
-    "barnabas/broker/replica/replicas.py": "holds opening, adopting and deleting of replicas",
+    "barnabas/broker/quorum/machine.py": "one state machine: every input may change the role, and all roles share its state",
+    "barnabas/broker/replica/replicas.py": "opens, adopts and deletes replicas as images demand, over the same tables",
     "barnabas/protocol/messages/admin.py": "declares all messages of one API family",
     "barnabas/protocol/messages/groups.py": "declares all messages of one API family",
-    "barnabas/storage/partition_log.py": "holds appends, reads and retention of a log",
+    "barnabas/storage/partition_log.py": "every write to a log: appends, rolls, truncations and syncs keep its offsets together",
 }
 LONG_MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
@@ -47,7 +47,7 @@ LONG_FUNCTIONS = {
 DOCSTRING_LINES_MAX = 25
 INTERNAL_TOPIC = re.compile(r"__(consumer_offsets|transaction_state|cluster_metadata|share_group_state)(-\d+)?")
 HOME_OF_INTERNAL_TOPICS = Path("protocol/internal_topics.py")
-ANY_IN_BROKER_MAX = 52  # uses of the type Any in barnabas/broker; lower it when you remove some
+ANY_IN_BROKER_MAX = 49  # uses of the type Any in barnabas/broker; lower it when you remove some
 
 # call -> (folders of the package where it is at home, what to use elsewhere)
 BANNED: dict[str, tuple[tuple[str, ...], str]] = {
