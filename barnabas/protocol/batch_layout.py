@@ -12,38 +12,42 @@ from struct import Struct
 from typing import Final
 
 __all__ = [
-    "ATTRIBUTES",
     "ATTRIBUTES_OFFSET",
     "ATTRIBUTE_CONTROL",
     "ATTRIBUTE_DELETE_HORIZON",
     "ATTRIBUTE_LOG_APPEND_TIME",
     "ATTRIBUTE_TRANSACTIONAL",
-    "BASE_OFFSET",
-    "BATCH_LENGTH",
     "BATCH_LENGTH_MIN",
     "BATCH_LENGTH_OFFSET",
     "COMPRESSION_MASK",
-    "CRC",
     "CRC_COVERS_FROM",
     "CRC_OFFSET",
     "CREATE_TIME",
-    "EXTENT",
     "FIELDS",
     "FROM_ATTRIBUTES",
     "HEADER",
     "HEADER_SIZE",
-    "LEADER_EPOCH",
     "LEADER_EPOCH_OFFSET",
     "LENGTH_OVERHEAD",
     "LOG_APPEND_TIME",
     "MAGIC",
     "MAGIC_OFFSET",
-    "MAX_TIMESTAMP",
     "MAX_TIMESTAMP_OFFSET",
     "NO_TIMESTAMP",
     "UP_TO_CRC",
     "offset_of",
+    "pack_attributes",
+    "pack_base_offset",
+    "pack_crc",
+    "pack_from_attributes",
+    "pack_leader_epoch",
+    "pack_max_timestamp",
+    "pack_up_to_crc",
     "struct_of",
+    "unpack_batch_length",
+    "unpack_crc",
+    "unpack_extent",
+    "unpack_header",
 ]
 
 # (field, its code in the module `struct`), in the order of the bytes; all are big-endian and nothing lies between them.
@@ -96,12 +100,19 @@ UP_TO_CRC: Final = _struct_between("base_offset", "crc")
 EXTENT: Final = struct_of("base_offset", "batch_length", "magic", "last_offset_delta")  # where a batch begins and ends
 FROM_ATTRIBUTES: Final = _struct_between("attributes", "record_count")
 
-BASE_OFFSET: Final = _struct_between("base_offset", "base_offset")
-BATCH_LENGTH: Final = _struct_between("batch_length", "batch_length")
-LEADER_EPOCH: Final = _struct_between("leader_epoch", "leader_epoch")
-CRC: Final = _struct_between("crc", "crc")
-ATTRIBUTES: Final = _struct_between("attributes", "attributes")
-MAX_TIMESTAMP: Final = _struct_between("max_timestamp", "max_timestamp")
+# Bound methods, because a method call on an imported name costs 30 ns more in CPython 3.11 (it looks the method up as an attribute).
+# `unpack_*(buffer, position)` returns a tuple, `pack_*(buffer, position, …)` writes in place; the position is that of the first field.
+unpack_header: Final = HEADER.unpack_from
+unpack_extent: Final = EXTENT.unpack_from
+unpack_batch_length: Final = _struct_between("batch_length", "batch_length").unpack_from
+unpack_crc: Final = _struct_between("crc", "crc").unpack_from
+pack_up_to_crc: Final = UP_TO_CRC.pack_into
+pack_from_attributes: Final = FROM_ATTRIBUTES.pack_into
+pack_base_offset: Final = _struct_between("base_offset", "base_offset").pack_into
+pack_leader_epoch: Final = _struct_between("leader_epoch", "leader_epoch").pack_into
+pack_crc: Final = _struct_between("crc", "crc").pack_into
+pack_attributes: Final = _struct_between("attributes", "attributes").pack_into
+pack_max_timestamp: Final = _struct_between("max_timestamp", "max_timestamp").pack_into
 
 BATCH_LENGTH_OFFSET: Final = offset_of("batch_length")
 LEADER_EPOCH_OFFSET: Final = offset_of("leader_epoch")

@@ -24,26 +24,26 @@ from barnabas.protocol.batch_layout import (
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
-    ATTRIBUTES,
     ATTRIBUTES_OFFSET,
-    BASE_OFFSET,
     BATCH_LENGTH_MIN,
     COMPRESSION_MASK,
-    CRC,
     CRC_COVERS_FROM,
     CRC_OFFSET,
     CREATE_TIME,
-    FROM_ATTRIBUTES,
-    HEADER,
     HEADER_SIZE,
-    LEADER_EPOCH,
     LEADER_EPOCH_OFFSET,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
-    MAX_TIMESTAMP,
     MAX_TIMESTAMP_OFFSET,
-    UP_TO_CRC,
+    pack_attributes,
+    pack_base_offset,
+    pack_crc,
+    pack_from_attributes,
+    pack_leader_epoch,
+    pack_max_timestamp,
+    pack_up_to_crc,
+    unpack_header,
 )
 from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.record_codec import NewRecord, Record
@@ -180,7 +180,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_SIZE or position < 0:
         raise RemoteProtocolError(f"{len(buffer) - position} bytes left, a batch header takes {HEADER_SIZE}")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    header = BatchHeader._make(unpack_header(buffer, position))
     if header.batch_length < BATCH_LENGTH_MIN:
         raise RemoteProtocolError(
             f"batch length {header.batch_length} at byte {position} is below {BATCH_LENGTH_MIN}, that of an empty batch"
@@ -216,16 +216,16 @@ def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Writes the leader's base offset and epoch into a batch in place. The checksum does not cover them."""
-    BASE_OFFSET.pack_into(buffer, position, base_offset)
-    LEADER_EPOCH.pack_into(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
+    pack_base_offset(buffer, position, base_offset)
+    pack_leader_epoch(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Sets LogAppendTime in a batch in place: attribute bit, max timestamp, checksum (KIP-32)."""
     end = position + header.batch_length + LENGTH_OVERHEAD
-    ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_OFFSET, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
-    MAX_TIMESTAMP.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, now_ms)
-    CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end]))
+    pack_attributes(buffer, position + ATTRIBUTES_OFFSET, header.attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    pack_max_timestamp(buffer, position + MAX_TIMESTAMP_OFFSET, now_ms)
+    pack_crc(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end]))
 
 
 def decode_records(
@@ -305,7 +305,7 @@ def build_batch(
     payload = compress(compression, data) if compression else data
     batch = bytearray(HEADER_SIZE)
     batch += payload
-    FROM_ATTRIBUTES.pack_into(
+    pack_from_attributes(
         batch,
         ATTRIBUTES_OFFSET,
         attributes,
@@ -325,14 +325,14 @@ def _finish(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     """Writes the fields before the attributes. The checksum covers all bytes after it."""
     with memoryview(batch) as view:
         checksum = crc32c(view[CRC_COVERS_FROM:])
-    UP_TO_CRC.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
+    pack_up_to_crc(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch, MAGIC, checksum)
 
 
 def frame_batch(header: BatchHeader, payload: bytes) -> bytearray:
     """Builds a batch of header fields and encoded, compressed records. Computes the length and the checksum."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
-    FROM_ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, *header[_FIELDS_UP_TO_CRC:])
+    pack_from_attributes(batch, ATTRIBUTES_OFFSET, *header[_FIELDS_UP_TO_CRC:])
     _finish(batch, header.base_offset, header.leader_epoch)
     return batch
 
@@ -349,7 +349,7 @@ def build_end_txn_marker(
 ) -> bytearray:
     """The control batch that ends a transaction on a partition (KIP-98): 78 bytes, one record, no sequence."""
     batch = bytearray(HEADER_SIZE + _END_TXN_MARKER_RECORD.size)
-    FROM_ATTRIBUTES.pack_into(
+    pack_from_attributes(
         batch,
         ATTRIBUTES_OFFSET,
         ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,

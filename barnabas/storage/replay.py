@@ -19,13 +19,13 @@ from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_LENGTH_MIN,
-    CRC,
     CRC_COVERS_FROM,
     CRC_OFFSET,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
     struct_of,
+    unpack_crc,
 )
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, read_control
 from barnabas.storage.producers import CompletedTransaction, ProducerState
@@ -94,7 +94,7 @@ def stored_batch(buffer: Buffer, start: int, position: int) -> StoredBatch | Non
 
 def checksum_holds(data: memoryview) -> bool:
     """Whether the checksum of a whole batch is right."""
-    return bool(crc32c(data[CRC_COVERS_FROM:]) == CRC.unpack_from(data, CRC_OFFSET)[0])
+    return bool(crc32c(data[CRC_COVERS_FROM:]) == unpack_crc(data, CRC_OFFSET)[0])
 
 
 def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:

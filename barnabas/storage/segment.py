@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.batch_layout import BATCH_LENGTH_MIN, EXTENT, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP
+from barnabas.protocol.batch_layout import (
+    BATCH_LENGTH_MIN,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    unpack_extent,
+)
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import StoredBatch, walk
@@ -210,7 +217,7 @@ class Segment(SegmentFiles):
         data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
         if len(data) < HEADER_SIZE:
             raise self.damaged(position, f"{len(data)} bytes are left")
-        base, length, magic, delta = EXTENT.unpack_from(data)
+        base, length, magic, delta = unpack_extent(data)
         if (
             magic != MAGIC
             or not HEADER_SIZE <= length + LENGTH_OVERHEAD <= self.size - position
@@ -228,12 +235,12 @@ class Segment(SegmentFiles):
         last_offset, end = self.offset_index.entry_up_to(position + len(data) - HEADER_SIZE, end_offset)
         end -= position
         if end > 0 and (self._built or ends_with(data, end, last_offset)):
-            next_offset = EXTENT.unpack_from(data, end)[0]
+            next_offset = unpack_extent(data, end)[0]
         else:
             next_offset = base
             end = 0
         while end + HEADER_SIZE <= len(data):
-            batch_base, length, magic, delta = EXTENT.unpack_from(data, end)
+            batch_base, length, magic, delta = unpack_extent(data, end)
             if batch_base >= end_offset or end + length + LENGTH_OVERHEAD > len(data):
                 break
             if length < BATCH_LENGTH_MIN or magic != MAGIC or delta < 0 or batch_base < next_offset:

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Disk, File
-from barnabas.protocol.batch_layout import EXTENT, HEADER_SIZE, MAGIC, NO_TIMESTAMP
+from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC, NO_TIMESTAMP, unpack_extent
 from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
@@ -68,7 +68,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 def ends_with(data: bytes, position: int, last_offset: int) -> bool:
     """Whether a batch of magic 2 begins at `position` and ends with `last_offset`."""
-    base, _, magic, delta = EXTENT.unpack_from(data, position)
+    base, _, magic, delta = unpack_extent(data, position)
     return bool(magic == MAGIC and base + delta == last_offset)
 
 

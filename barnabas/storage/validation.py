@@ -24,23 +24,23 @@ from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
-    ATTRIBUTES,
     ATTRIBUTES_OFFSET,
-    BATCH_LENGTH,
     BATCH_LENGTH_OFFSET,
     COMPRESSION_MASK,
-    CRC,
     CRC_COVERS_FROM,
     CRC_OFFSET,
-    HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_OFFSET,
-    MAX_TIMESTAMP,
     MAX_TIMESTAMP_OFFSET,
     NO_TIMESTAMP,
+    pack_attributes,
+    pack_crc,
+    pack_max_timestamp,
     struct_of,
+    unpack_batch_length,
+    unpack_header,
 )
 from barnabas.protocol.compression import Compression, DecompressedTooLarge
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN
@@ -116,7 +116,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
         epoch,
         sequence,
         count,
-    ) = HEADER.unpack_from(data)
+    ) = unpack_header(data)
     if length + LENGTH_OVERHEAD != size or magic != MAGIC:
         size = single_batch_size(data)
     if base != 0 and origin is AppendOrigin.CLIENT:
@@ -177,7 +177,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
             size = len(batch)
         if inspection.max_timestamp != max_timestamp:
             max_timestamp = inspection.max_timestamp
-            MAX_TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_OFFSET, max_timestamp)
+            pack_max_timestamp(batch, MAX_TIMESTAMP_OFFSET, max_timestamp)
             _write_checksum(batch)
     if attributes & ATTRIBUTE_LOG_APPEND_TIME:
         attributes &= ~ATTRIBUTE_LOG_APPEND_TIME
@@ -252,7 +252,7 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
     left = len(data) - position
     if left < LENGTH_OVERHEAD:
         return None
-    (length,) = BATCH_LENGTH.unpack_from(data, position + BATCH_LENGTH_OFFSET)
+    (length,) = unpack_batch_length(data, position + BATCH_LENGTH_OFFSET)
     if length < _LENGTH_MIN_OF_ANY_MAGIC:
         raise BrokerError(
             ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, even an old format has {_LENGTH_MIN_OF_ANY_MAGIC}"
@@ -268,13 +268,13 @@ def _whole_batch_size(data: Buffer, position: int) -> int | None:
 
 def _clear_log_append_time(batch: bytearray | memoryview, attributes: int) -> None:
     """Clears the bit of LogAppendTime. Kafka accepts such a batch for a topic of CreateTime, and sets that topic's timestamp type."""
-    ATTRIBUTES.pack_into(batch, ATTRIBUTES_OFFSET, attributes)
+    pack_attributes(batch, ATTRIBUTES_OFFSET, attributes)
     _write_checksum(batch)
 
 
 def _write_checksum(batch: bytearray | memoryview) -> None:
     with memoryview(batch) as whole, whole[CRC_COVERS_FROM:] as covered:
-        CRC.pack_into(batch, CRC_OFFSET, crc32c(covered))
+        pack_crc(batch, CRC_OFFSET, crc32c(covered))
 
 
 def _invalid_timestamp(record_errors: list[tuple[int, str]]) -> RecordValidationError:
