@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
-from types import GeneratorType
 from typing import Final, Protocol, TypeVar, cast
 
 from barnabas.broker.call import Answer, AnyPending, Call, Pending
@@ -349,22 +348,24 @@ class Connection(asyncio.BufferedProtocol):
         """A waiting request has its answer: sends all answers that are ready in order at the end of this wake-up."""
         if self.core.closed:
             return
-        if isinstance(response, GeneratorType):
-            rest = self._advanced(response)
-            if not isinstance(rest, Ended):
-                request = LargeRequest(
-                    self.server.slices, slot.route, slot.correlation, partial(self._fill, slot), self._failed
-                )
-                slot.cancel = request.cancel
-                request.go_on(rest)
-                return
-            response = rest.result
-        if isinstance(response, Pending):  # it waits once more
-            slot.cancel = response.closed
-            response.attach(partial(self._answered, slot), None)
-            return
+        while response is not None and not isinstance(response, Message):
+            if isinstance(response, Pending):
+                if not response.resolved:  # it waits once more
+                    slot.cancel = response.closed
+                    response.attach(partial(self._answered, slot), None)
+                    return
+                response = response.response
+            else:
+                rest = self._advanced(response)
+                if not isinstance(rest, Ended):
+                    filled = partial(self._fill, slot)
+                    request = LargeRequest(self.server.slices, slot.route, slot.correlation, filled, self._failed)
+                    slot.cancel = request.cancel
+                    request.go_on(rest)
+                    return
+                response = rest.result
         try:
-            parts = slot.route.frame(slot.correlation, response) if isinstance(response, Message) else []
+            parts = [] if response is None else slot.route.frame(slot.correlation, response)
         except Exception as error:
             self._failed(error)
         else:

@@ -98,6 +98,7 @@ class Node:
         network: Network,
         offload: Offload = in_place,
         on_fatal: Callable[[BaseException], None] | None = None,
+        make_router: Callable[[Node], Router] = Router,
     ) -> None:
         """Constructs the parts; uses neither disk nor network.
 
@@ -106,6 +107,7 @@ class Node:
             other_disks: the other log directories, in the order of `log.dirs`.
             offload: runs long C calls in threads.
             on_fatal: called once after the node stopped serving because it cannot continue (disk failed, invariant broken).
+            make_router: makes the router of the clients' listener; a test kit's router adds faults.
         """
         self.config = config
         self.reactor = Reactor(clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure)
@@ -233,7 +235,7 @@ class Node:
             self.controller.on_image,
             self.awaited_leaders.on_image,
         )
-        self.router = Router(self)
+        self.router = make_router(self)
         self.server = Server(self.reactor, config, network, self.router, self.slices)
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)

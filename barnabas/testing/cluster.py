@@ -12,12 +12,15 @@ a deadline. The work runs in the kit's own thread (`kit_thread.py`), so no event
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from barnabas.testing.aio import ClusterAio
 from barnabas.testing.backend import BrokerState, Mode, Shape
 from barnabas.testing.errors import named_arguments
 from barnabas.testing.handle import Handle
+
+if TYPE_CHECKING:
+    from barnabas.testing.faults.handles import Faults
 
 __all__ = ["Broker", "BrokerHandle", "Cluster"]
 
@@ -128,6 +131,11 @@ class Cluster(Handle):
         return ClusterAio(self)
 
     @property
+    def faults(self) -> Faults:
+        """Faults on the wire: `kafka.faults.on("EndTxn").error("COORDINATOR_NOT_AVAILABLE")`."""
+        return self.wire_faults()
+
+    @property
     def mode(self) -> Mode:
         """ "thread", "process" or "remote"."""
         return self._mode
@@ -144,7 +152,7 @@ class Cluster(Handle):
 
     def broker(self, broker_id: int) -> BrokerHandle:
         """Returns one broker. Raises KitError for an unknown id."""
-        return BrokerHandle(self, self.core()._check(broker_id))
+        return BrokerHandle(self, self.core().check_broker(broker_id))
 
     def __repr__(self) -> str:
         where = "not started" if self._core is None and self._bootstrap is None else self.bootstrap_servers

@@ -16,17 +16,20 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.testing.backend import Backend, not_possible
-from barnabas.testing.errors import KitError, KitTimeout, unknown
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
 
 if TYPE_CHECKING:
     from barnabas.client import Admin
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
-ADMIN_CLIENT_ID: Final = "barnabas-kit"  # of the kit's own admin client; not reported as a leaked one
 GROUPS_S: Final = 1.0  # to find out the groups of leaked clients
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
+
+
+async def _nothing(_: int) -> None:
+    pass
 
 
 class Core:
@@ -34,10 +37,14 @@ class Core:
 
     Args:
         timeout_s: longest duration of one call.
+        on_started: awaited when a broker has started again.
     """
 
-    def __init__(self, backend: Backend, timeout_s: float) -> None:
+    def __init__(
+        self, backend: Backend, timeout_s: float, on_started: Callable[[int], Awaitable[None]] = _nothing
+    ) -> None:
         self.backend = backend
+        self.on_started = on_started
         self.timeout_s = timeout_s
         self.started = False
         self._admin: Admin | None = None
@@ -220,7 +227,7 @@ class Core:
 
     # -- one broker
 
-    def _check(self, broker_id: object) -> int:
+    def check_broker(self, broker_id: object) -> int:
         known = self.backend.broker_ids
         if isinstance(broker_id, bool) or not isinstance(broker_id, int) or broker_id not in known:
             raise KitError(f"broker {broker_id!r} is unknown; this cluster has {_listed('broker', known)}")
@@ -233,13 +240,13 @@ class Core:
     async def kill(self, broker_id: int) -> None:
         """Ends a broker as SIGKILL does."""
         self._own("kill")
-        async with self._turn, self._deadline(f"the end of broker {self._check(broker_id)}"):
+        async with self._turn, self._deadline(f"the end of broker {self.check_broker(broker_id)}"):
             await self.backend.kill_broker(broker_id)
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly."""
         self._own("stop_broker")
-        async with self._turn, self._deadline(f"the clean stop of broker {self._check(broker_id)}"):
+        async with self._turn, self._deadline(f"the clean stop of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "paused":
                 raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
             await self.backend.stop_broker(broker_id)
@@ -247,7 +254,7 @@ class Core:
     async def restart(self, broker_id: int) -> None:
         """Starts a broker again on its data; stops a running one cleanly first."""
         self._own("restart")
-        async with self._turn, self._deadline(f"the restart of broker {self._check(broker_id)}"):
+        async with self._turn, self._deadline(f"the restart of broker {self.check_broker(broker_id)}"):
             await self._restart(broker_id)
 
     async def _restart(self, broker_id: int) -> None:
@@ -257,6 +264,7 @@ class Core:
         elif state == "running":
             await self.backend.stop_broker(broker_id)
         await self.backend.start_broker(broker_id)
+        await self.on_started(broker_id)
         await self._until(
             lambda: self._listed_everywhere(broker_id), f"every broker knows that broker {broker_id} serves"
         )
@@ -290,7 +298,7 @@ class Core:
     async def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does."""
         self._own("pause")
-        async with self._turn, self._deadline(f"the pause of broker {self._check(broker_id)}"):
+        async with self._turn, self._deadline(f"the pause of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "down":
                 raise KitError(f"broker {broker_id} is down, so it cannot be paused: restart it first")
             await self.backend.pause_broker(broker_id)
@@ -298,13 +306,13 @@ class Core:
     async def resume(self, broker_id: int) -> None:
         """Continues a paused broker."""
         self._own("resume")
-        async with self._turn, self._deadline(f"the resumption of broker {self._check(broker_id)}"):
+        async with self._turn, self._deadline(f"the resumption of broker {self.check_broker(broker_id)}"):
             await self.backend.resume_broker(broker_id)
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""
         self._own(f"command '{name}'")
-        if self.backend.state(self._check(broker_id)) != "running":
+        if self.backend.state(self.check_broker(broker_id)) != "running":
             raise KitError(f"broker {broker_id} is {self.backend.state(broker_id)}, so it cannot do '{name}'")
         async with self._deadline(f"command '{name}' of broker {broker_id}"):
             return await self.backend.command(broker_id, name, arguments)

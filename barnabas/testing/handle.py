@@ -7,17 +7,19 @@ Invariants: a cluster that was started is stopped at the latest when the process
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing import kit_thread
-from barnabas.testing.backend import Backend, Mode, Shape
+from barnabas.testing.backend import Backend, Mode, Shape, not_possible
 from barnabas.testing.errors import KitError
 
 if TYPE_CHECKING:
     from barnabas.testing.core import Core
+    from barnabas.testing.faults.handles import Faults
 
 __all__ = ["Handle"]
 
@@ -39,6 +41,8 @@ class Handle:
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
         self._backend: Backend | None = None
         self._core: Core | None = None
+        self._faults: Faults | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- start and stop
 
@@ -59,7 +63,8 @@ class Handle:
         if self._core is not None:
             raise KitError("the cluster is started already")
         backend = self._backend = self._new_backend()
-        core = self._core = Core(backend, self._timeout_s)
+        core = self._core = Core(backend, self._timeout_s, self._on_started)
+        backend.on_event = self._on_event
         kit_thread.keep(self, backend.abandon)
         try:
             await core.start(self._topics)
@@ -89,7 +94,7 @@ class Handle:
 
     def _forget(self) -> None:
         kit_thread.release(self)
-        self._core = self._backend = None
+        self._core = self._backend = self._faults = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -127,6 +132,26 @@ class Handle:
         if self._backend is None:
             raise KitError(f"{what}: the {type(self).__name__} is not started: use `with`, or call start()")
         return self._backend
+
+    def wire_faults(self) -> Faults:
+        """The faults of this cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
+        if self.backend("faults").mode == "remote":
+            raise not_possible("a fault on the wire", "remote")
+        if self._faults is None:
+            from barnabas.testing.faults.handles import Faults
+
+            self._faults = Faults(self)
+        return self._faults
+
+    async def _on_started(self, broker_id: int) -> None:
+        if self._faults is not None:
+            await self._faults.install_again(broker_id)
+
+    def _on_event(self, broker_id: int, name: str, value: Any) -> None:
+        if name == "fault" and self._faults is not None:
+            task = asyncio.get_running_loop().create_task(self._faults.on_hit(broker_id, value))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

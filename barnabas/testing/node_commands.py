@@ -17,4 +17,7 @@ COMMANDS: Final[dict[str, str]] = {
     "live_brokers": "barnabas.testing.node_questions:live_brokers",
     "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
+    "install_fault": "barnabas.testing.faults.commands:install",
+    "release_fault": "barnabas.testing.faults.commands:release",
+    "remove_fault": "barnabas.testing.faults.commands:remove",
 }

@@ -25,6 +25,7 @@ from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
+from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.node_commands import COMMANDS
 
 __all__ = ["Json", "NodeHost"]
@@ -38,6 +39,7 @@ class NodeHost:
     Attributes:
         clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
         node: the node, from `start` on.
+        faults: the router of its clients' listener, from `start` on.
         state: for extensions: one value each, under the extension's name.
     """
 
@@ -58,6 +60,7 @@ class NodeHost:
         self.network: Network = AsyncioNetwork()
         self.emit = emit
         self.state: dict[str, Any] = {}
+        self.faults: FaultyRouter | None = None
         self.node: Node | None = None
         self._on_fatal = on_fatal
 
@@ -71,8 +74,13 @@ class NodeHost:
             network=self.network,
             offload=WorkerThread().run,
             on_fatal=self._on_fatal,
+            make_router=self._make_router,
         )
         await self.node.start()
+
+    def _make_router(self, node: Node) -> FaultyRouter:
+        self.faults = FaultyRouter(node, lambda number, met: self.emit("fault", {"number": number, **met}))
+        return self.faults
 
     async def stop(self) -> None:
         """Stops the node cleanly."""

@@ -1,0 +1,199 @@
+"""Rule: one fault on the wire, as data. Checks it where it is written, and decides which requests it hits.
+
+Driven by: `Faults` in the test (checks), `FaultyRouter` in each broker (matches). Emits: nothing. A rule passes a pipe as JSON.
+
+The order of the tests for a request: API, client id, what the request names (transactional id, group, topic, partition), then the
+count (`nth`), then the probability. A request counts once it matches everything before the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol import registry, wire
+from barnabas.testing.errors import KitError, unknown
+
+__all__ = ["ACTIONS", "PLACES", "Rule", "apis", "filters_of", "subjects"]
+
+PLACES: Final = ("received", "applied", "replicated", "half_answered")
+ACTIONS: Final = ("error", "disconnect", "delay", "hold", "drop", "duplicate", "late", "throttle", "rewrite")
+DELAY_S_MAX: Final = 3_600.0
+SUBJECTS_MAX: Final = 10_000  # names that are looked at in one request
+
+# Fields of requests, by the filter that they answer. A field `name` is a topic's in a structure that is called one.
+_FIELDS: Final = {
+    "txn": frozenset({"transactional_id", "transactional_ids", "v3_and_below_transactional_id"}),
+    "group": frozenset({"group_id", "groups", "group_ids", "groups_names"}),
+    "topic": frozenset({"topic", "topic_name", "topic_names", "subscribed_topic_names"}),
+    "partition": frozenset({"partition", "partition_index", "partition_indexes", "partitions", "index"}),
+}
+_TOPIC_ID: Final = "topic_id"
+_COORDINATOR_KEYS: Final = frozenset({"key", "coordinator_keys"})
+_KIND_OF_KEY: Final = {0: "group", 1: "txn"}  # FindCoordinator
+
+
+def apis() -> dict[str, registry.Api]:
+    """The APIs of the client listener, by name."""
+    return {api.name: api for api in registry.API.values() if "broker" in api.listeners}
+
+
+def _kind(owner: type[Any], name: str) -> str | None:
+    """The filter that a field answers."""
+    if name in _COORDINATOR_KEYS and owner.__name__ == "FindCoordinatorRequest":
+        return "key"
+    if name == _TOPIC_ID or (name == "name" and "Topic" in owner.__name__ and "Config" not in owner.__name__):
+        return "topic"
+    return next((kind for kind, names in _FIELDS.items() if name in names), None)
+
+
+def _declared(cls: type[Any]) -> Iterator[tuple[type[Any], str]]:
+    for each in cls.FIELDS:
+        kind = each.wire.element if isinstance(each.wire, wire.Array) else each.wire
+        if isinstance(kind, type):
+            yield from _declared(kind)
+        else:
+            yield cls, each.name
+
+
+@cache
+def filters_of(api_name: str) -> frozenset[str]:
+    """The filters that requests of this API can match: of "txn", "group", "topic", "partition"."""
+    kinds = {_kind(owner, name) for owner, name in _declared(apis()[api_name].request)}
+    if "key" in kinds:
+        kinds |= set(_KIND_OF_KEY.values())
+    return frozenset(kind for kind in kinds if kind in _FIELDS)
+
+
+def subjects(request: Any, topic_name: Callable[[bytes], str | None]) -> dict[str, set[Any]]:
+    """What a request names, by filter; the first SUBJECTS_MAX names.
+
+    Args:
+        topic_name: returns the name of a topic id, None if it is unknown.
+    """
+    found: dict[str, set[Any]] = {kind: set() for kind in _FIELDS}
+    for owner, name, value in islice(_leaves(request), SUBJECTS_MAX):
+        kind = _kind(owner, name)
+        if kind == "key":
+            kind = _KIND_OF_KEY.get(request.key_type)
+        if name == _TOPIC_ID:
+            value = topic_name(value)
+        if kind is not None and value is not None:
+            found[kind].add(value)
+    return found
+
+
+def _leaves(message: Any) -> Iterator[tuple[type[Any], str, Any]]:
+    for each in message.FIELDS:
+        value = getattr(message, each.name)
+        for part in value if isinstance(value, list) else (value,):
+            if hasattr(part, "FIELDS"):
+                yield from _leaves(part)
+            else:
+                yield type(message), each.name, part
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fault.
+
+    Attributes:
+        api: name of the API, or "*" for every one.
+        client, txn, group, topic: patterns with `*` and `?`; None matches everything.
+        partition: a partition that the request names.
+        nth: the first matching request that it hits, from 1; each broker counts its own.
+        times: how many it hits; None: all.
+        probability: of each hit.
+        action: one of ACTIONS.
+        error: name of the error code.
+        after: the effect of the request takes place before its answer is replaced.
+        at: where a connection is cut, one of PLACES.
+        seconds, jitter_s: of a delay; `jitter_s` is the most that is added.
+        throttle_ms: as in the answer; the connection is not served for as long.
+        until: API whose next request is answered before the late one takes effect.
+    """
+
+    api: str
+    client: str | None = None
+    txn: str | None = None
+    group: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    nth: int = 1
+    times: int | None = 1
+    probability: float = 1.0
+    action: str = "error"
+    error: str = ""
+    after: bool = False
+    at: str = "received"
+    seconds: float = 0.0
+    jitter_s: float = 0.0
+    throttle_ms: int = 0
+    until: str = ""
+
+    def check(self) -> Rule:
+        """Returns the rule. Raises KitError if it can never have its effect; the text has the nearest right word."""
+        known = apis()
+        if self.api != "*" and self.api not in known:
+            raise KitError(unknown("API", self.api, known))
+        for name in _FIELDS:
+            if getattr(self, name) is not None and self.api != "*" and name not in filters_of(self.api):
+                possible = ", ".join(sorted(filters_of(self.api))) or "none of them"
+                raise KitError(f"{self.api} requests name no {name}: of txn, group, topic and partition use {possible}")
+        if self.nth < 1 or (self.times is not None and self.times < 1):
+            raise KitError(f"nth={self.nth}, times={self.times}: both count from 1; times=None hits every request")
+        if not 0 < self.probability <= 1:
+            raise KitError(f"probability={self.probability}: above 0, at most 1")
+        self._check_action()
+        return self
+
+    def _check_action(self) -> None:
+        if self.action not in ACTIONS:
+            raise KitError(unknown("action", self.action, ACTIONS))
+        if self.action == "error" and (self.error not in ErrorCode.__members__ or self.error == "NONE"):
+            raise KitError(unknown("error", self.error, [each.name for each in ErrorCode if each]))
+        if self.action == "disconnect" and self.at not in PLACES:
+            raise KitError(unknown("place of a disconnect", self.at, PLACES))
+        if self.action == "delay" and not 0 <= self.seconds + self.jitter_s <= DELAY_S_MAX:
+            raise KitError(f"delay({self.seconds}, jitter={self.jitter_s}): 0 to {DELAY_S_MAX:g} seconds in all")
+        if self.action == "late" and self.until not in apis():
+            raise KitError(unknown("API", self.until, apis()))
+        if self.action == "throttle" and not self._has_throttle_time():
+            raise KitError(f"answers of {self.api} have no throttle_time_ms")
+
+    def _has_throttle_time(self) -> bool:
+        if self.api == "*":
+            return False
+        return any(each.name == "throttle_time_ms" for each in apis()[self.api].response.FIELDS)
+
+    @property
+    def selects_by_content(self) -> bool:
+        """Whether it must look into the request."""
+        return any(getattr(self, name) is not None for name in _FIELDS)
+
+    def matches(self, api: str, client: str | None, named: Mapping[str, set[Any]]) -> bool:
+        """Whether a request matches, before `nth`, `times` and `probability`.
+
+        Args:
+            named: what `subjects` returns; only read if the rule has such a filter.
+        """
+        if self.api not in ("*", api) or not _like(self.client, client or ""):
+            return False
+        for name in ("txn", "group", "topic"):
+            pattern = getattr(self, name)
+            if pattern is not None and not any(_like(pattern, each) for each in named[name]):
+                return False
+        return self.partition is None or self.partition in named["partition"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The rule as JSON value."""
+        return asdict(self)
+
+
+def _like(pattern: str | None, text: str) -> bool:
+    return pattern is None or fnmatchcase(text, pattern)
