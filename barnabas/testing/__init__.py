@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.testing.cluster import Broker, BrokerHandle, Cluster
     from barnabas.testing.errors import KitError, KitTimeout, LeakedClientWarning, NotPossible
+    from barnabas.testing.faults.handles import Fault, Faults
 
-__all__ = ["Broker", "BrokerHandle", "Cluster", "KitError", "KitTimeout", "LeakedClientWarning", "NotPossible"]
+__all__ = [
+    "Broker",
+    "BrokerHandle",
+    "Cluster",
+    "Fault",
+    "Faults",
+    "KitError",
+    "KitTimeout",
+    "LeakedClientWarning",
+    "NotPossible",
+]
 
 _PLACES = {
     "Broker": "cluster",
     "BrokerHandle": "cluster",
     "Cluster": "cluster",
+    "Fault": "faults.handles",
+    "Faults": "faults.handles",
     "KitError": "errors",
     "KitTimeout": "errors",
     "LeakedClientWarning": "errors",

@@ -184,6 +184,7 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         kafka = session.take(wanted)
     try:
         yield kafka
+        _end_faults(request, kafka)
     finally:
         try:
             _name_leaked_clients(request, kafka, set())
@@ -219,12 +220,26 @@ def _in_namespace(
         for name, partitions in wanted.topics.items():
             kafka.create_topic(name, partitions)
         yield kafka
+        _end_faults(request, kafka)
     finally:
         try:
             if kafka.mode != "remote":
                 _name_leaked_clients(request, kafka, namespace.clients)
         finally:
             namespace.close(f"-{session.run_id}-")
+
+
+def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
+    """Removes the faults of a test; fails a test that passed although one of them has hit nothing."""
+    if kafka.mode == "remote":
+        return
+    try:
+        if not request.node.stash.get(FAILED, False):
+            kafka.faults.verify()
+    except KitError as error:
+        pytest.fail(str(error), pytrace=False)
+    finally:
+        kafka.faults.clear()
 
 
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:

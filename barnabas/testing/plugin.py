@@ -16,6 +16,7 @@ from barnabas.testing.stash import FAILED, SEED
 if TYPE_CHECKING:
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
     from barnabas.testing.cluster import Broker, Cluster
+    from barnabas.testing.faults.handles import Faults
 
 MARKER = (
     "kafka(brokers=1, config=None, topics=None, isolation=None): the Kafka that the fixture `kafka` gives this test: number of "
@@ -138,6 +139,12 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     from barnabas.testing.fixtures import for_test
 
     yield from for_test(request)
+
+
+@pytest.fixture
+def kafka_faults(kafka: Cluster) -> Faults:
+    """Faults on the wire: `kafka_faults.on("EndTxn").error("COORDINATOR_NOT_AVAILABLE")`. One that hits nothing fails the test."""
+    return kafka.faults
 
 
 @pytest.fixture

@@ -33,12 +33,12 @@ def test_every_example_of_the_page_is_a_test_that_passes(tmp_path: Path) -> None
     for needed in ("aiokafka", "confluent_kafka", "pytest_asyncio"):
         pytest.importorskip(needed)
     blocks = [*snippets(PAGE, "python"), snippets(ROOT / "README.md", "python")[0]]
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     for number, block in enumerate(blocks):
         assert "def test_" in block
         (tmp_path / f"test_block_{number}.py").write_text(block)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-    assert "8 passed" in _pytest("-p", "pytest_asyncio.plugin", folder=tmp_path)
+    assert "9 passed" in _pytest("-p", "pytest_asyncio.plugin", folder=tmp_path)
 
 
 def test_the_page_names_every_fixture_and_option() -> None:

@@ -250,11 +250,11 @@ def test_every_api_and_every_cut(kafka: Broker, name: str) -> None:
 
     assert exchange() or not answered, "without a fault"
     for after in (None, "apply"):
-        fault = kafka.faults.on(name).error("UNKNOWN_SERVER_ERROR", after=after)  # type: ignore[arg-type]  # from the table
+        fault = kafka.faults.on(name).error("UNKNOWN_SERVER_ERROR", after=after)
         assert exchange() or not answered
         assert fault.wait(1).hits == 1
     for place in PLACES:
-        fault = kafka.faults.on(name).disconnect(at=place)  # type: ignore[arg-type]  # from the table
+        fault = kafka.faults.on(name).disconnect(at=place)
         assert not exchange()
         assert fault.wait(1).hits == 1
     fault = kafka.faults.on(name).delay(0.01)

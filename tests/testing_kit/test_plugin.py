@@ -486,3 +486,35 @@ def test_the_ini_file_sets_brokers(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=2)
+
+
+FAULTS = """
+    import pytest
+
+    def test_that_hits(kafka, kafka_faults, kafka_admin):
+        kafka_faults.on("CreateTopics").error("POLICY_VIOLATION")
+        with pytest.raises(Exception, match="POLICY_VIOLATION"):
+            from barnabas.client import NewTopic
+            kafka_admin.create_topics([NewTopic("orders", 1)])
+
+    def test_that_hits_nothing(kafka_faults):
+        kafka_faults.on("EndTxn", txn="nobody").error("COORDINATOR_NOT_AVAILABLE")
+
+    def test_that_need_not_hit(kafka_faults):
+        kafka_faults.on("EndTxn", strict=False).error("COORDINATOR_NOT_AVAILABLE")
+
+    @pytest.mark.kafka(isolation="namespace")
+    def test_in_a_namespace(kafka_faults):
+        kafka_faults.on("Metadata", times=None, strict=False).error("UNKNOWN_SERVER_ERROR")
+
+    @pytest.mark.kafka(isolation="namespace")
+    def test_afterwards_in_the_namespace(kafka, kafka_topic, kafka_producer):
+        kafka_producer.send(kafka_topic, b"no fault is left")
+"""
+
+
+def test_a_fault_that_hits_nothing_fails_its_test_and_none_is_left(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(FAULTS)
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(passed=5, errors=1)
+    shown.stdout.fnmatch_lines(["*no request met <error on EndTxn txn='nobody', 0 hits>*"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import Any, Final
 
@@ -216,8 +217,11 @@ class FaultyRouter(Router):
             response.throttle_time_ms = rule.throttle_ms
         number = call.connection.number
         self._muted[number] = self._node.reactor.clock.monotonic_ms() + rule.throttle_ms
-        call.connection.on_close(lambda: self._muted.pop(number, None))
+        call.connection.on_close(partial(self._unmute, number))
         return response
+
+    def _unmute(self, number: int) -> None:
+        self._muted.pop(number, None)
 
     def _muted_ms(self, call: Call[Any]) -> int:
         if not self._muted:
@@ -261,7 +265,7 @@ class FaultyRouter(Router):
         def then(answer: Any) -> Any:
             for fault in self._faults.values():
                 if fault.rule.until == name:
-                    self._node.reactor.soon(lambda fault=fault: self._release(fault))
+                    self._node.reactor.soon(partial(self._release, fault))
             return answer
 
         return _mapped(response, then)
