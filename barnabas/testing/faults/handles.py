@@ -13,15 +13,16 @@ as soon as `hits` counts a hit. Requests between brokers and of the kit itself m
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from barnabas.testing.errors import KitError, KitTimeout, NotPossible, named_arguments
 from barnabas.testing.faults.rule import Rule
 
 if TYPE_CHECKING:
-    from barnabas.testing.handle import Handle
+    from barnabas.testing.backend import Backend
+    from barnabas.testing.core import Core
 
 __all__ = ["Fault", "Faults"]
 
@@ -31,10 +32,20 @@ WAIT_S: Final = 10.0
 Place = Literal["received", "applied", "replicated", "half_answered"]
 
 
+class _Cluster(Protocol):
+    """What faults need from the handle of their cluster."""
+
+    def core(self) -> Core: ...
+
+    def backend(self, what: str) -> Backend: ...
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
 class Faults:
     """The faults of one cluster."""
 
-    def __init__(self, cluster: Handle) -> None:
+    def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
         self._faults: dict[int, Fault] = {}
         self._next = 1
