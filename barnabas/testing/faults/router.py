@@ -13,10 +13,9 @@ import re
 from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.call import Call, Pending
-from barnabas.broker.node import Node
 from barnabas.broker.router import Route, Router
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
@@ -25,6 +24,9 @@ from barnabas.protocol.schema import decode, encode
 from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError
 from barnabas.testing.faults.rule import Rule, subjects
 from barnabas.work import Work
+
+if TYPE_CHECKING:
+    from barnabas.broker.handlers.all_needs import AllNeeds
 
 __all__ = ["FaultyRouter"]
 
@@ -56,7 +58,7 @@ class FaultyRouter(Router):
         hit: called with the number of a fault and what it has met, a JSON value.
     """
 
-    def __init__(self, node: Node, hit: Callable[[int, dict[str, Any]], None]) -> None:
+    def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None]) -> None:
         super().__init__(node)
         self._node = node
         self._hit = hit
@@ -138,7 +140,7 @@ class FaultyRouter(Router):
         }
 
     def _topic_name(self, topic_id: bytes) -> str | None:
-        return self._node.image.topic_name(topic_id)
+        return self._node.current_image.image.topic_name(topic_id)
 
     # -- actions
 
