@@ -3,7 +3,7 @@
 Driven by: the fixtures of `plugin.py` and `factories.py`. Emits: cluster handles; `LeakedClientWarning` for a client that is still
 connected when its test has ended.
 
-A fresh Kafka is new brokers (docs/adr/0003-test-kit.md). With several brokers a spare cluster of the shape that was used last
+A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers a spare cluster of the shape that was used last
 starts while a test runs.
 
 Invariants: everything that a session started has ended when its fixtures are torn down. A teardown waits for nothing without a
