@@ -35,8 +35,6 @@ FUNCTION_LINES_MAX = 60
 # Functions that may have more lines, with the reason.
 LONG_FUNCTIONS = {
     "barnabas/broker/node.py __init__": "builds the parts of a node in their order",
-    "barnabas/broker/quorum/wire.py reply_message": "one case for each kind of message",
-    "barnabas/broker/quorum/wire.py request_message": "one case for each kind of message",
     "barnabas/cli/serve.py serve": "declares the options of a command",
     "barnabas/protocol/record_codec.py _decode": "compiled: a call in the loop costs time",
     "barnabas/protocol/record_walk.py _walk": "compiled: a call in the loop costs time",

@@ -76,47 +76,71 @@ def request_message(
         else [messages.LeaderEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)]
     )
     if isinstance(request, Vote):
-        vote = messages.VoteRequestPartition(
-            partition_index=0,
-            replica_epoch=request.epoch,
-            replica_id=request.candidate_id,
-            replica_directory_id=directory_id,
-            last_offset_epoch=request.log.epoch,
-            last_offset=request.log.end_offset,
-            pre_vote=request.pre_vote,
-        )
-        votes = [messages.VoteRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])]
-        return messages.VoteRequest(cluster_id=cluster_id, voter_id=to, topics=votes)
+        return _vote_request(request, cluster_id, to, directory_id)
     if isinstance(request, BeginEpoch):
-        begin = messages.BeginQuorumEpochRequestPartition(
-            partition_index=0, leader_id=request.leader_id, leader_epoch=request.epoch
-        )
-        begins = [messages.BeginQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[begin])]
-        return messages.BeginQuorumEpochRequest(
-            cluster_id=cluster_id, voter_id=to, topics=begins, leader_endpoints=leader
-        )
+        return _begin_epoch_request(request, cluster_id, to, leader)
     if isinstance(request, EndEpoch):
-        end = messages.EndQuorumEpochRequestPartition(
-            partition_index=0,
-            leader_id=request.leader_id,
-            leader_epoch=request.epoch,
-            preferred_successors=list(request.successors),
-            preferred_candidates=[messages.PreferredCandidate(candidate_id=voter) for voter in request.successors],
-        )
-        ends = [messages.EndQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[end])]
-        return messages.EndQuorumEpochRequest(cluster_id=cluster_id, topics=ends, leader_endpoints=leader)
+        return _end_epoch_request(request, cluster_id, leader)
     if isinstance(request, SnapshotFetch):
-        part = messages.FetchSnapshotRequestPartition(
-            partition=0,
-            current_leader_epoch=request.epoch,
-            snapshot_id=messages.FetchSnapshotId(end_offset=request.snapshot.end_offset, epoch=request.snapshot.epoch),
-            position=request.position,
-            replica_directory_id=directory_id,
-        )
-        parts = [messages.FetchSnapshotRequestTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
-        return messages.FetchSnapshotRequest(
-            cluster_id=cluster_id, replica_id=request.replica_id, max_bytes=max_bytes, topics=parts
-        )
+        return _fetch_snapshot_request(request, cluster_id, directory_id, max_bytes)
+    return _fetch_request(request, cluster_id, directory_id, max_bytes)
+
+
+def _vote_request(request: Vote, cluster_id: str, to: int, directory_id: bytes) -> messages.VoteRequest:
+    vote = messages.VoteRequestPartition(
+        partition_index=0,
+        replica_epoch=request.epoch,
+        replica_id=request.candidate_id,
+        replica_directory_id=directory_id,
+        last_offset_epoch=request.log.epoch,
+        last_offset=request.log.end_offset,
+        pre_vote=request.pre_vote,
+    )
+    votes = [messages.VoteRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])]
+    return messages.VoteRequest(cluster_id=cluster_id, voter_id=to, topics=votes)
+
+
+def _begin_epoch_request(
+    request: BeginEpoch, cluster_id: str, to: int, leader: list[messages.LeaderEndpoint]
+) -> messages.BeginQuorumEpochRequest:
+    begin = messages.BeginQuorumEpochRequestPartition(
+        partition_index=0, leader_id=request.leader_id, leader_epoch=request.epoch
+    )
+    begins = [messages.BeginQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[begin])]
+    return messages.BeginQuorumEpochRequest(cluster_id=cluster_id, voter_id=to, topics=begins, leader_endpoints=leader)
+
+
+def _end_epoch_request(
+    request: EndEpoch, cluster_id: str, leader: list[messages.LeaderEndpoint]
+) -> messages.EndQuorumEpochRequest:
+    end = messages.EndQuorumEpochRequestPartition(
+        partition_index=0,
+        leader_id=request.leader_id,
+        leader_epoch=request.epoch,
+        preferred_successors=list(request.successors),
+        preferred_candidates=[messages.PreferredCandidate(candidate_id=voter) for voter in request.successors],
+    )
+    ends = [messages.EndQuorumEpochRequestTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[end])]
+    return messages.EndQuorumEpochRequest(cluster_id=cluster_id, topics=ends, leader_endpoints=leader)
+
+
+def _fetch_snapshot_request(
+    request: SnapshotFetch, cluster_id: str, directory_id: bytes, max_bytes: int
+) -> messages.FetchSnapshotRequest:
+    part = messages.FetchSnapshotRequestPartition(
+        partition=0,
+        current_leader_epoch=request.epoch,
+        snapshot_id=messages.FetchSnapshotId(end_offset=request.snapshot.end_offset, epoch=request.snapshot.epoch),
+        position=request.position,
+        replica_directory_id=directory_id,
+    )
+    parts = [messages.FetchSnapshotRequestTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
+    return messages.FetchSnapshotRequest(
+        cluster_id=cluster_id, replica_id=request.replica_id, max_bytes=max_bytes, topics=parts
+    )
+
+
+def _fetch_request(request: Fetch, cluster_id: str, directory_id: bytes, max_bytes: int) -> fetches.FetchRequest:
     wanted = fetches.FetchPartition(
         partition=0,
         current_leader_epoch=request.epoch,
@@ -280,37 +304,56 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
         [] if leader is None else [messages.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
     )
     if isinstance(reply, VoteReply):
-        vote = messages.VoteResponsePartition(
-            partition_index=0,
-            error_code=reply.error,
-            leader_id=reply.leader_id,
-            leader_epoch=reply.epoch,
-            vote_granted=reply.granted,
-        )
-        return messages.VoteResponse(
-            topics=[messages.VoteResponseTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])],
-            node_endpoints=known,
-        )
+        return _vote_response(reply, known)
     if isinstance(reply, EpochReply):
-        partition = messages.QuorumEpochPartition(
-            partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
-        )
-        told = [messages.QuorumEpochTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
-        if isinstance(request, EndEpoch):
-            return messages.EndQuorumEpochResponse(topics=told, node_endpoints=known)
-        return messages.BeginQuorumEpochResponse(topics=told, node_endpoints=known)
+        return _epoch_response(request, reply, known)
     if isinstance(reply, SnapshotReply):
-        part = messages.FetchSnapshotResponsePartition(
-            index=0,
-            error_code=reply.error,
-            snapshot_id=messages.FetchSnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch),
-            current_leader=messages.FetchSnapshotLeader(leader_id=reply.leader_id, leader_epoch=reply.epoch),
-            size=reply.size_bytes,
-            position=reply.position,
-            unaligned_records=reply.data,
-        )
-        parts = [messages.FetchSnapshotResponseTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
-        return messages.FetchSnapshotResponse(topics=parts, node_endpoints=known)
+        return _fetch_snapshot_response(reply, known)
+    return _fetch_response(reply, leader)
+
+
+def _vote_response(reply: VoteReply, known: list[messages.NodeEndpoint]) -> messages.VoteResponse:
+    vote = messages.VoteResponsePartition(
+        partition_index=0,
+        error_code=reply.error,
+        leader_id=reply.leader_id,
+        leader_epoch=reply.epoch,
+        vote_granted=reply.granted,
+    )
+    return messages.VoteResponse(
+        topics=[messages.VoteResponseTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[vote])], node_endpoints=known
+    )
+
+
+def _epoch_response(
+    request: Request, reply: EpochReply, known: list[messages.NodeEndpoint]
+) -> messages.BeginQuorumEpochResponse | messages.EndQuorumEpochResponse:
+    partition = messages.QuorumEpochPartition(
+        partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch
+    )
+    topics = [messages.QuorumEpochTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
+    if isinstance(request, EndEpoch):
+        return messages.EndQuorumEpochResponse(topics=topics, node_endpoints=known)
+    return messages.BeginQuorumEpochResponse(topics=topics, node_endpoints=known)
+
+
+def _fetch_snapshot_response(
+    reply: SnapshotReply, known: list[messages.NodeEndpoint]
+) -> messages.FetchSnapshotResponse:
+    part = messages.FetchSnapshotResponsePartition(
+        index=0,
+        error_code=reply.error,
+        snapshot_id=messages.FetchSnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch),
+        current_leader=messages.FetchSnapshotLeader(leader_id=reply.leader_id, leader_epoch=reply.epoch),
+        size=reply.size_bytes,
+        position=reply.position,
+        unaligned_records=reply.data,
+    )
+    parts = [messages.FetchSnapshotResponseTopic(name=CLUSTER_METADATA_TOPIC, partitions=[part])]
+    return messages.FetchSnapshotResponse(topics=parts, node_endpoints=known)
+
+
+def _fetch_response(reply: FetchReply, leader: Endpoint | None) -> fetches.FetchResponse:
     data = fetches.PartitionData(
         partition_index=0,
         error_code=reply.error,
@@ -326,7 +369,7 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
         )
     if reply.snapshot is not None:
         data.snapshot_id = fetches.SnapshotId(end_offset=reply.snapshot.end_offset, epoch=reply.snapshot.epoch)
-    there = (
+    known = (
         [] if leader is None else [fetches.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]
     )
     return fetches.FetchResponse(
@@ -335,5 +378,5 @@ def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]
                 topic=CLUSTER_METADATA_TOPIC, topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=[data]
             )
         ],
-        node_endpoints=there,
+        node_endpoints=known,
     )
