@@ -39,7 +39,6 @@ LONG_FUNCTIONS = {
     "barnabas/protocol/record_codec.py _decode": "compiled: a call in the loop costs time",
     "barnabas/protocol/record_walk.py _walk": "compiled: a call in the loop costs time",
     "barnabas/storage/partition_log.py append_as_leader": "every batch passes here: a call more costs time",
-    "barnabas/storage/recovery.py steps": "one generator of steps",
     "barnabas/storage/validation.py check_leader_batch": "every batch passes here: a call more costs time",
 }
 DOCSTRING_LINES_MAX = 25

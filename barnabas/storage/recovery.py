@@ -144,16 +144,8 @@ class _Loader:
     def steps(self) -> Generator[int, None, LoadedLog]:
         """Reads the folder, as `loading` describes."""
         disk, directory, config, opening = self._disk, self._directory, self._config, self._opening
-        bases, self.snapshots, names = _tidy(disk, directory)
-        deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
-        for base in bases:
-            segment = Segment(disk, directory, base, config=config, now_ms=opening.now_ms)
-            segment.load()
-            self.segments.append(segment)
+        names, epochs_valid = self._load_files()
         segments = self.segments
-        epochs_valid = True
-        if LEADER_EPOCH_CHECKPOINT in names:
-            self.epochs, epochs_valid = _load_epochs(disk, directory)
         start_offset = opening.log_start_offset
         if segments:
             start_offset = max(start_offset, segments[0].base_offset)
@@ -166,68 +158,96 @@ class _Loader:
         self.states = read_states(disk, directory, names) if config.saves_state else []
         self.sizes = [segment.size for segment in segments]
         start = self._find_start()
-        suspect = start.index
-        yield sum(self.sizes[suspect:]) - (start.state.size if start.state is not None else 0)
+        yield sum(self.sizes[start.index :]) - (start.state.size if start.state is not None else 0)
         if not epochs_valid and segments and start.state is None:
-            _collect_epochs(segments[:suspect], self.epochs)
-        if suspect < len(segments):
-            if start.state is not None:
-                self.epochs = EpochCache(start.state.epochs)
-                self.epochs.dirty = True
-                complete = start.state.complete and start_offset == 0
-                rebuild.take(start.state, self.producers, segments[suspect], complete=complete)
-            else:
-                end_offset = segments[suspect].base_offset
-                self.epochs.truncate_from_end(end_offset)
-                yield from rebuild.steps(self.producers, segments[:suspect], self.snapshots, start_offset, end_offset)
+            _collect_epochs(segments[: start.index], self.epochs)
+        if start.index < len(segments):
+            yield from self._restore(start, rebuild, start_offset)
             yield from self._recover(start)
-        end_offset = segments[-1].next_offset() if segments else start_offset
-        if opening.clean and end_offset < opening.recovery_point:
-            path = segments[-1].log_path if segments else directory
-            raise DamagedLog(
-                path, f"the log ends at offset {end_offset}, but it was durable up to {opening.recovery_point}"
-            )
-        if start_offset > end_offset or not segments:
-            # All remaining records are below the acknowledged log start (DeleteRecords): start an empty log there.
-            for segment in segments:
-                remove_segment(disk, directory, segment)
-            end_offset = start_offset
-            fresh = Segment(disk, directory, start_offset, config=config, now_ms=opening.now_ms)
-            fresh.create()
-            self.segments = segments = [fresh]
-            self.epochs.clear()
+        end_offset = self._found_end(start_offset)
         self.epochs.truncate_from_end(end_offset)
         self.epochs.truncate_from_start(start_offset)
         self.snapshots = _drop_snapshots_above(disk, directory, self.snapshots, end_offset)
-        if suspect >= len(segments) or self.producers.end_offset != end_offset:
-            yield from rebuild.steps(self.producers, segments, self.snapshots, start_offset, end_offset)
-        if opening.clean and suspect >= len(segments):
-            recovered_to = end_offset
-        else:
-            synced = max((each.end_offset for each in self.states if each.synced and each is start.state), default=0)
-            recovered_to = min(max(opening.recovery_point, synced), end_offset)
-        active = segments[-1]
+        unread = start.index >= len(self.segments)
+        if unread or self.producers.end_offset != end_offset:
+            yield from rebuild.steps(self.producers, self.segments, self.snapshots, start_offset, end_offset)
+        trusted = opening.clean and unread
+        recovered_to = end_offset if trusted else self._recovered_to(start, end_offset)
         return LoadedLog(
-            segments=segments,
+            segments=self.segments,
             producers=self.producers,
             epochs=self.epochs,
             log_start_offset=start_offset,
             log_end_offset=end_offset,
             recovery_point=recovered_to,
-            recovered=segments[suspect:],
-            unsynced=[] if opening.clean and suspect >= len(segments) else segments[_holding(segments, recovered_to) :],
-            states=[
-                state
-                for state in self.states
-                if state is start.state
-                or (state.base_offset, state.end_offset, state.size) == (active.base_offset, end_offset, active.size)
-            ],
+            recovered=self.segments[start.index :],
+            unsynced=[] if trusted else self.segments[_holding(self.segments, recovered_to) :],
+            states=self._present_states(start, end_offset),
             snapshots=self.snapshots,
             producers_complete_to=min(complete_to, end_offset),
             producers_lost=lost,
-            deleted=deleted,
+            deleted=[name for name in names if name.endswith(DELETED_SUFFIX)],
             truncated_bytes=self.truncated_bytes,
         )
+
+    def _load_files(self) -> tuple[list[str], bool]:
+        """Removes leftovers, opens the segments and reads the epochs. Returns all names, and whether the epoch file is valid."""
+        bases, self.snapshots, names = _tidy(self._disk, self._directory)
+        for base in bases:
+            segment = Segment(self._disk, self._directory, base, config=self._config, now_ms=self._opening.now_ms)
+            segment.load()
+            self.segments.append(segment)
+        epochs_valid = True
+        if LEADER_EPOCH_CHECKPOINT in names:
+            self.epochs, epochs_valid = _load_epochs(self._disk, self._directory)
+        return names, epochs_valid
+
+    def _restore(self, start: _Start, rebuild: ProducerRebuild, start_offset: int) -> Generator[int, None, None]:
+        """Brings the producers and epochs to the start of reading."""
+        before, segment = self.segments[: start.index], self.segments[start.index]
+        if start.state is not None:
+            self.epochs = EpochCache(start.state.epochs)
+            self.epochs.dirty = True
+            complete = start.state.complete and start_offset == 0
+            rebuild.take(start.state, self.producers, segment, complete=complete)
+        else:
+            self.epochs.truncate_from_end(segment.base_offset)
+            yield from rebuild.steps(self.producers, before, self.snapshots, start_offset, segment.base_offset)
+
+    def _found_end(self, start_offset: int) -> int:
+        """The log end after the repair. Starts an empty log if no record at or above `start_offset` remains."""
+        segments, opening = self.segments, self._opening
+        end_offset = segments[-1].next_offset() if segments else start_offset
+        if opening.clean and end_offset < opening.recovery_point:
+            path = segments[-1].log_path if segments else self._directory
+            raise DamagedLog(
+                path, f"the log ends at offset {end_offset}, but it was durable up to {opening.recovery_point}"
+            )
+        if start_offset <= end_offset and segments:
+            return end_offset
+        # All remaining records are below the acknowledged log start (DeleteRecords): start an empty log there.
+        for segment in segments:
+            remove_segment(self._disk, self._directory, segment)
+        fresh = Segment(self._disk, self._directory, start_offset, config=self._config, now_ms=opening.now_ms)
+        fresh.create()
+        self.segments = [fresh]
+        self.epochs.clear()
+        return start_offset
+
+    def _recovered_to(self, start: _Start, end_offset: int) -> int:
+        """The recovery point after reading: nothing proves that the records above it are durable."""
+        synced = max((each.end_offset for each in self.states if each.synced and each is start.state), default=0)
+        return min(max(self._opening.recovery_point, synced), end_offset)
+
+    def _present_states(self, start: _Start, end_offset: int) -> list[SavedState]:
+        """The saved states that belong to the log as it is after the repair."""
+        active = self.segments[-1]
+        return [
+            state
+            for state in self.states
+            if state is start.state
+            or (state.base_offset, state.end_offset, state.size) == (active.base_offset, end_offset, active.size)
+        ]
 
     def _find_start(self) -> _Start:
         """The start of reading; after the last segment if nothing must be read."""
