@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
 
@@ -88,20 +88,34 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from barnabas.broker.config_remarks import remarks
-
     try:
         broker_config = node_config(data, node_id, listen, controller_listen, quorum, config, set_)
-        ignored = remarks(broker_config)
-        if strict and ignored:
-            raise ValueError(f"{'; '.join(ignored)} (--strict)")
-        directory = Path(broker_config.log_dirs[0])
-        if directory.is_file():
-            raise ValueError(f"data directory {directory} is a file: name a directory")
-        directory.mkdir(parents=True, exist_ok=True)
+        ignored = _ignored_settings(broker_config, strict)
+        _make_directory(Path(broker_config.log_dirs[0]))
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    _run(broker_config, ignored)
+
+
+def _ignored_settings(config: BrokerConfig, strict: bool) -> list[str]:
+    """A remark on each setting that is unknown or has no effect. Raises ValueError if `strict` is set and there is one."""
+    from barnabas.broker.config_remarks import remarks
+
+    ignored = remarks(config)
+    if strict and ignored:
+        raise ValueError(f"{'; '.join(ignored)} (--strict)")
+    return ignored
+
+
+def _make_directory(directory: Path) -> None:
+    if directory.is_file():
+        raise ValueError(f"data directory {directory} is a file: name a directory")
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _run(config: BrokerConfig, ignored: Sequence[str]) -> NoReturn:
+    """Logs the remarks, runs the node and ends the process with its exit code."""
     from barnabas.runtime.loop import run
     from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 
@@ -109,7 +123,7 @@ def serve(
     freeze_survivors()
     for remark in ignored:
         log.warning("%s", remark)
-    raise SystemExit(run(_serve(broker_config)))
+    raise SystemExit(run(_serve(config)))
 
 
 def node_config(
