@@ -6,17 +6,17 @@ the controller.
 
 Opening a new folder takes about a millisecond. If one image has many new partitions, the first are opened before the image is
 published, the others later or when a client writes to them, so the request that created a large topic is answered first. `recovery`
-opens the folders that exist at the start.
+opens the folders that exist at the start; `log_folders` finds, opens and renames folders.
 
-Invariants: a folder is opened only for a partition of the image with the same topic id; a folder without such a partition is set
-aside as `-stray`, as in Kafka, never deleted. The folders of a deleted topic are renamed to `-delete` at once and removed later.
+Invariants: a folder is opened only for a partition of the image with the same topic id. The folders of a deleted topic are renamed
+to `-delete` at once and removed later.
 A replica whose directory failed stays offline until the next start, regardless of the image.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -24,19 +24,17 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.elections import RECOVERED
 from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import LogDirectory, name_aside
+from barnabas.broker.replica.directories import LogDirectories
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
+from barnabas.broker.replica.log_folders import LogFolders, assigned_directory, note_recovery
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
-from barnabas.limits import DELETED_TOPICS_MAX
-from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.recovery import drain
 from barnabas.work import Work, finished
 
 __all__ = ["LeadershipChange", "Replicas"]
@@ -88,7 +86,7 @@ class Replicas:
         self._reactor = reactor
         self._config = config
         self._node_id = config.node_id
-        self._log_dirs = log_dirs
+        self._folders = LogFolders(reactor, config, log_dirs)
         self._fetchers = fetchers
         self._propose = propose
         self._may_lead = may_lead
@@ -99,10 +97,7 @@ class Replicas:
         self._opening_due = False
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
-        self._deleted: dict[str, None] = {}  # names of topics deleted since the start, the latest last
-        self._loaded = False
         self._image = MetadataImage()
-        self._configured: tuple[MetadataImage, str, LogConfig] | None = None
         self._homes: dict[Replica, LogDirectory] = {}
         self._recovery = LogRecovery(reactor, self._on_opened)
 
@@ -169,71 +164,27 @@ class Replicas:
         Raises:
             OSError: a disk failed that the node needs.
         """
-        assigned = {
-            (topic.name, number): _assigned(partition, self._node_id)
-            for topic, number, partition in image.partitions()
-            if self._node_id in partition.replicas
-        }
-        directories = self._log_dirs
-        directories.find(assigned.get, self._set_aside)
-        for directory in directories.online():
-            directory.forget_offsets_but(assigned)
+        self._folders.find(image)
         self._image = image
         self._names.update((topic.topic_id, topic.name) for topic in image.topics_by_name.values())
-        topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name not in INTERNAL_TOPICS)
-        self._recovery.add(one for topic in topics for one in self._unopened_of(topic))
-        self._loaded = True
+        self._recovery.add(self._folders.unopened_at_start(image))
         await self._recovery.run_before_serving()
-
-    def _unopened_of(self, topic: TopicImage) -> Iterator[UnopenedLog]:
-        config = self._config_of(topic.name)
-        for number, partition in enumerate(topic.partitions):
-            if self._node_id in partition.replicas:
-                one = self._unopened_log(topic, number, partition, config)
-                if one is not None:
-                    yield one
-
-    def _config_of(self, topic: str) -> LogConfig:
-        """The topic's configuration in the present image; caches the last one, because logs of one topic are opened in sequence."""
-        if self._configured is None or self._configured[0] is not self._image or self._configured[1] != topic:
-            config = log_config(self._config, self._image.topic_config(topic), self._reactor.rng.randrange)
-            self._configured = self._image, topic, config
-        return self._configured[2]
-
-    def _unopened_log(
-        self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig
-    ) -> UnopenedLog | None:
-        """The present or future place of a partition's log; None if that directory has failed."""
-        key = (topic.name, number)
-        directory = self._log_dirs.home_of(key, _assigned(partition, self._node_id))
-        if directory is None:
-            log.error("%s-%d is in an offline log directory", topic.name, number)
-            return None
-        offsets = directory.take_offsets(key)
-        # A producer that wrote to a former topic of this name continues its sequences.
-        new = self._loaded and topic.name not in self._deleted
-        return UnopenedLog(topic.name, topic.topic_id, number, config, directory, offsets, self._set_aside, new)
 
     def _on_opened(self, one: UnopenedLog, opened: PartitionLog) -> None:
         """A waiting log is open: makes its replica as the present image says."""
         topic = self._image.topics_by_id.get(one.topic_id)
         if topic is None:
             raise InvariantViolated(f"{one.folder} of a topic that is gone was still being opened")
-        one.config = self._config_of(topic.name)
+        one.config = self._folders.config_of(self._image, topic.name)
         opened.reconfigure(one.config)
         partition = topic.partitions[one.partition]
         if self._node_id not in partition.replicas:  # moved away by an image that `apply` has not reached yet
-            self._remove(one.directory, one.folder, one.config, opened.rename)
+            self._folders.remove(one.directory, one.folder, one.config, opened.rename)
             return
         replica = self._adopt(one, opened, partition)
         if one.wanted:
             replica.earlier_refusals.note()
         finished(self._follow(topic, [one.partition]))
-
-    def _set_aside(self, directory: LogDirectory, folder: str) -> None:
-        aside = name_aside(folder, self._reactor.rng.uuid(), "-stray")
-        log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
-        directory.disk.rename(folder, aside)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Applies a metadata change: opens, leads, resigns and deletes partitions, applies configurations.
@@ -267,13 +218,7 @@ class Replicas:
             OSError: the disk of the first directory failed.
         """
         self._recovery.stop()
-        for directory in self._log_dirs:
-            try:
-                directory.close(broker_epoch)
-            except OSError as error:
-                if directory is self._log_dirs.main:
-                    raise
-                directory.fail(error)
+        self._folders.close(broker_epoch)
 
     def abandon(self) -> None:
         """The node ends at once: opens no more logs."""
@@ -358,7 +303,7 @@ class Replicas:
                 if (topic.topic_id, number) in self._recovery:
                     continue
                 if config is None:
-                    config = self._config_of(topic.name)
+                    config = self._folders.config_of(self._image, topic.name)
                 replica = self._open(topic, number, partition, config)
                 yield UNITS_OF_A_FOLDER
             if replica is not None and not replica.failed:
@@ -420,42 +365,20 @@ class Replicas:
 
     def _open(self, topic: TopicImage, number: int, partition: PartitionImage, config: LogConfig) -> Replica | None:
         """Opens the log of a partition that is new on this node. None if that fails, or has to wait."""
-        one = self._unopened_log(topic, number, partition, config)
+        one = self._folders.unopened(topic, number, partition, config)
         if one is None:
             return None
         try:
-            opened = self._open_log(one)
+            opened = self._folders.open(one)
         except OSError as error:
             self._recovery.on_error(one, error)
             return None
         return self._adopt(one, opened, partition)
 
-    def _open_log(self, one: UnopenedLog) -> PartitionLog:
-        try:
-            return drain(one.opening(self._reactor.clock.now_ms()))
-        except BrokerError:
-            one.set_folder_aside()
-            return drain(one.opening(self._reactor.clock.now_ms()))
-
     def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
         """Makes a replica for an opened log."""
         directory = one.directory
-        opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
-        if one.offsets.high_watermark > opened.log_end_offset:
-            log.warning(
-                "%s: the log ends at offset %d, below its high watermark %d: acknowledged records may be lost",
-                one.folder,
-                opened.log_end_offset,
-                one.offsets.high_watermark,
-            )
-            opened.on_records_lost()
-        if opened.truncated_bytes:
-            log.warning(
-                "%s: %d bytes of an incomplete write were truncated at offset %d",
-                one.folder,
-                opened.truncated_bytes,
-                opened.log_end_offset,
-            )
+        note_recovery(one, opened)
         replica = Replica(
             one.topic,
             one.partition,
@@ -473,17 +396,14 @@ class Replicas:
         directory.replicas[replica] = None
         self._homes[replica] = directory
         directory.discard(opened.take_deleted(0))
-        if _assigned(partition, self._node_id) != directory.directory_id:
+        if assigned_directory(partition, self._node_id) != directory.directory_id:
             self._tell_directory(one.topic_id, one.partition, directory.directory_id)
         self._by_topic.setdefault(one.topic, {})[one.partition] = replica
         return replica
 
     def _delete(self, topic: TopicImage) -> Work:
         self._names.pop(topic.topic_id, None)
-        self._deleted.pop(topic.name, None)
-        self._deleted[topic.name] = None
-        if len(self._deleted) > DELETED_TOPICS_MAX:
-            del self._deleted[next(iter(self._deleted))]
+        self._folders.note_deleted(topic.name)
         for number in range(len(topic.partitions)):
             self._unopened.pop((topic.topic_id, number), None)
             replica = self.get(topic.name, number)
@@ -491,7 +411,7 @@ class Replicas:
                 self._discard(replica)
             else:
                 self._discard_unopened(topic, number)
-            self._log_dirs.forget((topic.name, number))
+            self._folders.forget(topic.name, number)
             yield 1 if replica is None else UNITS_OF_A_FOLDER
         self._by_topic.pop(topic.name, None)
 
@@ -503,7 +423,7 @@ class Replicas:
         directory = self._homes.pop(replica)
         directory.forget(replica)
         replica.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._remove(directory, f"{replica.topic}-{replica.partition}", replica.log.config, replica.log.rename)
+        self._folders.remove(directory, f"{replica.topic}-{replica.partition}", replica.log.config, replica.log.rename)
         if led:
             self._elected([LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False)])
 
@@ -514,18 +434,7 @@ class Replicas:
             directory, folder = one.directory, one.folder
             directory.unopened.pop(one.name, None)
             if directory.disk.exists(folder):
-                self._remove(directory, folder, one.config, lambda aside: directory.disk.rename(folder, aside))
-
-    def _remove(self, directory: LogDirectory, folder: str, config: LogConfig, rename: Callable[[str], None]) -> None:
-        """Renames a folder, and removes it later."""
-        if directory.online:
-            aside = name_aside(folder, self._reactor.rng.uuid(), "-delete")
-            try:
-                rename(aside)
-            except OSError as error:
-                log.error("folder %s cannot be renamed for deletion: %s", folder, error)
-            else:
-                self._reactor.call_later(config.file_delete_delay_ms, lambda: directory.discard([aside]))
+                self._folders.remove(directory, folder, one.config, lambda aside: directory.disk.rename(folder, aside))
 
     def _reconfigure(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Applies changed settings of topics or of the broker, which are every topic's defaults."""
@@ -539,9 +448,3 @@ class Replicas:
                 replica.require(enough)
                 yield 1
             yield UNITS_OF_A_CONFIG
-
-
-def _assigned(partition: PartitionImage, node_id: int) -> bytes:
-    """The directory of this node's replica in the metadata log."""
-    place = partition.replicas.index(node_id)
-    return partition.directories[place] if place < len(partition.directories) else UNASSIGNED_DIRECTORY
