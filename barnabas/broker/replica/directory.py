@@ -145,6 +145,7 @@ class LogDirectory:
         self._producers_complete: dict[TopicPartition, int] = {}
         self._written_high_watermarks = b""
         self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
+        self._lowering = asyncio.Lock()
         self._unsynced: dict[Replica, None] = {}
         self._syncing = False
         self._sync_due = False
@@ -290,15 +291,17 @@ class LogDirectory:
     async def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
         """Lowers the recovery points of truncated logs: the checkpoint must not call later writes there durable.
 
-        The lines are made in slices, and the file is synced off the loop.
+        The lines are made in slices, and the file is synced off the loop. Opened logs and replicas are synced at the
+        same time, but only one of them lowers its points at a time: the other's file would be older.
         """
         written = self._written_recovery_points
-        if any(point < written.get(name, 0) for name, point in points.items()):
-            self.lowered += 1  # a collection that has begun must not be written any more
-            data = (await self._in_turns(self.checkpoints_in_slices()))[RECOVERY_POINT_CHECKPOINT]
-            await replace_off_loop(self.disk, RECOVERY_POINT_CHECKPOINT, data)
-            self.lowered += 1  # nor one that began meanwhile
-            written.update(points)
+        async with self._lowering:
+            if any(point < written.get(name, 0) for name, point in points.items()):
+                self.lowered += 1  # a collection that has begun must not be written any more
+                data = (await self._in_turns(self.checkpoints_in_slices()))[RECOVERY_POINT_CHECKPOINT]
+                await replace_off_loop(self.disk, RECOVERY_POINT_CHECKPOINT, data)
+                self.lowered += 1  # nor one that began meanwhile
+                written.update(points)
 
     async def _in_turns(self, work: Steps[T]) -> T:
         """Runs work, one slice in each turn of the loop."""

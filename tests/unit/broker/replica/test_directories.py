@@ -215,6 +215,39 @@ async def test_recovery_points_are_lowered_off_the_loop(
     assert b"t 0 3\n" in directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT)
 
 
+async def test_recovery_points_that_are_lowered_at_the_same_time_are_all_in_the_file(bench: DirectoriesBench) -> None:
+    """Opened logs and replicas are synced by different tasks."""
+    directory = bench.dirs[0]
+    bench.find({})
+    logs = {
+        ("t", number): PartitionLog.open(
+            directory.disk, f"t-{number}", LogConfig(), LogOpening(now_ms=0, topic_id=bytes(16))
+        )
+        for number in range(2)
+    }
+    for (topic, number), opened in logs.items():
+        directory.replicas[FakeReplica(topic, number, opened)] = None  # type: ignore[index]  # what is read of a replica
+        opened.recovery_point = 7
+    directory.checkpoints()
+
+    async def slowly(_files: object) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    bench.disks[0].on_sync = slowly
+
+    async def lower(name: tuple[str, int]) -> None:
+        logs[name].recovery_point = 3
+        await directory.sync_recovered({name: logs[name]})
+
+    first = asyncio.create_task(lower(("t", 0)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.gather(first, lower(("t", 1)))
+    lines = directory.disk.read(checkpoints.RECOVERY_POINT_CHECKPOINT).decode().split("\n")
+    assert lines[2:4] == ["t 0 3", "t 1 3"]
+
+
 def test_checkpoints_keep_what_could_not_be_opened(bench: DirectoriesBench) -> None:
     directory = bench.dirs[0]
     checkpoints.write_offsets(directory.disk, checkpoints.REPLICATION_OFFSET_CHECKPOINT, {("t", 0): 7})
