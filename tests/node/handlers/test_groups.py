@@ -399,6 +399,28 @@ async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
     assert (await peer.call(ListGroupsRequest(), 5)).groups == []
 
 
+async def test_a_shard_that_was_replaced_during_the_expiry_expires_nothing(nodes: Nodes) -> None:
+    """Another broker coordinated the group meanwhile: the old shard does not know what was committed there."""
+    node = await nodes.start(None, **PATIENT, offsets_retention_minutes="1")
+    peer = await nodes.peer(node)
+    await prepare(peer)
+    assert await commit(peer, 1) is NONE
+    node.reactor.clock = Later()
+    expiry = node.groups._expire()
+    shards = node.groups.host.active_shards
+
+    def with_replaced_one() -> list[tuple[int, Any]]:
+        found = shards()
+        epoch = node.groups.host.coordinator_epoch(0)
+        node.groups.on_resigned(0)
+        node.groups.on_elected(0, epoch)
+        return found
+
+    node.groups.host.active_shards = with_replaced_one  # type: ignore[method-assign]  # between two slices
+    assert next(expiry, "nothing was written") == "nothing was written"
+    assert await committed(peer) == 1
+
+
 async def test_offsets_of_a_deleted_topic_go_with_it(peer: Peer) -> None:
     await prepare(peer)
     await commit(peer, 1)

@@ -397,11 +397,11 @@ class GroupCoordinator:
         """Writes tombstones for what has expired, shard after shard."""
         for partition, shard in list(self.host.active_shards()):
             for looked, records in shard.expired(self.now()):
+                if not self._has(partition, shard):
+                    break  # offsets that another coordinator has written since are not in this shard
                 if records:
                     self._write_tombstones(partition, records)
                 yield 1 + looked // LOOKED_PER_UNIT + len(records)
-                if not self._has(partition, shard):
-                    break
 
     def _write_tombstones(self, partition: int, records: Sequence[AnyRecord]) -> None:
         for start in range(0, len(records), TOMBSTONES_PER_BATCH):

@@ -9,7 +9,7 @@ counts as `Group.offset_expiry` says. An OffsetCommit of version 2 to 4 may have
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from barnabas.broker.coordinator.groups.group import Group
 from barnabas.broker.coordinator.groups.offsets import OffsetStore
@@ -19,18 +19,25 @@ __all__ = ["expired_offsets"]
 
 
 def expired_offsets(
-    group: Group, offsets: OffsetStore, retention_ms: int, now_ms: int
+    present: Callable[[], Group], offsets: OffsetStore, retention_ms: int, now_ms: int
 ) -> Generator[tuple[int, Sequence[OffsetRecord]], None, bool]:
     """Finds the expired offsets of a group, in steps.
 
     Yields the number of offsets that were checked, and tombstones of the expired ones, which must be staged before the
     next step. Returns whether the group then has no offsets, committed or pending.
+
+    Args:
+        present: returns the group as it is now: members may join between two steps, and then its offsets stay.
     """
-    group_id = group.group_id
-    expiry = group.offset_expiry()
-    if expiry is None:
+    group = present()
+    if group.offset_expiry() is None:
         return False
+    group_id = group.group_id
     for topic, partitions in offsets.chunks(group_id):
+        group = present()
+        expiry = group.offset_expiry()
+        if expiry is None:
+            return False
         if group.is_subscribed_to(topic):
             yield 1, []
             continue

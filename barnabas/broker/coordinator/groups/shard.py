@@ -14,6 +14,7 @@ Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
@@ -219,8 +220,9 @@ class GroupShard:
         """
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
-            all_expired = yield from expired_offsets(group, self.offsets, retention_ms, at.now_ms)
-            group = self.group(group.group_id)  # as it is after those steps
+            present = partial(self.group, group.group_id)
+            all_expired = yield from expired_offsets(present, self.offsets, retention_ms, at.now_ms)
+            group = present()  # as it is after those steps
             if all_expired and group.is_empty:
                 yield 1, group.tombstones()
 

@@ -14,6 +14,7 @@ from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.consumer.member import MemberState
+from barnabas.broker.coordinator.groups.offsets import CHUNK
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord, ResolvedRegex
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_consumers, list_groups
@@ -300,6 +301,27 @@ def test_offsets_of_consumer_groups_expire_and_then_the_group(bench: GroupBench)
     a.leave()
     assert bench.expired()[0] == OffsetRecord("g", "t", 0, None)
     assert "g" not in bench.shard.tables.consumer
+
+
+def test_an_empty_classic_group_that_is_joined_between_two_slices_of_its_expiry_keeps_the_other_offsets(
+    bench: GroupBench,
+) -> None:
+    """Its offsets expired from the moment when it became empty, also those that the new member has just committed."""
+    (member_id,) = bench.stable(1)
+    for partition in range(2 * CHUNK):
+        record = OffsetRecord("g", "t", partition, CommittedOffset(1, -1, "", WALL_MS))
+        assert bench.offset(record, member_id=member_id, generation=1) is ErrorCode.NONE
+    bench.leave((member_id, None))
+    bench.advance(8 * DAY_MS)
+    slices = bench.shard.expired(bench.at)
+    _, first = next(slices)
+    assert len(first) == CHUNK
+    for tombstone in first:
+        bench.shard.stage(tombstone, None)
+    Client(bench, "a", ["t"]).join()
+    assert "g" in bench.shard.tables.consumer
+    assert [records for _, records in slices if records] == []
+    assert bench.shard.offsets.get("g", "t", 2 * CHUNK - 1) is not None
 
 
 def test_pending_offsets_keep_an_empty_group(bench: GroupBench) -> None:
