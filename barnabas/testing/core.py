@@ -69,7 +69,7 @@ class Core:
             raise
 
     async def _create_internal_topics(self) -> None:
-        """Creates the topics of the coordinators while all brokers run: later each of them needs as many brokers as replicas."""
+        """Creates the topics of the coordinators while all brokers run, so that each broker leads some of their partitions."""
         await self._until(lambda: self._listed_everywhere(*self.backend.broker_ids), "every broker knows the others")
         await self.backend.command(self.backend.broker_ids[0], "ensure_internal_topics", {})
         await self._until(self._all_in_sync, "the topics of the coordinators are in sync")

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.admin import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.protocol.messages.admin import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+)
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch
@@ -22,7 +27,9 @@ from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 pytest.importorskip("confluent_kafka")
-from tests.support.processes.copying import (  # after the check that librdkafka is there
+from confluent_kafka import Consumer, Producer  # after the check that librdkafka is there
+
+from tests.support.processes.copying import (
     SOURCE,
     TARGET,
     CopyRun,
@@ -35,6 +42,7 @@ pytestmark = pytest.mark.process
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
 SESSION_SECONDS = 9.0
+FIRST_SECONDS_MAX = 30.0  # for the first transaction or group, on two busy cores
 STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
 
 StartCluster = Callable[..., Cluster]
@@ -93,6 +101,41 @@ def dumped_by_kafka(cluster: Cluster) -> None:
         assert dumped.stdout.count("Dumping ") == len(chosen)
         for trouble in ("isvalid: false", "Found invalid", "corrupt", "mismatch"):
             assert trouble not in dumped.stdout, dumped.stdout[-2000:]
+
+
+# -- the topics of the coordinators
+
+
+def test_the_first_transaction_and_the_first_group_while_a_broker_is_dead(cluster: Cluster) -> None:
+    """The dead broker is a replica of the internal topics, out of sync until it returns: as Kafka 4.3.1 does."""
+    dead = next(node_id for node_id in cluster.nodes if node_id != cluster.controller())
+    assert [cluster.partitions(topic) for topic in INTERNAL] == [[], []]
+    cluster.kill(dead)
+    cluster.wait_until(lambda: dead not in cluster.brokers(), "the dead broker is fenced")
+    created = cluster.ask(
+        CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=3)]), 5
+    )
+    assert created.topics[0].error_code == ErrorCode.NONE, created
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x"})
+    producer.init_transactions(FIRST_SECONDS_MAX)
+    producer.begin_transaction()
+    producer.produce("t", b"first")
+    producer.commit_transaction(FIRST_SECONDS_MAX)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["t"])
+        message = consumer.poll(FIRST_SECONDS_MAX)
+        assert message is not None
+        assert message.value() == b"first"
+        consumer.commit(message=message, asynchronous=False)
+    finally:
+        consumer.close()
+    for topic in ("t", *INTERNAL):
+        for partition in cluster.partitions(topic):
+            assert sorted(partition.replica_nodes) == sorted(cluster.nodes)
+            assert sorted(partition.isr_nodes) == sorted(cluster.serving())
+    cluster.start_node(dead)
+    cluster.wait_in_sync("t", *INTERNAL)
 
 
 # -- the exactly-once copy

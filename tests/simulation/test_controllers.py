@@ -236,6 +236,28 @@ def test_without_a_controller_a_request_waits_and_then_is_told() -> None:
     simulate(10, story)
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_are_created_while_a_broker_is_dead(name: str) -> None:
+    """As Kafka does: the dead broker is a replica outside the ISR, and joins it after its return."""
+
+    async def story(trio: Trio) -> None:
+        asker, dead = trio.others(trio.controller)
+        trio.processes[dead].kill()
+        await trio.until(lambda: trio.broker(asker, dead).fenced, SESSION_S + 2)
+        answers: list[Any] = []
+        trio.node(asker).controller.ensure_topic(name, answers.append)
+        await trio.until(lambda: answers, 2)
+        assert answers == [None]
+        for partition in trio.partitions(asker):
+            assert sorted(partition.replicas) == [1, 2, 3]
+            assert sorted(partition.isr) == sorted({1, 2, 3} - {dead})
+            assert partition.leader != dead
+        trio.processes[dead].start()
+        await trio.until(lambda: all(len(partition.isr) == 3 for partition in trio.partitions(asker)), 20)
+
+    simulate(12, story)
+
+
 def test_internal_topics_wait_for_enough_brokers() -> None:
     with World(11) as world:
         trio = Trio(world)
@@ -246,7 +268,8 @@ def test_internal_topics_wait_for_enough_brokers() -> None:
             await trio.until(lambda: all(trio.processes[each].serves for each in (1, 2)), 5)
             answers: list[Any] = []
             trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)
-            assert answers[0].code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await trio.until(lambda: answers, 2)
+            assert answers[0].code == ErrorCode.INVALID_REPLICATION_FACTOR
             trio.processes[3].start()
             await trio.until(lambda: len(trio.node(1).image.alive_brokers()) == 3, 5)
             trio.node(1).controller.ensure_topic("__consumer_offsets", answers.append)

@@ -34,7 +34,7 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -146,20 +146,14 @@ class ControllerChannel:
     def ensure_topic(self, name: str, done: Done[None]) -> None:
         """Makes sure that a topic exists; creates an internal topic with its own settings, another with the cluster's defaults.
 
-        `done` gets None once the topic is in this node's image, else the error: INVALID_TOPIC_EXCEPTION,
-        INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE for an internal topic while the cluster has fewer unfenced brokers
-        than the topic needs replicas: it must not be created with fewer.
+        `done` gets None once the topic is in this node's image, else the error: for example INVALID_TOPIC_EXCEPTION, or
+        INVALID_REPLICATION_FACTOR while fewer brokers are registered than the topic needs replicas. Fenced brokers count: as in
+        Kafka, they are replicas that join the ISR when they return.
         """
-        image = self._current.image
-        if image.topic(name) is not None:
+        if self._current.image.topic(name) is not None:
             done(None)
             return
         topic = topic_to_ensure(name, self._config)
-        if name in COORDINATOR_TOPICS and len(image.alive_brokers()) < topic.replication_factor:
-            there = len(image.alive_brokers())
-            text = f"topic {name} needs {topic.replication_factor} brokers, of which {there} are there"
-            done(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
-            return
 
         def created(answer: CreateTopicsResponse | BrokerError) -> None:
             if isinstance(answer, BrokerError):

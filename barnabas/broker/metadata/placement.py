@@ -1,7 +1,7 @@
 """Placement of replicas: over the unfenced brokers in turn, the replicas of a partition on different brokers and, as far as
-possible, in different racks.
+possible, in different racks. If the unfenced brokers are too few, fenced ones are the last replicas, outside the ISR.
 
-Pure functions. Follows Kafka's rules for refusals; the order differs (Kafka's striped placer is random).
+Pure functions. Follows Kafka's rules for refusals and for fenced brokers; the order differs (Kafka's striped placer is random).
 """
 
 from __future__ import annotations
@@ -47,17 +47,25 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
     partitions = []
     for number in range(count):
         at = start + number
-        turned = [alive[(at + step) % len(alive)] for step in range(len(alive))]
-        replicas = (_over_racks(image, turned, replication_factor) + fenced)[:replication_factor]
+        taken: dict[str | None, int] = {}  # replicas of this partition by rack
+        replicas = _over_racks(image, _turned(alive, at), replication_factor, taken)
+        replicas += _over_racks(image, _turned(fenced, at), replication_factor - len(replicas), taken)
         partitions.append(_partition(image, replicas))
     return partitions
 
 
-def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int) -> list[int]:
-    """The first `count` of `brokers`, skipping those whose rack already has its share; all if there are fewer."""
+def _turned(brokers: Sequence[int], at: int) -> list[int]:
+    """All the brokers in turn, beginning with the `at`th (modulo their number)."""
+    return [brokers[(at + step) % len(brokers)] for step in range(len(brokers))]
+
+
+def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int, taken: dict[str | None, int]) -> list[int]:
+    """The first `count` of `brokers`, skipping those whose rack already has its share; all if there are fewer.
+
+    Counts the chosen ones in `taken`, by rack.
+    """
     left = list(brokers)
     chosen: list[int] = []
-    taken: dict[str | None, int] = {}
     while left and len(chosen) < count:
         best = min(left, key=lambda broker_id: taken.get(image.brokers[broker_id].rack, 0))
         left.remove(best)

@@ -152,6 +152,15 @@ async def test_find_makes_the_state_topic_and_answers_at_once(
     assert node.image.partition_count(topic) == expected
 
 
+@pytest.mark.parametrize("key_type", [0, 1])
+async def test_find_while_fewer_brokers_are_registered_than_replicas_are_needed(nodes: Nodes, key_type: int) -> None:
+    node = await nodes.start(offsets_topic_replication_factor="2", transaction_state_log_replication_factor="2")
+    peer = await nodes.peer(node)
+    answer = await peer.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"]), 6)
+    assert [found.error_code for found in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert not node.image.topics_by_name
+
+
 async def test_find_refuses_what_has_no_coordinator_here(peer: Peer) -> None:
     answer = await peer.call(FindCoordinatorRequest(key_type=2, coordinator_keys=["k"]), 6)
     assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST

@@ -169,8 +169,8 @@ async def test_a_topic_that_cannot_be_made_says_why(nodes: Nodes) -> None:
     node.controller.ensure_topic("__consumer_offsets", done.append)
     await until(lambda: len(done) == 2)
     assert sorted(error.code for error in done) == [
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
     ]
     assert not node.image.topics_by_name
 

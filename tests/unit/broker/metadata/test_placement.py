@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.placement import place_partitions
+from barnabas.errors import BrokerError, ErrorCode
 from tests.support.broker.metadata_images import cluster
 
 
@@ -17,6 +19,11 @@ def racks(*of: str | None) -> MetadataImage:
     image = cluster(range(1, len(of) + 1))
     brokers = {n: broker._replace(rack=of[n - 1]) for n, broker in image.brokers.items()}
     return replace(image, brokers=brokers)
+
+
+def fenced(image: MetadataImage, ids: Iterable[int]) -> MetadataImage:
+    """The image with these brokers fenced."""
+    return replace(image, brokers={**image.brokers, **{n: image.brokers[n]._replace(fenced=True) for n in ids}})
 
 
 @pytest.mark.parametrize("of", [("a", "a", "b", "b", "c", "c"), ("a", "a", "a", "b", "c"), ("a", "b", "c")])
@@ -42,3 +49,35 @@ def test_every_broker_leads_its_share(of: tuple[str | None, ...]) -> None:
 def test_without_racks_the_replicas_are_neighbours() -> None:
     placed = place_partitions(racks(None, None, None, None), 3, 2, 1)
     assert [partition.replicas for partition in placed] == [(2, 3), (3, 4), (4, 1)]
+
+
+def test_a_fenced_broker_is_the_last_replica_and_not_in_the_isr() -> None:
+    """As Kafka 4.3.1 does with three brokers of which one is killed."""
+    placed = place_partitions(fenced(racks(None, None, None), [3]), 4, 3, 0)
+    assert [partition.replicas for partition in placed] == [(1, 2, 3), (2, 1, 3)] * 2
+    assert [partition.isr for partition in placed] == [(1, 2), (2, 1)] * 2
+    assert [partition.leader for partition in placed] == [1, 2, 1, 2]
+
+
+def test_fenced_brokers_are_no_replicas_while_the_others_suffice() -> None:
+    placed = place_partitions(fenced(racks("a", "a", "b"), [3]), 2, 2, 0)
+    assert [partition.replicas for partition in placed] == [(1, 2), (2, 1)]
+
+
+def test_fenced_brokers_share_the_replicas_that_the_others_cannot_take() -> None:
+    placed = place_partitions(fenced(racks(None, None, None, None), [2, 3, 4]), 6, 2, 0)
+    assert Counter(partition.replicas for partition in placed) == {(1, 2): 2, (1, 3): 2, (1, 4): 2}
+
+
+def test_fenced_brokers_of_other_racks_come_first() -> None:
+    for partition in place_partitions(fenced(racks("a", "a", "a", "b"), [2, 3, 4]), 3, 2, 0):
+        assert partition.replicas == (1, 4)
+
+
+@pytest.mark.parametrize(("gone", "replicas"), [([3], 4), ([1, 2, 3], 1)])
+def test_more_replicas_than_registered_brokers_or_all_of_them_fenced_are_refused(
+    gone: list[int], replicas: int
+) -> None:
+    with pytest.raises(BrokerError) as refusal:
+        place_partitions(fenced(racks(None, None, None), gone), 1, replicas, 0)
+    assert refusal.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
