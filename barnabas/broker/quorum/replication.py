@@ -1,0 +1,166 @@
+"""Replication: how the metadata log passes from the leader to the other members of the quorum.
+
+Driven by: its own records (`append`), the end of a sync (`on_synced`), fetches of other members (`on_fetch`, `on_snapshot_fetch`),
+replies to its own fetches. Emits: the high watermark; replies to fetches; the next fetch.
+
+A leader advances the high watermark by the voters' progress, and resigns if it lost their majority. A follower fetches from its
+leader; an unattached node asks the voters in turn who leads.
+
+Invariants: the high watermark never goes back; a voter fetches from its log's end only once all before it is synced.
+Follows KIP-595, KIP-630.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from barnabas.broker.quorum.following import Following
+from barnabas.broker.quorum.member import QuorumMember
+from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, SnapshotFetch, SnapshotReply
+from barnabas.broker.quorum.roles import Role
+from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
+
+__all__ = ["Replication"]
+
+log = logging.getLogger(__name__)
+
+
+class Replication(QuorumMember):
+    """A member that leads the log or fetches it. The module docstring describes it."""
+
+    # --- leading --------------------------------------------------------------------------------------------------
+
+    def append(self, values: Sequence[bytes]) -> int:
+        """Writes encoded records as one batch, as the leader. Returns the last offset.
+
+        Raises:
+            LocalProtocolError: this node does not lead.
+            OSError: the disk failed.
+        """
+        if self._leadership is None:
+            raise LocalProtocolError("only the leader appends to the metadata log")
+        return self.log.append(values, self.epoch)
+
+    def _lead_on(self, now_ms: int) -> None:
+        leadership = self._leadership
+        if leadership is None:
+            return
+        until_ms = leadership.majority_until_ms(self.timing.check_quorum_ms)
+        if until_ms is not None and now_ms >= until_ms:
+            log.warning("node %d lost its majority of voters and resigns epoch %d", self.node_id, self.epoch)
+            self.resign(now_ms)
+            return
+        for voter in leadership.take_begin_due(now_ms, self.timing.fetch_timeout_ms // 2):
+            self._send(voter, BeginEpoch(self.epoch, self.node_id))
+
+    def on_synced(self, now_ms: int) -> None:
+        """The log was synced: `RaftLog.mark_synced` was called."""
+        self._advance()
+        self._fetch_on(now_ms)
+
+    def _advance(self) -> None:
+        """Advances the leader's high watermark by the voters' progress."""
+        if self._leadership is not None:
+            end_offset = self._leadership.committed_end_offset()
+            if end_offset is not None and end_offset > self.high_watermark:
+                self.high_watermark = end_offset
+
+    # --- serving fetches ------------------------------------------------------------------------------------------
+
+    def on_fetch(self, request: Fetch, max_bytes: int, now_ms: int) -> FetchReply | None:
+        """A replica fetches, which reports its progress. None: it waits, see `fetch_reply`. Raises OSError."""
+        leadership = self._leadership
+        point = request.log
+        if self._fetch_error(request.epoch, request.replica_id) is ErrorCode.NONE and leadership is not None:
+            if not 0 <= point.epoch <= self.epoch or point.end_offset < 0 or request.max_wait_ms < 0:
+                return self._refuse_fetch(ErrorCode.INVALID_REQUEST)
+            leadership.on_fetch(request, now_ms)
+            self._advance()
+        return self.fetch_reply(request, max_bytes, waited=request.max_wait_ms == 0)
+
+    def fetch_reply(self, request: Fetch, max_bytes: int, *, waited: bool = False) -> FetchReply | None:
+        """The reply to a fetch; None if there is nothing new and it has not `waited` long enough. Raises OSError."""
+        error = self._fetch_error(request.epoch, request.replica_id)
+        if error is not ErrorCode.NONE or self._leadership is None:
+            return self._refuse_fetch(error)
+        return self._leadership.reply(request, self.high_watermark, max_bytes, waited=waited)
+
+    def on_snapshot_fetch(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
+        """A replica fetches a part of a snapshot. Raises OSError."""
+        error = self._fetch_error(request.epoch, request.replica_id)
+        if error is not ErrorCode.NONE or self._leadership is None:
+            return SnapshotReply(error, self.leader_id, self.epoch, request.snapshot)
+        return self._leadership.snapshot_reply(request, now_ms)
+
+    def _fetch_error(self, epoch: int, replica_id: int) -> ErrorCode:
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if self._leadership is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.INVALID_REQUEST if replica_id == self.node_id else ErrorCode.NONE
+
+    def _refuse_fetch(self, error: ErrorCode) -> FetchReply:
+        return FetchReply(error, self.leader_id, self.epoch)
+
+    # --- fetching -------------------------------------------------------------------------------------------------
+
+    @property
+    def _may_fetch(self) -> bool:
+        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced."""
+        unsynced = self.node_id in self.voters and self.wants_sync
+        if self._fetching is not None or unsynced or self.voters == (self.node_id,):
+            return False
+        return self.role in (Role.UNATTACHED, Role.FOLLOWER)
+
+    def _fetch_on(self, now_ms: int) -> None:
+        if not self._may_fetch or now_ms < self._fetch_at_ms:
+            return
+        if self._following is not None:
+            to = self.leader_id
+            self._fetching = self._following.next_request(
+                self.epoch, self.node_id, self._directory_id, self.high_watermark, self.timing.fetch_wait_ms
+            )
+        else:
+            others = [voter for voter in self.voters if voter != self.node_id]
+            to = others[self._discovery % len(others)]
+            self._discovery += 1
+            self._fetching = Fetch(self.epoch, self.node_id, self.log.end, self.high_watermark, 0, self._directory_id)
+        self._send(to, self._fetching)
+
+    def _on_fetched(self, to: int, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
+        self._fetching = None
+        self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        asked = self._following
+        self._learn(reply.leader_id, reply.epoch, now_ms)
+        following = self._following
+        if following is None or following is not asked:  # an unattached node asked, or there is a new leader
+            self._log_once.refused(to, reply.error)
+            self._fetch_on(now_ms)
+            return
+        leads = reply.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
+        if not leads or (reply.leader_id, reply.epoch) != (self.leader_id, self.epoch):
+            self._log_once.refused(to, reply.error)
+            self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        self._fetch_at_ms = now_ms
+        try:
+            if isinstance(reply, FetchReply):
+                self.high_watermark = following.take(reply, self.high_watermark)
+            else:
+                self.high_watermark = following.take_part(reply, self.high_watermark)
+            following.answered(self._fetch_deadline(now_ms))
+        except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
+            self._log_once.error(f"what the leader {self.leader_id} of the quorum sent is invalid: {error}")
+            self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
+        self._fetch_on(now_ms)
+
+    def _fetch_failed(self, following: Following, now_ms: int, *, gone: bool) -> None:
+        following.suspect = True
+        self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        if gone and self.is_voter:
+            following.lost(self._suspicion(now_ms))
+        elif not self.is_voter:
+            self._unattached(self.epoch, now_ms)
