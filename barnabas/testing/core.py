@@ -38,13 +38,19 @@ class Core:
     Args:
         timeout_s: longest duration of one call.
         on_started: awaited when a broker has started again.
+        on_resumed: awaited when a paused broker continues.
     """
 
     def __init__(
-        self, backend: Backend, timeout_s: float, on_started: Callable[[int], Awaitable[None]] = _nothing
+        self,
+        backend: Backend,
+        timeout_s: float,
+        on_started: Callable[[int], Awaitable[None]] = _nothing,
+        on_resumed: Callable[[int], Awaitable[None]] = _nothing,
     ) -> None:
         self.backend = backend
         self.on_started = on_started
+        self.on_resumed = on_resumed
         self.timeout_s = timeout_s
         self.started = False
         self._admin: Admin | None = None
@@ -307,7 +313,10 @@ class Core:
         """Continues a paused broker."""
         self._own("resume")
         async with self._turn, self._deadline(f"the resumption of broker {self.check_broker(broker_id)}"):
+            was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
+            if was_paused:
+                await self.on_resumed(broker_id)
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""

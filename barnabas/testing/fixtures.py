@@ -233,13 +233,16 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
     """Removes the faults of a test; fails a test that passed although one of them has hit nothing."""
     if kafka.mode == "remote":
         return
+    wrong = ""
     try:
         if not request.node.stash.get(FAILED, False):
             kafka.faults.verify()
     except KitError as error:
-        pytest.fail(str(error), pytrace=False)
+        wrong = str(error)
     finally:
         kafka.faults.clear()
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
 
 
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:

@@ -7,7 +7,6 @@ Invariants: a cluster that was started is stopped at the latest when the process
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
@@ -42,7 +41,6 @@ class Handle:
         self._backend: Backend | None = None
         self._core: Core | None = None
         self._faults: Faults | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- start and stop
 
@@ -63,7 +61,7 @@ class Handle:
         if self._core is not None:
             raise KitError("the cluster is started already")
         backend = self._backend = self._new_backend()
-        core = self._core = Core(backend, self._timeout_s, self._on_started)
+        core = self._core = Core(backend, self._timeout_s, self._on_started, self._on_resumed)
         backend.on_event = self._on_event
         kit_thread.keep(self, backend.abandon)
         try:
@@ -145,13 +143,15 @@ class Handle:
 
     async def _on_started(self, broker_id: int) -> None:
         if self._faults is not None:
-            await self._faults.install_again(broker_id)
+            await self._faults.on_started(broker_id)
+
+    async def _on_resumed(self, broker_id: int) -> None:
+        if self._faults is not None:
+            await self._faults.on_resumed(broker_id)
 
     def _on_event(self, broker_id: int, name: str, value: Any) -> None:
         if name == "fault" and self._faults is not None:
-            task = asyncio.get_running_loop().create_task(self._faults.on_hit(broker_id, value))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._faults.on_hit(broker_id, value)
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

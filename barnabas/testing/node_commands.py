@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, str]] = {
     "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
     "install_fault": "barnabas.testing.faults.commands:install",
+    "end_fault": "barnabas.testing.faults.commands:end",
     "release_fault": "barnabas.testing.faults.commands:release",
     "remove_fault": "barnabas.testing.faults.commands:remove",
 }

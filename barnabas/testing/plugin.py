@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-seed",
         type=int,
         metavar="N",
-        help="seed of the kit's random choices [default: a new one, shown at a failure]",
+        help="value of the fixture kafka_seed, for the random choices of your tests [default: a new one for each run]",
     )
     parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
     parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
@@ -94,7 +94,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def kafka_seed(pytestconfig: pytest.Config) -> int:
-    """The seed of the kit's random choices: --kafka-seed, or a new one for each run."""
+    """A seed for the random choices of tests: --kafka-seed, or a new one for each run; the same in all workers."""
     return _seed(pytestconfig)
 
 

@@ -9,7 +9,7 @@ from barnabas.testing.faults.router import FaultyRouter, Rewrite
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["install", "release", "remove"]
+__all__ = ["end", "install", "release", "remove"]
 
 
 def _router(host: NodeHost) -> FaultyRouter:
@@ -21,6 +21,11 @@ def _router(host: NodeHost) -> FaultyRouter:
 def install(host: NodeHost, number: int, rule: dict[str, Any], rewrite: Rewrite | None = None) -> None:
     """Requests from now on meet the fault. `rewrite` is a function, so only a node in this process can have it."""
     _router(host).install(number, Rule(**rule), rewrite)
+
+
+def end(host: NodeHost, number: int) -> None:
+    """Requests do not meet the fault any more; it still holds those that it has met."""
+    _router(host).end(number)
 
 
 def release(host: NodeHost, number: int) -> None:

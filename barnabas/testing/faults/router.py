@@ -48,6 +48,7 @@ class _Installed:
         self.rewrite = rewrite
         self.matched = 0
         self.hits = 0
+        self.ended = False  # it hits nothing more, and still holds what it has hit
         self.held: list[Callable[[], None]] = []  # what runs on release, or when a late request is due
 
 
@@ -77,6 +78,12 @@ class FaultyRouter(Router):
         fault = self._faults.pop(number, None)
         if fault is not None:
             self._release(fault)
+
+    def end(self, number: int) -> None:
+        """Requests do not meet the fault any more; it still holds those that it has met."""
+        fault = self._faults.get(number)
+        if fault is not None:
+            fault.ended = True
 
     def release(self, number: int) -> None:
         """Lets the requests go on that a fault holds; it holds later ones again."""
@@ -117,7 +124,7 @@ class FaultyRouter(Router):
             rule = fault.rule
             if rule.selects_by_content and named is None:
                 named = subjects(call.request, self._topic_name)
-            if not rule.matches(name, call.client_id, named or {}):
+            if fault.ended or not rule.matches(name, call.client_id, named or {}):
                 continue
             fault.matched += 1
             if fault.matched < rule.nth or (rule.times is not None and fault.hits >= rule.times):

@@ -138,6 +138,7 @@ class Rule:
 
     def check(self) -> Rule:
         """Returns the rule. Raises KitError if it can never have its effect; the text has the nearest right word."""
+        self._check_types()
         known = apis()
         if self.api != "*" and self.api not in known:
             raise KitError(unknown("API", self.api, known))
@@ -152,6 +153,19 @@ class Rule:
         self._check_action()
         return self
 
+    def _check_types(self) -> None:
+        for name in ("client", "txn", "group", "topic"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise KitError(f"{name}={value!r}: write a pattern as text, for example {name}='orders-*'")
+        for name in ("partition", "nth", "times", "throttle_ms"):
+            value = getattr(self, name)
+            if not (_is(value, int) or (value is None and name in ("partition", "times"))):
+                raise KitError(f"{name}={value!r}: write a whole number")
+        for name in ("probability", "seconds", "jitter_s"):
+            if not _is(getattr(self, name), int, float):
+                raise KitError(f"{name}={getattr(self, name)!r}: write a number")
+
     def _check_action(self) -> None:
         if self.action not in ACTIONS:
             raise KitError(unknown("action", self.action, ACTIONS))
@@ -159,10 +173,14 @@ class Rule:
             raise KitError(unknown("error", self.error, [each.name for each in ErrorCode if each]))
         if self.action == "disconnect" and self.at not in PLACES:
             raise KitError(unknown("place of a disconnect", self.at, PLACES))
-        if self.action == "delay" and not 0 <= self.seconds + self.jitter_s <= DELAY_S_MAX:
+        if self.action == "delay" and not (
+            min(self.seconds, self.jitter_s) >= 0 and self.seconds + self.jitter_s <= DELAY_S_MAX
+        ):
             raise KitError(f"delay({self.seconds}, jitter={self.jitter_s}): 0 to {DELAY_S_MAX:g} seconds in all")
         if self.action == "late" and self.until not in apis():
             raise KitError(unknown("API", self.until, apis()))
+        if self.action == "throttle" and not 0 <= self.throttle_ms <= DELAY_S_MAX * 1000:
+            raise KitError(f"throttle({self.throttle_ms}): 0 to {DELAY_S_MAX * 1000:.0f} milliseconds")
         if self.action == "throttle" and not self._has_throttle_time():
             raise KitError(f"answers of {self.api} have no throttle_time_ms")
 
@@ -193,6 +211,10 @@ class Rule:
     def to_json(self) -> dict[str, Any]:
         """The rule as JSON value."""
         return asdict(self)
+
+
+def _is(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _like(pattern: str | None, text: str) -> bool:
