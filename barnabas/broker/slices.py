@@ -266,7 +266,7 @@ class Slices:
         """Counts units of work that the present turn has done at once."""
         if units > 0 and not self._closed:
             if not self._spent:
-                self._next_turn(self._begin_turn)
+                self._next_turn(self._on_next_turn)
             self._spent += units
             self.turn_is_over = self._spent >= TURN_UNITS_MAX
 
@@ -274,6 +274,10 @@ class Slices:
         """Counts a batch that was inspected at once, with the cost of the walk over its records."""
         cost = max(cost - FREE_COST, 0) + (COMPRESSED_COST if compressed else 0)
         self.count(-(-cost // COSTS_PER_UNIT))
+
+    def _on_next_turn(self) -> None:
+        if not self._due:  # else `_turn` begins the turn, so that what has waited finds time in it
+            self._begin_turn()
 
     def _begin_turn(self) -> None:
         self._spent = 0
@@ -312,8 +316,9 @@ class Slices:
             self._on_idle()
 
     def _turn(self) -> None:
-        """Runs one slice of the work that has waited longest."""
+        """Runs one slice of the work that has waited longest, before the requests of this turn."""
         self._due = False
+        self._begin_turn()
         while self._active and self._active[0].work is None:
             self._leave(self._active.popleft())
         if self._active:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import large_requests
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, Ended, Slices, advance
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, TURN_UNITS_MAX, Ended, Slices, advance
 from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -165,6 +165,36 @@ def test_short_work_runs_at_once_until_the_turn_is_over() -> None:
     assert not turns.slices.turn_is_over
     turns.run()
     assert story[4:] == ["4"]
+
+
+def test_what_waits_for_a_later_turn_finds_time_there_although_requests_fill_every_turn() -> None:
+    """A Produce request with more batches continues only while the turn is not over, else it waits once more."""
+    turns, over = Turns(), list[bool]()
+
+    def go_on(_: object) -> None:
+        over.append(turns.slices.turn_is_over)
+        turns.slices.start(short("next", 1, []), go_on, print)
+
+    turns.slices.start(short("first", 1, []), go_on, print)
+    for _ in range(5):
+        turns.slices.count(TURN_UNITS_MAX)
+        assert turns.slices.turn_is_over
+        turns.turn()
+    assert over == [False] * 5
+
+
+def test_what_waited_and_what_arrives_share_the_time_of_one_turn() -> None:
+    turns = Turns()
+
+    def go_on(_: object) -> None:
+        turns.slices.count(TURN_UNITS_MAX)
+        turns.slices.start(short("next", 1, []), go_on, print)
+
+    turns.slices.start(short("first", 1, []), go_on, print)
+    turns.slices.count(TURN_UNITS_MAX)
+    for _ in range(5):
+        turns.turn()
+        assert turns.slices.turn_is_over, "nothing that arrives now is served in this turn, too"
 
 
 def short(name: str, units: int, story: list[str]) -> Work:
