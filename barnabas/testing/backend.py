@@ -54,6 +54,8 @@ class Shape:
             raise KitError(f"brokers={brokers!r}: 1 to {BROKERS_MAX} are possible")
         if config is not None and not isinstance(config, Mapping):
             raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'num.partitions': 3}}")
+        if isinstance(port, bool) or not isinstance(port, int) or port < 0:
+            raise KitError(f"port={port!r}: a number of a port, or 0 for free ports")
         texts = {str(name): _text(value) for name, value in (config or {}).items()}
         if texts:
             _check_settings(texts)

@@ -110,7 +110,10 @@ class Core:
         return "".join(f"; {each}" for each in (missing, states, failures) if each)
 
     async def admin(self) -> Admin:
-        """The kit's own admin client, connected."""
+        """The kit's own admin client, connected. Raises KitError if no broker runs: a wait would be in vain."""
+        if not self._running():
+            states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
+            raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")
         if self._admin is None:
             from barnabas.client import Admin  # here, because it would double the time of a first start
 
@@ -160,8 +163,18 @@ class Core:
     async def delete_topics(self, names: list[str]) -> None:
         """Deletes topics; returns when no running broker knows them."""
         async with self._turn, self._deadline(f"the deletion of {len(names)} topics"):
+            from barnabas.client import KafkaError
+            from barnabas.client.errors import UnknownTopicOrPartition
+
             admin = await self.admin()
-            await admin.delete_topics(names)
+            try:
+                await admin.delete_topics(names)
+            except UnknownTopicOrPartition as error:
+                known = await admin.list_topics()
+                unknown_one = next((each for each in names if each not in known), names[0])
+                raise KitError(unknown("topic", unknown_one, known)) from error
+            except KafkaError as error:
+                raise KitError(f"the topics {', '.join(names)} were not deleted: {error}") from error
             await self._until(lambda: self._without(names), f"the topics {', '.join(names)} are gone")
 
     async def topics(self) -> list[str]:
@@ -414,7 +427,7 @@ class Core:
                 to = others[0]
             if to not in replicas:
                 raise KitError(
-                    f"broker {to} has no replica of {topic}-{partition}; {_listed('broker', replicas)} have one"
+                    f"broker {to} has no replica of {topic}-{partition}; its replicas are on {_listed('broker', replicas)}"
                 )
             if to != before:
                 await self._elect(topic, partition, [to, *(each for each in replicas if each != to)])

@@ -58,7 +58,9 @@ def unknown(what: str, word: object, known: Iterable[object]) -> str:
     text = f"unknown {what} {word!r}"
     if near:
         text += f"; did you mean {near[0]!r}?"
-    if len(words) <= CHOICES_SHOWN:
+    if not words:
+        text += "; there is none"
+    elif len(words) <= CHOICES_SHOWN:
         text += f"{'' if near else '.'} Known: {', '.join(repr(each) for each in words)}"
     return text
 

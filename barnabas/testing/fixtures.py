@@ -69,10 +69,8 @@ def check_marker(marker: pytest.Mark, where: str) -> None:
                 raise KitError(unknown("option", name, MARKER_OPTIONS))
             if name == "isolation" and value not in ISOLATIONS:
                 raise KitError(unknown("isolation", value, ISOLATIONS))
-        topics = marker.kwargs.get("topics") or {}
-        if not isinstance(topics, Mapping) or not all(isinstance(each, int) and each > 0 for each in topics.values()):
-            raise KitError(f"topics={topics!r}: write names and numbers of partitions, for example {{'orders': 3}}")
-        Cluster(marker.kwargs.get("brokers", 1), config=marker.kwargs.get("config"))
+        options = marker.kwargs
+        Cluster(options.get("brokers", 1), config=options.get("config"), topics=options.get("topics"))
     except KitError as error:
         raise pytest.UsageError(f"{where}: @pytest.mark.kafka: {error}") from None
 

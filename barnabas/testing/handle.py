@@ -27,6 +27,14 @@ T = TypeVar("T")
 MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
 
 
+def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
+    if topics is None:
+        return {}
+    if not isinstance(topics, Mapping) or not all(isinstance(each, int) and each > 0 for each in topics.values()):
+        raise KitError(f"topics={topics!r}: write names and numbers of partitions, for example {{'orders': 3}}")
+    return dict(topics)
+
+
 class Handle:
     """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
 
@@ -34,7 +42,9 @@ class Handle:
     _mode: Mode
 
     def _setup(self, topics: Mapping[str, int] | None, timeout: float) -> None:
-        self._topics = dict(topics or {})
+        self._topics = _checked_topics(topics)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
+            raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
         self._timeout_s = timeout
         self._owner = os.getpid()
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere

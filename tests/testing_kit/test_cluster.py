@@ -151,7 +151,7 @@ async def test_every_method_is_a_coroutine_too(mode: Mode) -> None:
 def test_aio_has_every_method_of_a_cluster() -> None:
     from barnabas.testing.aio import ClusterAio
 
-    not_waiting = {"aio", "bootstrap_servers", "broker", "brokers", "connect", "mode"}
+    not_waiting = {"aio", "bootstrap_servers", "broker", "brokers", "connect", "faults", "mode"}
     public = {name for name in vars(Cluster) if not name.startswith("_")}
     assert {name for name in vars(ClusterAio) if not name.startswith("_")} == public - not_waiting | {"start", "stop"}
 
@@ -204,6 +204,11 @@ def test_nothing_answers() -> None:
     ("make", "text"),
     [
         (lambda: Cluster(0), "brokers=0: 1 to 9 are possible"),
+        (lambda: Cluster(port=-1), "port=-1: a number of a port, or 0"),
+        (lambda: Cluster(timeout=0), "timeout=0: a number of seconds above 0"),
+        (lambda: Cluster.connect("127.0.0.1:1", timeout=cast(Any, "1")), "timeout='1'"),
+        (lambda: Broker(topics=cast(Any, ["orders"])), r"topics=\['orders'\]: write names and numbers of partitions"),
+        (lambda: Broker(topics={"orders": 0}), r"topics=\{'orders': 0\}"),
         (lambda: Cluster(mode=cast(Any, "proces")), "unknown mode 'proces'; did you mean 'process'"),
         (lambda: Cluster(config=cast(Any, ["a=b"])), "write a dict of Kafka's settings"),
         (lambda: Cluster(port=65_535, brokers=2).start(), "not all within 1 to 65535"),
@@ -242,6 +247,22 @@ def test_wrong_calls_name_what_is_there(three: Cluster) -> None:
         three.create_topic("x", config={"cleanup.polciy": "compact"})
     with pytest.raises(KitError, match="topic 'known' was not created"):
         three.create_topic("known")
+    with pytest.raises(KitError, match="unknown topic 'knwon'; did you mean 'known'"):
+        three.delete_topics("knwon")
+    with pytest.raises(KitError, match="broker 7 has no replica of known-0; its replicas are on brokers"):
+        three.move_leader("known", to=7)
+
+
+def test_calls_that_no_broker_can_answer_fail_at_once() -> None:
+    with Broker() as kafka:
+        with pytest.raises(KitError, match="unknown topic 'orders'; there is none"):
+            kafka.leader("orders")
+        for stop, state in ((kafka.pause, "paused"), (kafka.kill, "down")):
+            stop()
+            for call in (kafka.topics, lambda: kafka.create_topic("orders"), lambda: kafka.leader("orders")):
+                with pytest.raises(KitError, match=f"no broker of this cluster runs: broker 1 is {state}") as refused:
+                    call()
+                assert not isinstance(refused.value, TimeoutError)
 
 
 def test_a_cluster_that_was_not_started_says_so() -> None:
