@@ -104,7 +104,7 @@ class WantedPartition:
         self.replica = replica
 
     def watch(self) -> None:
-        """Watches the replica while the partition is not ready, and while a request waits."""
+        """Watches the replica while the partition is not ready, while a request waits, and between two slices of a request."""
         if self.session is not None and self.replica is not None:
             self.replica.watchers[self] = None
 
@@ -119,6 +119,7 @@ class WantedPartition:
         session = self.session
         if session is None:
             return
+        self.drained = False  # it may have been read in slices, and not be answered yet
         if self.key not in session.ready:
             session.ready[self.key] = self
             if session.follower_id >= 0:

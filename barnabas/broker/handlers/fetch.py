@@ -177,7 +177,11 @@ class _Fetch:
         one = _Pass(self.max_bytes)
         everything = list(self._to_read.values())
         for first in range(0, len(everything), PARTITIONS_A_YIELD):
-            self._read_some(everything[first : first + PARTITIONS_A_YIELD], one)
+            some = everything[first : first + PARTITIONS_A_YIELD]
+            self._read_some(some, one)
+            for wanted in some:
+                if wanted.drained:
+                    wanted.watch()  # an append before its answer keeps it ready
             yield PARTITIONS_A_YIELD
         return one.found()
 

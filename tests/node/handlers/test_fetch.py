@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from types import GeneratorType
 from typing import Any
 
 import pytest
 
+from barnabas.broker.call import Call
+from barnabas.broker.handlers.fetch import LARGE, PARTITIONS_A_YIELD, fetch
 from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.fetch import ForgottenTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.work import finished
 from tests.support.broker.fetches import follower, offsets, parts, request, wanted
 from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
@@ -173,6 +177,22 @@ async def test_a_session_waits_and_is_woken(peer: Peer, another: Another) -> Non
     await produce(await another(), 1, b"x")
     (news,) = parts(await peer.receive(waiting))
     assert (news.partition_index, offsets(news)) == (1, [0])
+
+
+async def test_an_append_between_two_slices_of_a_request_keeps_the_partition_ready(peer: Peer, node: Node) -> None:
+    """Of many partitions some were read before the append and are answered after it."""
+    many = LARGE + 1
+    await peer.create("t", many)
+    await produce(peer, many - 1, b"a")
+    first = request(*(wanted(partition) for partition in range(many)), session_epoch=0)
+    work = fetch(node, Call(first, 11, 1, None, None, ""))  # type: ignore[arg-type]  # no connection
+    assert isinstance(work, GeneratorType)
+    assert PARTITIONS_A_YIELD in work, "the first partitions are read"
+    node.replicas.leader("t", 0).append(batch(b"b"))
+    response = finished(work)
+    assert [len(offsets(part)) for part in parts(response)] == [0] * (many - 1) + [1]
+    again = await peer.call(request(session_id=response.session_id, session_epoch=1, min_bytes=0), 11)
+    assert {part.partition_index: offsets(part) for part in parts(again) if part.records} == {0: [0], many - 1: [0]}
 
 
 async def test_sessions_that_are_not_there(peer: Peer) -> None:
