@@ -1,4 +1,4 @@
-"""How often a fault hits: over several brokers, a restart and a pause; and that its counts are exact when they are read."""
+"""How often a fault hits: over brokers, a restart and a pause; exact counts; and what wrong use is reported."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout
+from barnabas.testing.core import Core
 from tests.support.oracle.wire import Wire
 
 REQUEST = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
@@ -170,9 +171,48 @@ def test_wrong_arguments_of_actions_are_refused(broker: Broker) -> None:
         broker.faults.on("Produce").delay(-1, jitter=2)
     with pytest.raises(KitError, match="0 to 3600000 milliseconds"):
         broker.faults.on("Produce").throttle(-1)
+    with pytest.raises(KitError, match="'applied'"):
+        broker.faults.on("Produce").error("REQUEST_TIMED_OUT", after="applied")  # type: ignore[arg-type]  # that is the point
     with pytest.raises(KitError, match="a function of a request"):
         broker.faults.on("Produce").rewrite(3)  # type: ignore[arg-type]  # that is the point
     broker.faults.verify()  # a refused action is not a forgotten one
+
+
+def _raising(request: object, response: object) -> object:
+    raise ValueError("my mistake")
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (_raising, r"<rewrite on Metadata, 1 hits> failed: ValueError\('my mistake'\)"),
+        (lambda request, response: None, "returned None: return the response, or another MetadataResponse"),
+    ],
+)
+def test_a_failed_rewrite_is_reported(broker: Broker, function: Callable[[object, object], object], text: str) -> None:
+    broker.faults.on("Metadata").rewrite(function)
+    with pytest.raises(ConnectionResetError):
+        code(broker.bootstrap_servers)
+    with pytest.raises(KitError, match=text):
+        broker.faults.verify()
+
+
+async def _has_left(core: Core, client_id: str) -> bool:
+    return client_id not in await core.client_connections()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_request_whose_client_leaves_while_it_waits_has_no_effect(broker: Broker, held: bool) -> None:
+    selected = broker.faults.on("Produce", times=1 if held else 2)
+    fault = selected.hold() if held else selected.delay(0.1)
+    with Wire(broker.bootstrap_servers, client_id="app", timeout_s=0.02) as peer, pytest.raises(TimeoutError):
+        peer.produce(9, "orders", 0, [b"record"])
+    assert fault.hits == 1
+    core = broker.core()
+    broker.wait(core._until(lambda: _has_left(core, "app"), "the client has left"))
+    with Wire(broker.bootstrap_servers, client_id="other") as peer:
+        fault.release()  # a second delayed request ends after the first one
+        assert peer.produce(9, "orders", 0, [b"next"]).base_offset == 0
 
 
 def test_a_forked_child_cannot_write_faults(broker: Broker) -> None:

@@ -18,6 +18,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from barnabas.testing import kit_thread
@@ -104,13 +105,16 @@ class Faults:
         self._without_action.clear()
 
     def verify(self) -> None:
-        """Raises KitError if a strict fault has hit no request since it was written, or if a fault has no action."""
+        """Raises KitError if a strict fault has hit no request, a fault has no action, or the function of a `rewrite` has failed."""
         if self._without_action:
             raise KitError(
                 f"a fault on {self._without_action[0].rule.api} has no action: "
                 "call a method of what on(…) returns, for example error(…) or disconnect()"
             )
         self.settle()
+        for each in self._faults.values():
+            if each.failure is not None:
+                raise KitError(f"the function of {each} failed: {each.failure!r}") from each.failure
         idle = [str(each) for each in self._faults.values() if each.strict and not each.counted]
         if idle:
             raise KitError(
@@ -219,6 +223,7 @@ class Fault:
         self.broker = broker
         self.strict = strict
         self.number = 0
+        self.failure: Exception | None = None  # of the function of `rewrite`
         self.rewritten_by: Callable[[Any, Any], Any] | None = None
         self._faults = faults
         self._changed = threading.Condition()
@@ -236,6 +241,7 @@ class Fault:
             after: "apply": the request takes effect first, so the answer is wrong.
         """
         if after not in (None, "apply"):
+            self._faults.acts(self)
             raise KitError(f'after={after!r}: "apply" or None')
         return self._install(action="error", error=name, after=after == "apply")
 
@@ -249,7 +255,7 @@ class Fault:
         return self._install(action="disconnect", at=at)
 
     def delay(self, seconds: float, *, jitter: float = 0.0) -> Fault:
-        """The request takes effect later, as do the later ones of its connection.
+        """The request takes effect later, as do the later ones of its connection; none if the connection has closed by then.
 
         Args:
             jitter: up to so many seconds are added.
@@ -257,7 +263,7 @@ class Fault:
         return self._install(action="delay", seconds=seconds, jitter_s=jitter)
 
     def hold(self) -> Fault:
-        """The request takes effect when `release` is called."""
+        """The request takes effect when `release` is called; none if its connection has closed by then."""
         return self._install(action="hold")
 
     def drop(self) -> Fault:
@@ -280,13 +286,26 @@ class Fault:
         return self._install(action="throttle", throttle_ms=milliseconds)
 
     def rewrite(self, function: Callable[[Any, Any], Any]) -> Fault:
-        """The answer is what `function(request, response)` returns; it runs in the broker's thread."""
+        """The answer is what `function(request, response)` returns; it runs in the broker's thread.
+
+        If it raises, or returns something else than a response of this API, the connection closes, and `verify` reports it.
+        """
         self._faults.acts(self)
         self._faults.check_rewrite()
         if not callable(function):
             raise KitError(f"rewrite({function!r}): a function of a request and its response, which returns the answer")
-        self.rewritten_by = function
+        self.rewritten_by = partial(self._rewritten, function)
         return self._install(action="rewrite")
+
+    def _rewritten(self, function: Callable[[Any, Any], Any], request: Any, response: Any) -> Any:
+        try:
+            answer = function(request, response)
+            if type(answer) is not type(response):
+                raise TypeError(f"it returned {answer!r}: return the response, or another {type(response).__name__}")
+        except Exception as error:
+            self.failure = error
+            raise
+        return answer
 
     def _install(self, **action: Any) -> Fault:
         if self.number:
