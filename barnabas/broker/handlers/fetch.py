@@ -118,6 +118,7 @@ class _Fetch:
     """One request while it is served and while it waits. It waits for progress of its session, or of its replicas without a session."""
 
     __slots__ = (
+        "_again",
         "_due",
         "_release_bytes",
         "_served",
@@ -161,6 +162,7 @@ class _Fetch:
         self._stable: Sequence[int] = ()
         self._served: Sequence[tuple[int, int]] = ()  # leader and leader epoch of each watched replica
         self._slice: Slice | None = None  # the read of many partitions that is under way
+        self._again = False  # a watched log moved during that read
 
     # -- reading
 
@@ -286,6 +288,10 @@ class _Fetch:
 
     def on_progress(self, replica: Replica) -> None:
         """A watched log moved: checks it at the end of this wake-up, once."""
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Looks at the end of this wake-up whether enough can be read."""
         if not self._due:
             self._due = True
             self.needs.reactor.soon(self._look)
@@ -318,13 +324,18 @@ class _Fetch:
         if len(self._to_read) > LARGE:
             if self._slice is None:
                 self._slice = self.needs.slices.start(self.read_in_slices(), self._looked, self._failed)
+            else:
+                self._again = True
             return
         self._looked(self.read())
 
     def _looked(self, found: tuple[_Parts, int]) -> None:
         self._slice = None
+        again, self._again = self._again, False
         if found[1] >= self.min_bytes or self.reader.urgent:
             self._resolve(found[0])
+        elif again:
+            self.look_soon()
 
     def _on_deadline(self) -> None:
         if self.pending is None or self.pending.resolved:
@@ -409,7 +420,9 @@ def _read_in_slices(one: _Fetch) -> Work:
     if size >= one.min_bytes or one.reader.urgent or one.call.request.max_wait_ms <= 0 or not one.wanted:
         response = yield from one.answer_in_slices(parts)
         return response
-    return one.wait(size)
+    pending = one.wait(size)
+    one.look_soon()  # a log that was read first may have moved before it was watched
+    return pending
 
 
 def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Call
+from barnabas.broker.call import Call, Pending
 from barnabas.broker.handlers.fetch import LARGE, PARTITIONS_A_YIELD, fetch
 from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
@@ -193,6 +193,20 @@ async def test_an_append_between_two_slices_of_a_request_keeps_the_partition_rea
     assert [len(offsets(part)) for part in parts(response)] == [0] * (many - 1) + [1]
     again = await peer.call(request(session_id=response.session_id, session_epoch=1, min_bytes=0), 11)
     assert {part.partition_index: offsets(part) for part in parts(again) if part.records} == {0: [0], many - 1: [0]}
+
+
+async def test_an_append_between_two_slices_of_a_request_ends_its_wait(peer: Peer, node: Node) -> None:
+    many = LARGE + 1
+    await peer.create("t", many)
+    await until(lambda: all(node.replicas.get("t", number) is not None for number in range(many)))
+    sent = request(*(wanted(partition) for partition in range(many)), max_wait_ms=60_000)
+    work = fetch(node, Call(sent, 11, 1, None, None, ""))  # type: ignore[arg-type]  # no connection
+    assert isinstance(work, GeneratorType)
+    assert PARTITIONS_A_YIELD in work, "the first partitions are read"
+    node.replicas.leader("t", 0).append(batch(b"b"))
+    pending = finished(work)
+    assert isinstance(pending, Pending)
+    await until(lambda: pending.resolved)
 
 
 async def test_sessions_that_are_not_there(peer: Peer) -> None:
