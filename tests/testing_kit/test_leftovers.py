@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ if end == "error":
     raise RuntimeError("a test has failed")
 time.sleep(600)
 """
+
+
+@pytest.fixture(autouse=True)
+def _sigint() -> Iterator[None]:
+    """Programs that a test starts obey SIGINT, also where this run was started in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class FaultyRouter(Router):
         self._node = node
         self._hit = hit
         self._faults: dict[int, _Installed] = {}
-        self._halved: dict[int, Any] = {}  # id of a response → its connection
+        self._halved: dict[int, Any] = {}  # id of a response → the response, its connection
         self._muted: dict[int, int] = {}  # number of a connection → end of its throttling, by the monotonic clock
 
     # -- the table
@@ -200,14 +200,20 @@ class FaultyRouter(Router):
     def _halve(self, call: Call[Any], response: Any) -> Any:
         if response is None:
             return _closed(call)
-        self._halved[id(response)] = call.connection
+        number = id(response)
+        self._halved[number] = response, call.connection  # the response is kept, so no other gets its id
+        call.connection.on_close(partial(self._forget_half, number))
         return response
+
+    def _forget_half(self, number: int) -> None:
+        self._halved.pop(number, None)
 
     def cut_frame(self, response: Any, parts: list[Buffer]) -> list[Buffer]:
         """The frame of a response, or the first half of it if a fault cuts it; the connection then closes."""
-        connection = self._halved.pop(id(response), None)
-        if connection is None:
+        found = self._halved.pop(id(response), None)
+        if found is None:
             return parts
+        connection = found[1]
         whole = b"".join(parts)
         self._call_later(CLOSE_AFTER_MS, lambda: connection.close("a fault"))
         return [whole[: len(whole) // 2]]
