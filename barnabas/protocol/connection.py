@@ -134,7 +134,7 @@ class ServerConnection:
         return memoryview(frame)
 
     def count_long(self, requests: int) -> None:
-        """The request being served has taken the time of so many more."""
+        """Counts the present request as this number of further requests, because it took as long."""
         self._served += requests
 
     def block(self, reserved_bytes: int = 0) -> None:

@@ -44,7 +44,7 @@ _HUGE: Final = 1 << 60  # stands for a number with more bits, before zigzag is u
 
 
 def check_count(data: bytes, count: int) -> None:
-    """Raises RemoteProtocolError if so many records cannot fit into `data`."""
+    """Raises RemoteProtocolError if `data` is too short for the claimed number of records."""
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
 

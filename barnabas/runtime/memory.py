@@ -5,7 +5,7 @@ Freed memory: glibc returns freed blocks above a threshold to the kernel at once
 resident memory. Without glibc nothing is changed.
 
 The garbage collector: a full collection visits every object that is not frozen (130 ms with 1,000 partitions, 480 ms with 10,000
-topics), and nothing else runs meanwhile. `freeze_survivors` freezes what a full collection leaves, so that the next one visits only
+topics), and stops the loop for that time. `freeze_survivors` freezes what a full collection leaves, so that the next one visits only
 what was made since: about a millisecond. Reference counts still free frozen objects; only frozen reference cycles stay. The broker
 makes none: a closed connection, a served request and a deleted partition leave nothing to the collector
 (`tests/process/test_garbage.py`). In case one is made all the same, everything is visited once after each growth by GROWTH_BLOCKS_MIN

@@ -110,7 +110,7 @@ class Core:
         return "".join(f"; {each}" for each in (missing, states, failures) if each)
 
     async def admin(self) -> Admin:
-        """The kit's own admin client, connected. Raises KitError if no broker runs: a wait would be in vain."""
+        """The kit's own admin client, connected. Raises KitError if no broker runs."""
         if not self._running():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
             raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")

@@ -1,4 +1,4 @@
-"""Large requests of a node are served in slices: other connections are answered meanwhile."""
+"""Large requests of a node are served in slices: between two slices other connections are answered."""
 
 from __future__ import annotations
 

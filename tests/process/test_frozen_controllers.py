@@ -60,7 +60,7 @@ def of_two_roles(folder: Path) -> Iterator[tuple[Cluster, dict[int, ServedBroker
 
 
 def freeze(cluster: Cluster, folder: Path, frozen: Node, seconds: float) -> Gaps:
-    """Nothing acknowledged may be lost or repeated; somebody else controls meanwhile."""
+    """Nothing acknowledged may be lost or repeated; another controller is elected."""
     with killed_copy(cluster, folder, "barnabas") as run:
         gaps = Killing(run, seed=1).freeze(frozen, seconds)
         run.judge()

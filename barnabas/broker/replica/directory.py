@@ -300,7 +300,7 @@ class LogDirectory:
                 self.lowered += 1  # a collection that has begun must not be written any more
                 data = (await self._in_turns(self.checkpoints_in_slices()))[RECOVERY_POINT_CHECKPOINT]
                 await replace_off_loop(self.disk, RECOVERY_POINT_CHECKPOINT, data)
-                self.lowered += 1  # nor one that began meanwhile
+                self.lowered += 1  # nor may one that began during the write
                 written.update(points)
 
     async def _in_turns(self, work: Steps[T]) -> T:

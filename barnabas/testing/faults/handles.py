@@ -197,9 +197,7 @@ class Faults:
         for each in backend.broker_ids:
             if backend.state(each) == "running":
                 await backend.command(each, "live_brokers", {})  # its answer comes after the hits before it
-        await asyncio.gather(
-            *self._endings, return_exceptions=True
-        )  # a broker that dies meanwhile ends its faults, too
+        await asyncio.gather(*self._endings, return_exceptions=True)  # the faults of a broker end with the broker
 
     def check_rewrite(self) -> None:
         """Raises NotPossible where a function cannot reach the brokers."""
@@ -258,7 +256,7 @@ class Fault:
         """The request takes effect later, as do the later ones of its connection; none if the connection has closed by then.
 
         Args:
-            jitter: up to so many seconds are added.
+            jitter: the longest time in seconds that is added at random.
         """
         return self._install(action="delay", seconds=seconds, jitter_s=jitter)
 
@@ -282,7 +280,7 @@ class Fault:
         return self._install(action="late", until=until)
 
     def throttle(self, milliseconds: int) -> Fault:
-        """The answer has this throttle_time_ms, and the connection is not served for as long."""
+        """The answer has this throttle_time_ms, and the broker does not serve the connection for that time."""
         return self._install(action="throttle", throttle_ms=milliseconds)
 
     def rewrite(self, function: Callable[[Any, Any], Any]) -> Fault:
@@ -347,7 +345,7 @@ class Fault:
         return self.rule.times is not None and self.counted >= self.rule.times
 
     def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
-        """Returns when it has met so many requests. Raises KitTimeout after `timeout` seconds."""
+        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._hits >= hits, timeout):
                 raise self._not_met(hits, timeout)
@@ -401,6 +399,6 @@ class FaultAio:
         self._fault = fault
 
     async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
-        """Returns when it has met so many requests. Raises KitTimeout after `timeout` seconds."""
+        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
         await kit_thread.wait_async(self._fault.until_met(hits, timeout), timeout + MARGIN_S)
         return self._fault

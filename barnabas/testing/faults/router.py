@@ -132,12 +132,14 @@ class FaultyRouter(Router):
             if rule.probability < 1 and self._node.reactor.rng.random() >= rule.probability:
                 continue
             fault.hits += 1
-            self._hit(fault.number, self._seen(name, call))
+            self._hit(fault.number, self._seen(name, call, named or self._subjects(call)))
             return fault
         return None
 
-    def _seen(self, name: str, call: Call[Any]) -> dict[str, Any]:
-        named = subjects(call.request, self._topic_name)
+    def _subjects(self, call: Call[Any]) -> dict[str, set[Any]]:
+        return subjects(call.request, self._topic_name)
+
+    def _seen(self, name: str, call: Call[Any], named: dict[str, set[Any]]) -> dict[str, Any]:
         return {
             "api": name,
             "version": call.version,
@@ -354,7 +356,7 @@ def _follow(outer: Pending[Any], response: Any) -> None:
 
 
 def _discard(response: Any) -> None:
-    """Runs what a handler returned to its end; nobody gets the answer."""
+    """Runs a handler's result to its end and drops the answer."""
     while response.__class__ is GeneratorType:
         try:
             while True:

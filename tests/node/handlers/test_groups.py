@@ -409,7 +409,7 @@ async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
 
 
 async def test_a_shard_that_was_replaced_during_the_expiry_expires_nothing(nodes: Nodes) -> None:
-    """Another broker coordinated the group meanwhile: the old shard does not know what was committed there."""
+    """Another broker has coordinated the group since: the old shard does not know what was committed there."""
     node = await nodes.start(None, **PATIENT, offsets_retention_minutes="1")
     peer = await nodes.peer(node)
     await prepare(peer)

@@ -175,7 +175,7 @@ class Driver:
         self.wait_until(self.is_up, "the session is up", UP_SECONDS_MAX)
 
     def wait_until(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
-        """Asks until the condition holds; the driver must run meanwhile."""
+        """Asks until the condition holds; fails if the driver ends before."""
         deadline = time.monotonic() + seconds
         while not reached():
             assert self.process.poll() is None, f"the driver ended, not yet: {what}\n{self.log()}"

@@ -82,7 +82,7 @@ class GroupShard:
         return MissingGroup(self.tables, group_id)
 
     def groups(self) -> Iterator[Group]:
-        """Iterates over all groups, classic groups first; groups may be added or removed meanwhile."""
+        """Iterates over all groups, classic groups first. Groups may be added or removed during the iteration."""
         for group_id in list(chain(self.tables.classic, self.tables.consumer)):
             yield self.group(group_id)
 

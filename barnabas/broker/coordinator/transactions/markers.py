@@ -82,7 +82,7 @@ _Asked = tuple[_Delivery, list[TopicPartition]]
 
 
 class _Attempt:
-    """One request to one broker, without the partitions that were sent to another leader meanwhile."""
+    """One request to one broker, without the partitions that have been sent to another leader since."""
 
     __slots__ = ("asked", "broker_id", "size")
 

@@ -119,7 +119,7 @@ class TransactionShard:
         return lambda: self._take_back(transactional_id, staged)
 
     def _take_back(self, transactional_id: str, staged: TransactionMetadata | None) -> None:
-        """Restores the former pending transition, unless it was committed meanwhile; newest writes first."""
+        """Restores the former pending transition, unless it has been committed since; newest writes first."""
         if staged is None or staged is self.transactions.get(transactional_id):
             del self.pending[transactional_id]
         else:

@@ -202,7 +202,7 @@ class VerificationChannel:
             }
         for question in batch.questions:
             if self._asked.get(question) is not batch:
-                continue  # was sent to another broker meanwhile
+                continue  # has been sent to another broker
             del self._asked[question]
             if code_of_all is not None:
                 question.refuse(code_of_all)
