@@ -109,9 +109,15 @@ def _ignored_settings(config: BrokerConfig, strict: bool) -> list[str]:
 
 
 def _make_directory(directory: Path) -> None:
-    if directory.is_file():
-        raise ValueError(f"data directory {directory} is a file: name a directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    if directory.exists() and not directory.is_dir():
+        what = "a file" if directory.is_file() else "no directory"
+        raise ValueError(f"data directory {directory} is {what}: name a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"data directory {directory} cannot be created ({error.strerror}): name one where this user may write"
+        ) from None
 
 
 def _run(config: BrokerConfig, ignored: Sequence[str]) -> NoReturn:

@@ -180,6 +180,10 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert (ran.returncode, f"--config {binary}: not a text in UTF-8" in ran.stderr) == (2, True), ran.stderr
     ran = barnabas("serve", "--data", str(binary), "--listen", "127.0.0.1:0")
     assert (ran.returncode, f"data directory {binary} is a file" in ran.stderr) == (2, True), ran.stderr
+    ran = barnabas("serve", "--data", "/dev/null", "--listen", "127.0.0.1:0")
+    assert (ran.returncode, "data directory /dev/null is no directory" in ran.stderr) == (2, True), ran.stderr
+    ran = barnabas("serve", "--data", str(binary / "data"), "--listen", "127.0.0.1:0")
+    assert (ran.returncode, f"{binary / 'data'} cannot be created (Not a directory)" in ran.stderr) == (2, True)
 
 
 def test_settings_from_a_file_and_above_it(tmp_path: Path, serve: Serve) -> None:
