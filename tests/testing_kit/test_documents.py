@@ -1,7 +1,8 @@
-"""docs/testing.md, the test in README.md and examples/testing run as they are printed."""
+"""The pages about testing run as they are printed, the reference is complete, and the recipes of examples/testing pass."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -10,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.testing import Cluster
+from barnabas.testing.faults.handles import Fault
 from barnabas.testing.fixtures import MARKER_OPTIONS
 from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "testing.md"
+REFERENCE = ROOT / "docs" / "testing" / "reference.md"
+PAGES = (ROOT / "docs" / "testing.md", *sorted((ROOT / "docs" / "testing").glob("*.md")))
+PLUGIN = (ROOT / "barnabas" / "testing" / "plugin.py").read_text()
 EXAMPLES = ROOT / "examples" / "testing"
 # The plugin by its module, whether the package is installed with its entry point or not: so others are named, too.
 OPTIONS = ("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "-W", "error:.*left clients connected", "-q")
@@ -29,28 +34,84 @@ def _pytest(*arguments: str, folder: Path) -> str:
 
 
 @pytest.mark.clients
-def test_every_example_of_the_page_is_a_test_that_passes(tmp_path: Path) -> None:
+def test_every_example_of_the_pages_is_a_test_that_passes(tmp_path: Path) -> None:
     for needed in ("aiokafka", "confluent_kafka", "pytest_asyncio"):
         pytest.importorskip(needed)
-    blocks = [*snippets(PAGE, "python"), snippets(ROOT / "README.md", "python")[0]]
-    assert len(blocks) == 9
+    blocks = [block for page in PAGES for block in snippets(page, "python")]
+    blocks.append(snippets(ROOT / "README.md", "python")[0])
+    assert len(blocks) >= 9
     for number, block in enumerate(blocks):
         assert "def test_" in block
         (tmp_path / f"test_block_{number}.py").write_text(block)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-    assert "9 passed" in _pytest("-p", "pytest_asyncio.plugin", folder=tmp_path)
+    passed = sum(block.count("def test_") for block in blocks)
+    assert f"{passed} passed" in _pytest("-p", "pytest_asyncio.plugin", folder=tmp_path)
 
 
-def test_the_page_names_every_fixture_and_option() -> None:
-    text = PAGE.read_text()
-    plugin = (ROOT / "barnabas" / "testing" / "plugin.py").read_text()
-    fixtures = re.findall(r"^@pytest\.fixture.*\ndef (\w+)\(", plugin, re.MULTILINE)
-    assert len(fixtures) > 15
-    assert [each for each in fixtures if f"`{each}`" not in text] == []
-    assert [each for each in MARKER_OPTIONS if f"`{each}=" not in text] == []
-    options = re.findall(r'"(--kafka-[\w-]+)"', plugin) + re.findall(r'addini\("(\w+)"', plugin)
-    assert len(options) >= 4
-    assert [each for each in options if each not in text] == []
+def test_the_reference_has_every_fixture() -> None:
+    declared = re.findall(r"^@pytest\.fixture.*\ndef (\w+)\(", PLUGIN, re.MULTILINE)
+    assert len(declared) > 15
+    assert sorted(_named("Fixtures")) == sorted(declared)
+
+
+def test_the_reference_has_every_option_of_the_marker() -> None:
+    assert {each.partition("=")[0] for each in _named("The marker")} == set(MARKER_OPTIONS)
+
+
+def test_the_reference_has_every_ini_key_and_command_line_option() -> None:
+    assert sorted(_named("Ini keys")) == sorted(re.findall(r'addini\(\s*"(\w+)"', PLUGIN))
+    options = {each.partition("=")[0] for each in _named("Command-line options")}
+    assert options == set(re.findall(r'addoption\(\s*"(--[\w-]+)"', PLUGIN))
+
+
+def test_the_reference_has_every_argument_of_a_cluster() -> None:
+    assert _named("`Broker` and `Cluster`") == list(inspect.signature(Cluster).parameters)
+
+
+def test_the_pages_name_every_method_of_a_cluster_and_of_a_fault() -> None:
+    """In the first column of a table; a public name whose docstring begins with "For the kit" is not for tests."""
+    rows = "\n".join(row for page in PAGES for row in re.findall(r"^\| (.+?) \|", page.read_text(), re.MULTILINE))
+    named = {name.rpartition(".")[2] for each in _quoted(rows) for name in re.findall(r"^[\w.]+", each)}
+    assert [each for each in _public(Cluster) if each not in named] == []
+    assert [each for each in _public(Fault) if each not in named] == []
+    methods = [each for each in _named("Methods of the handle") if each not in {"start()", "stop()"}]
+    assert {re.split(r"[(.]", each.removeprefix("Cluster."))[0] for each in methods} <= set(_public(Cluster))
+
+
+def _named(section: str) -> list[str]:
+    """What the first column of the table in a section of the reference has between backticks."""
+    text = REFERENCE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return list(
+        dict.fromkeys(name for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for name in _quoted(row))
+    )
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def _public(kind: type) -> list[str]:
+    return [
+        name
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not (value.__doc__ or "").startswith("For the kit")
+    ]
+
+
+def test_every_link_of_the_pages_leads_somewhere() -> None:
+    for page in (*PAGES, EXAMPLES / "README.md", ROOT / "README.md"):
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            target, _, heading = link.partition("#")
+            if target.startswith("http"):
+                continue
+            found = (page.parent / target).resolve() if target else page
+            assert found.exists(), f"{page.name}: {link}"
+            assert not heading or heading in _anchors(found), f"{page.name}: {link}"
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
 @pytest.mark.clients
