@@ -101,10 +101,6 @@ class Peers:
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False
 
-    def local_ports(self) -> list[int]:
-        """The own ports of the open connections: other nodes see them as the ports of their peers."""
-        return [port for peer in self._peers.values() if (port := peer.local_port)]
-
     def to(self, host: str, port: int, purpose: str, *, node_id: int = -1) -> Peer:
         """The peer at an address for a purpose; the same one at every call.
 
@@ -271,12 +267,6 @@ class Peer:
         self._detach()
 
     # -- from the socket -----------------------------------------------------------------------------------------------
-
-    @property
-    def local_port(self) -> int:
-        """The own port of the open connection; 0 without one."""
-        transport = None if self._socket is None else self._socket.transport
-        return 0 if transport is None else int(transport.get_extra_info("sockname")[1])
 
     def on_socket_open(self) -> None:
         """The connection is open: negotiates versions first."""

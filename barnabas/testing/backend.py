@@ -14,13 +14,17 @@ from typing import Any, Final, Literal, Protocol
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, unknown
 
-__all__ = ["MODES", "Backend", "BrokerState", "Mode", "Shape", "not_possible"]
+__all__ = ["INTERNAL_LISTENER", "MODES", "Backend", "BrokerState", "Mode", "Shape", "not_possible"]
 
 Mode = Literal["thread", "process", "remote"]
 BrokerState = Literal["down", "running", "paused"]
 MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
 BROKERS_MAX: Final = 9  # all run on this machine
 REPLICAS_MAX: Final = 3
+
+# The listener of connections between brokers and of the kit's own client. Clients are given addresses of their own listener only, so
+# what arrives here is never a client's.
+INTERNAL_LISTENER: Final = "INTERNAL"
 
 # Below the settings of the user. A test waits for no further members, and a cluster of a moment needs few internal partitions.
 DEFAULTS: Final = {
@@ -66,16 +70,30 @@ class Shape:
         """Ids of the brokers."""
         return range(1, self.brokers + 1)
 
+    @property
+    def inner_ports(self) -> int:
+        """How many ports the brokers need besides those for clients: for the internal listener, and several brokers for the quorum."""
+        return 2 * self.brokers if self.brokers > 1 else 1
+
     def settings(self, node_id: int, host: str, ports: list[int]) -> dict[str, str]:
-        """Returns the settings of one node; `ports` has a client port of each broker, then a quorum port of each.
+        """Returns the settings of one node.
+
+        Args:
+            ports: a client port of each broker; of several brokers a quorum port of each; an internal port of each.
 
         Raises:
             KitError: a setting is not Kafka's, or the kit itself sets it.
         """
         replicas = min(REPLICAS_MAX, self.brokers)
-        own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{host}:{ports[node_id - 1]}"}
+        internal = f"{INTERNAL_LISTENER}://{host}:{ports[-self.brokers :][node_id - 1]}"
+        own = {
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://{host}:{ports[node_id - 1]},{internal}",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{INTERNAL_LISTENER}:PLAINTEXT",
+            "inter.broker.listener.name": INTERNAL_LISTENER,
+        }
         if self.brokers > 1:
-            quorum_ports = ports[self.brokers :]
+            quorum_ports = ports[self.brokers : 2 * self.brokers]
             own["controller.quorum.voters"] = ",".join(
                 f"{each}@{host}:{quorum_ports[each - 1]}" for each in self.broker_ids
             )
@@ -84,6 +102,8 @@ class Shape:
         for name in (*own, "log.dirs", "log.dir"):
             if name in given:
                 raise KitError(f"config[{name!r}] = {given[name]!r}: the kit sets it itself; remove it")
+        if "advertised.listeners" in given:
+            own["advertised.listeners"] = f"{given['advertised.listeners']},{internal}"
         return {
             **DEFAULTS,
             "default.replication.factor": str(replicas),
@@ -124,6 +144,11 @@ class Backend(Protocol):
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT of every broker, separated by commas."""
+        ...
+
+    @property
+    def internal_servers(self) -> str:
+        """The same for the kit's own client: addresses of the internal listener, if the brokers have one."""
         ...
 
     @property

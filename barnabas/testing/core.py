@@ -117,7 +117,7 @@ class Core:
         if self._admin is None:
             from barnabas.client import Admin  # here, because it would double the time of a first start
 
-            admin = Admin(bootstrap_servers=self.backend.bootstrap_servers, client_id=ADMIN_CLIENT_ID)
+            admin = Admin(bootstrap_servers=self.backend.internal_servers, client_id=ADMIN_CLIENT_ID)
             await admin.start()
             self._admin = admin
         return self._admin
@@ -360,21 +360,13 @@ class Core:
         ]
 
     async def client_connections(self) -> dict[str, tuple[int, str]]:
-        """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers.
-
-        Empty while one of several brokers is paused: it cannot tell which connections are its own.
-        """
-        states = [self.backend.state(each) for each in self.backend.broker_ids]
-        if "paused" in states:
-            return {}
+        """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
         async with self._deadline("the list of connections"):
             told = {each: await self.backend.command(each, "connections", {}) for each in self._running()}
-        between_brokers = {port for each in told.values() for port in each["outgoing_ports"]}
         return {
             each["client_id"]: (broker_id, f"{each['host']}:{each['port']}")
             for broker_id, answer in told.items()
-            for each in answer["accepted"]
-            if each["client_id"] != ADMIN_CLIENT_ID and each["port"] not in between_brokers
+            for each in answer
         }
 
     async def _groups_of_clients(self) -> dict[str, str]:

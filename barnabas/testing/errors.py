@@ -24,7 +24,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ADMIN_CLIENT_ID = "barnabas-kit"  # of the kit's own admin client; not reported as a leaked one, and meets no fault
+ADMIN_CLIENT_ID = "barnabas-kit"  # of the kit's own admin client
 CHOICES_SHOWN = 12  # of known words in one text
 LIKENESS_MIN = 0.6  # of difflib
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.node_host import NodeHost
 
 __all__ = ["connections", "controller", "ensure_internal_topics", "live_brokers", "partitions"]
@@ -37,16 +38,13 @@ def live_brokers(host: NodeHost) -> list[int]:
     return sorted(each.broker_id for each in host.running.image.alive_brokers())
 
 
-def connections(host: NodeHost) -> dict[str, Any]:
-    """The open connections to the listener for clients, and the own ports of this node's connections to other nodes."""
-    node = host.running
-    return {
-        "accepted": [
-            {"client_id": each.client_id or "", "host": each.client_host, "port": each.client_port}
-            for each in node.server.connections
-        ],
-        "outgoing_ports": node.peers.local_ports(),
-    }
+def connections(host: NodeHost) -> list[dict[str, Any]]:
+    """The open connections of clients."""
+    return [
+        {"client_id": each.client_id or "", "host": each.client_host, "port": each.client_port}
+        for each in host.running.server.connections
+        if each.listener_name != INTERNAL_LISTENER
+    ]
 
 
 async def ensure_internal_topics(host: NodeHost) -> None:

@@ -77,8 +77,8 @@ class ProcessBackend:
             raise NotPossible("mode 'process' needs a POSIX system; use mode 'thread' here")
         self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
         self._ports = ReservedPorts(shape.brokers, shape.port)
-        self._quorum_ports = ReservedPorts(shape.brokers if shape.brokers > 1 else 0)
-        ports = [*self._ports.numbers, *self._quorum_ports.numbers]
+        self._inner_ports = ReservedPorts(shape.inner_ports)
+        ports = [*self._ports.numbers, *self._inner_ports.numbers]
         self._failures: list[str] = []
         self._brokers: dict[int, _Broker] = {}
         self._directory: ClusterDirectory | None = None
@@ -98,6 +98,10 @@ class ProcessBackend:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def internal_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
 
     @property
     def broker_ids(self) -> list[int]:
@@ -139,7 +143,7 @@ class ProcessBackend:
         if self._directory is not None:
             self._directory.remove()
         self._ports.release()
-        self._quorum_ports.release()
+        self._inner_ports.release()
 
     # -- one broker
 

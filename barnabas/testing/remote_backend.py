@@ -33,6 +33,10 @@ class RemoteBackend:
         return self._bootstrap
 
     @property
+    def internal_servers(self) -> str:
+        return self._bootstrap
+
+    @property
     def broker_ids(self) -> list[int]:
         return sorted(self._addresses)
 

@@ -47,8 +47,8 @@ class ThreadBackend:
     def __init__(self, shape: Shape) -> None:
         self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
         self._ports = ReservedPorts(shape.brokers, shape.port)
-        self._quorum_ports = ReservedPorts(shape.brokers if shape.brokers > 1 else 0)
-        ports = [*self._ports.numbers, *self._quorum_ports.numbers]
+        self._inner_ports = ReservedPorts(shape.inner_ports)
+        ports = [*self._ports.numbers, *self._inner_ports.numbers]
         self._brokers: dict[int, _Broker] = {}
         self._failures: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,6 +64,10 @@ class ThreadBackend:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def internal_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
 
     @property
     def broker_ids(self) -> list[int]:
@@ -104,7 +108,7 @@ class ThreadBackend:
 
     def _release(self) -> None:
         self._ports.release()
-        self._quorum_ports.release()
+        self._inner_ports.release()
 
     # -- one broker
 

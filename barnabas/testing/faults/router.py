@@ -9,7 +9,6 @@ place, and the answer is replaced, cut, or never sent. Requests without a fault 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
@@ -21,22 +20,25 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
 from barnabas.protocol.schema import decode, encode
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError
+from barnabas.testing.backend import INTERNAL_LISTENER
+from barnabas.testing.errors import KitError
 from barnabas.testing.faults.rule import Rule, subjects
 from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["FaultyRouter"]
+__all__ = ["FaultyRouter", "is_internal"]
 
 HELD_MAX: Final = 10_000  # requests that faults hold in one broker
 CLOSE_AFTER_MS: Final = 1  # the half of an answer is written first
 
-# Client ids of the connections between brokers (purpose-id, as of `Peers`), and of the kit's own client.
-_INTERNAL: Final = re.compile(rf"(?:fetch|controller|transactions|markers)-\d+|{ADMIN_CLIENT_ID}").fullmatch
-
 Rewrite = Callable[[Any, Any], Any]  # (request, response) → response
+
+
+def is_internal(call: Call[Any]) -> bool:
+    """Whether a request comes from a broker of the cluster or from the kit itself, by the listener that received it."""
+    return call.connection.listener_name == INTERNAL_LISTENER
 
 
 class _Installed:
@@ -108,7 +110,7 @@ class FaultyRouter(Router):
 
     def answer(self, route: Route, call: Call[Any]) -> Any:
         """As of Router, with the first installed fault that meets the request."""
-        if (not self._faults and not self._muted) or _INTERNAL(call.client_id or ""):
+        if (not self._faults and not self._muted) or is_internal(call):
             return super().answer(route, call)
         wait_ms = self._muted_ms(call)
         if wait_ms > 0:
