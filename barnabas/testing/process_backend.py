@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from barnabas.runtime.json_lines import JsonLines
 from barnabas.testing.backend import BrokerState, Mode, Shape
 from barnabas.testing.directories import ClusterDirectory, remove_ownerless
 from barnabas.testing.errors import KitError, NotPossible
-from barnabas.testing.ports import HOST, ReservedPorts
+from barnabas.testing.local_backend import LocalBackend
 
 __all__ = ["ProcessBackend"]
 
@@ -67,7 +67,7 @@ class _Broker:
         return " / ".join(lines[-QUOTED_LINES:]) or "its log is empty"
 
 
-class ProcessBackend:
+class ProcessBackend(LocalBackend[_Broker]):
     """See the module, and `Backend`."""
 
     mode: Mode = "process"
@@ -75,63 +75,21 @@ class ProcessBackend:
     def __init__(self, shape: Shape) -> None:
         if not hasattr(os, "fork"):
             raise NotPossible("mode 'process' needs a POSIX system; use mode 'thread' here")
-        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
-        self._ports = ReservedPorts(shape.brokers, shape.port)
-        self._inner_ports = ReservedPorts(shape.inner_ports)
-        ports = [*self._ports.numbers, *self._inner_ports.numbers]
-        self._failures: list[str] = []
-        self._brokers: dict[int, _Broker] = {}
         self._directory: ClusterDirectory | None = None
-        try:
-            settings = {each: shape.settings(each, HOST, ports) for each in shape.broker_ids}
-            remove_ownerless()
-            self._directory = ClusterDirectory()
-            for node_id, own in settings.items():
-                data = self._directory.path / f"node-{node_id}"
-                data.mkdir()
-                log = data.with_name(f"node-{node_id}.log")
-                self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": str(data)}, log)
-        except BaseException:
-            self.abandon()
-            raise
+        super().__init__(shape)
 
-    @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
-
-    @property
-    def internal_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
-
-    @property
-    def broker_ids(self) -> list[int]:
-        return list(self._brokers)
-
-    def address(self, broker_id: int) -> tuple[str, int]:
-        return HOST, self._ports.numbers[broker_id - 1]
+    def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
+        remove_ownerless()
+        self._directory = ClusterDirectory()
+        for node_id, own in settings.items():
+            data = self._directory.path / f"node-{node_id}"
+            data.mkdir()
+            log = data.with_name(f"node-{node_id}.log")
+            self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": str(data)}, log)
 
     def pid(self, broker_id: int) -> int | None:
         broker = self._brokers[broker_id]
         return None if broker.process is None or broker.state == "down" else broker.process.pid
-
-    def state(self, broker_id: int) -> BrokerState:
-        return self._brokers[broker_id].state
-
-    def failures(self) -> list[str]:
-        found, self._failures = self._failures, []
-        return found
-
-    # -- start and stop
-
-    async def start(self) -> None:
-        try:
-            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
-        except BaseException:
-            self.abandon()
-            raise
-
-    async def stop(self) -> None:
-        self.abandon()
 
     def abandon(self) -> None:
         for broker in self._brokers.values():
@@ -142,8 +100,7 @@ class ProcessBackend:
             _reap(broker)
         if self._directory is not None:
             self._directory.remove()
-        self._ports.release()
-        self._inner_ports.release()
+        self._release()
 
     # -- one broker
 

@@ -8,14 +8,14 @@ Invariants: a node that is down has no thread, and its port stays reserved. Its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.backend import BrokerState, Mode
+from barnabas.testing.local_backend import LocalBackend
 from barnabas.testing.node_host import NodeHost
-from barnabas.testing.ports import HOST, ReservedPorts
 
 __all__ = ["ThreadBackend"]
 
@@ -39,65 +39,17 @@ class _Broker:
         return "paused" if self.thread.paused else "running"
 
 
-class ThreadBackend:
+class ThreadBackend(LocalBackend[_Broker]):
     """See the module, and `Backend`."""
 
     mode: Mode = "thread"
 
-    def __init__(self, shape: Shape) -> None:
-        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
-        self._ports = ReservedPorts(shape.brokers, shape.port)
-        self._inner_ports = ReservedPorts(shape.inner_ports)
-        ports = [*self._ports.numbers, *self._inner_ports.numbers]
-        self._brokers: dict[int, _Broker] = {}
-        self._failures: list[str] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        try:
-            for node_id in shape.broker_ids:
-                self._brokers[node_id] = _Broker(
-                    node_id, {**shape.settings(node_id, HOST, ports), "log.dirs": f"memory-{node_id}"}
-                )
-        except BaseException:
-            self._release()
-            raise
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
-
-    @property
-    def internal_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
-
-    @property
-    def broker_ids(self) -> list[int]:
-        return list(self._brokers)
-
-    def address(self, broker_id: int) -> tuple[str, int]:
-        return HOST, self._ports.numbers[broker_id - 1]
+    def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
+        for node_id, own in settings.items():
+            self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": f"memory-{node_id}"})
 
     def pid(self, broker_id: int) -> int | None:
         return None  # it has no process of its own
-
-    def state(self, broker_id: int) -> BrokerState:
-        return self._brokers[broker_id].state
-
-    def failures(self) -> list[str]:
-        found, self._failures = self._failures, []
-        return found
-
-    # -- start and stop
-
-    async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        try:
-            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
-        except BaseException:
-            self.abandon()
-            raise
-
-    async def stop(self) -> None:
-        self.abandon()
 
     def abandon(self) -> None:
         for broker in self._brokers.values():
@@ -106,15 +58,11 @@ class ThreadBackend:
             _end(broker)
         self._release()
 
-    def _release(self) -> None:
-        self._ports.release()
-        self._inner_ports.release()
-
     # -- one broker
 
     async def start_broker(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         def emit(name: str, value: Any) -> None:
             loop.call_soon_threadsafe(self.on_event, broker_id, name, value)

@@ -1,0 +1,99 @@
+"""Base of the modes that start brokers on this machine: ports, settings, state and failures of the brokers of one cluster.
+
+Driven by: `Core`, in the kit's loop. A mode adds what carries a broker: `thread_backend.py`, `process_backend.py`.
+
+Invariants: the ports of all brokers stay reserved until `abandon`, also while a broker is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.ports import HOST, ReservedPorts
+
+__all__ = ["LocalBackend"]
+
+
+class LocalBroker(Protocol):
+    """What every mode knows about one of its brokers."""
+
+    @property
+    def state(self) -> BrokerState:
+        """Whether it runs."""
+        ...
+
+
+B = TypeVar("B", bound=LocalBroker)
+
+
+class LocalBackend(ABC, Generic[B]):
+    """The part of `Backend` that is the same for threads and processes."""
+
+    mode: Mode
+
+    def __init__(self, shape: Shape) -> None:
+        self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        self._ports = ReservedPorts(shape.brokers, shape.port)
+        self._inner_ports = ReservedPorts(shape.inner_ports)
+        self._failures: list[str] = []
+        self._brokers: dict[int, B] = {}
+        ports = [*self._ports.numbers, *self._inner_ports.numbers]
+        try:
+            self._make_brokers({each: shape.settings(each, HOST, ports) for each in shape.broker_ids})
+        except BaseException:
+            self.abandon()
+            raise
+
+    @abstractmethod
+    def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
+        """Fills `_brokers` with brokers that are down; `settings` has those of each broker, without log.dirs."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports.numbers)
+
+    @property
+    def internal_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._inner_ports.numbers[-len(self._brokers) :])
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        return HOST, self._ports.numbers[broker_id - 1]
+
+    def state(self, broker_id: int) -> BrokerState:
+        return self._brokers[broker_id].state
+
+    def failures(self) -> list[str]:
+        found, self._failures = self._failures, []
+        return found
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        try:
+            await asyncio.gather(*(self.start_broker(each) for each in self._brokers))
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def stop(self) -> None:
+        self.abandon()
+
+    @abstractmethod
+    async def start_broker(self, broker_id: int) -> None:
+        """See `Backend`."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """See `Backend`. Ends the brokers, then calls `_release`."""
+
+    def _release(self) -> None:
+        self._ports.release()
+        self._inner_ports.release()
