@@ -15,6 +15,7 @@ import pytest
 
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.protocol.registry import API
 from tests.support.key_readers import read_keys
 
 ROOT = Path(__file__).parent.parent
@@ -299,3 +300,78 @@ def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
     (tmp_path / "unit" / "test_a.py").write_text("from barnabas.broker.node import Node\n")
     (tmp_path / "unit" / "test_b.py").write_text("from barnabas.broker.node_config import x\n")
     assert [line.split()[0] for line in node_imports(tmp_path)] == ["unit/test_a.py"]
+
+
+# Public names that modules of different folders define, with the reason. Every other name has one meaning and one definition.
+TWO_SIDES = "the broker's side and the client's side of one thing; neither package imports the other"
+CODEC = "each format has its codec; the module says of what"
+SHARED_NAMES = {
+    "Assignor": TWO_SIDES,
+    "ClassicGroup": TWO_SIDES,
+    "ConfigEntry": TWO_SIDES,
+    "Connection": TWO_SIDES,
+    "ConsumerGroup": TWO_SIDES,
+    "ConsumerMember": TWO_SIDES,
+    "Group": TWO_SIDES,
+    "Record": "a record as the codec decodes it, and the client's public class with its topic and partition",
+    "Segment": "a segment of a log: open in storage, a path with offsets for an export",
+    "TopicPartition": "a topic and a partition: a plain tuple in the broker, the client's public class",
+    "assign_range": TWO_SIDES,
+    "decode": CODEC,
+    "decode_record": CODEC,
+    "encode_record": CODEC,
+    "main": "the entry point of a program",
+    "release": "a command of a fault, which is named as its public method; the kit's thread releases an owner",
+}
+
+
+def public_definitions(tree: ast.Module) -> Iterator[str]:
+    """Names of the public classes, type aliases and functions of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if len(name) == 1 or not re.fullmatch(r"[A-Z]\w*[a-z]\w*", name):
+                continue  # a type variable or a constant
+        else:
+            continue
+        if not name.startswith("_"):
+            yield name
+
+
+def shared_names(package: Path) -> dict[str, list[str]]:
+    """The modules of every public name that is defined in several folders.
+
+    Two kinds of names are Kafka's and do not count: structs of protocol/messages, and functions with the name of an API.
+    """
+    apis = {re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower() for api in API.values()}
+    homes: dict[str, list[Path]] = {}
+    for path in sorted(package.rglob("*.py")):
+        if path.parent != package / "protocol" / "messages":
+            for name in public_definitions(ast.parse(path.read_text())):
+                homes.setdefault(name, []).append(path)
+    return {
+        name: [str(path.relative_to(package)) for path in paths]
+        for name, paths in homes.items()
+        if name not in apis and len({path.parent for path in paths}) > 1
+    }
+
+
+def test_a_name_has_one_meaning() -> None:
+    found = shared_names(PACKAGE)
+    surplus = {name: paths for name, paths in found.items() if name not in SHARED_NAMES}
+    assert not surplus, f"defined twice: rename one to Kafka's term, or import it: {surplus}"
+    assert SHARED_NAMES.keys() <= found.keys(), "take the others off SHARED_NAMES"
+
+
+def test_a_name_with_two_meanings_is_found(tmp_path: Path) -> None:
+    for name, text in (
+        ("broker/a.py", "class Outcome: ...\nDone = int\nT = 1\ndef fetch(): ...\nclass _Own: ...\n"),
+        ("client/b.py", "class Outcome: ...\nT = 2\ndef fetch(): ...\nclass _Own: ...\nclass Topic: ...\n"),
+        ("client/c.py", "Done = str\nclass Topic: ...\n"),
+        ("protocol/messages/d.py", "class Topic: ...\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert shared_names(tmp_path) == {"Outcome": ["broker/a.py", "client/b.py"], "Done": ["broker/a.py", "client/c.py"]}

@@ -41,7 +41,7 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 ConfigValue = bool | str | int | float | tuple[str, ...] | None
-Check = Callable[[ConfigValue], str | None]  # None if the value is valid, else the error text
+Validator = Callable[[ConfigValue], str | None]  # None if the value is valid, else the error text
 
 
 class ConfigType(IntEnum):
@@ -78,7 +78,7 @@ _INTEGER_BOUNDS = {
 }
 
 
-def at_least(low: float) -> Check:
+def at_least(low: float) -> Validator:
     """A check that a number is not below `low`."""
 
     def check(value: ConfigValue) -> str | None:
@@ -87,7 +87,7 @@ def at_least(low: float) -> Check:
     return check
 
 
-def between(low: float, high: float) -> Check:
+def between(low: float, high: float) -> Validator:
     """A check that a number lies in [low, high]."""
 
     def check(value: ConfigValue) -> str | None:
@@ -99,7 +99,7 @@ def between(low: float, high: float) -> Check:
     return check
 
 
-def one_of(*choices: str) -> Check:
+def one_of(*choices: str) -> Validator:
     """A check that a string, or every member of a list, is one of `choices`."""
 
     def check(value: ConfigValue) -> str | None:
@@ -109,7 +109,7 @@ def one_of(*choices: str) -> Check:
     return check
 
 
-def some_of(*choices: str, needed: str = "") -> Check:
+def some_of(*choices: str, needed: str = "") -> Validator:
     """As `one_of` for a list, which must not be empty and must contain `needed` if given."""
     known = one_of(*choices)
 
@@ -133,7 +133,7 @@ class ConfigKey:
     type: ConfigType
     default: ConfigValue
     doc: str
-    check: Check | None = None
+    check: Validator | None = None
     dynamic: bool = False
     no_effect: str | None = None
 
@@ -209,34 +209,38 @@ def boolean(name: str, default: bool | None, doc: str, *, dynamic: bool = False)
 
 
 def integer(
-    name: str, default: int | None, doc: str, check: Check | None = None, *, dynamic: bool = False
+    name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
     """A key of type INT."""
     return ConfigKey(name, ConfigType.INT, default, doc, check, dynamic)
 
 
-def short(name: str, default: int | None, doc: str, check: Check | None = None) -> ConfigKey:
+def short(name: str, default: int | None, doc: str, check: Validator | None = None) -> ConfigKey:
     """A key of type SHORT."""
     return ConfigKey(name, ConfigType.SHORT, default, doc, check)
 
 
-def long(name: str, default: int | None, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+def long(
+    name: str, default: int | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
+) -> ConfigKey:
     """A key of type LONG."""
     return ConfigKey(name, ConfigType.LONG, default, doc, check, dynamic)
 
 
-def double(name: str, default: float, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+def double(name: str, default: float, doc: str, check: Validator | None = None, *, dynamic: bool = False) -> ConfigKey:
     """A key of type DOUBLE."""
     return ConfigKey(name, ConfigType.DOUBLE, default, doc, check, dynamic)
 
 
-def string(name: str, default: str | None, doc: str, check: Check | None = None, *, dynamic: bool = False) -> ConfigKey:
+def string(
+    name: str, default: str | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
+) -> ConfigKey:
     """A key of type STRING."""
     return ConfigKey(name, ConfigType.STRING, default, doc, check, dynamic)
 
 
 def several(
-    name: str, default: tuple[str, ...] | None, doc: str, check: Check | None = None, *, dynamic: bool = False
+    name: str, default: tuple[str, ...] | None, doc: str, check: Validator | None = None, *, dynamic: bool = False
 ) -> ConfigKey:
     """A key of type LIST."""
     return ConfigKey(name, ConfigType.LIST, default, doc, check, dynamic)

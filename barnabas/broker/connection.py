@@ -23,7 +23,7 @@ from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.request_header import decoded_client_id, skip_tags
 from barnabas.broker.router import Route, Router
-from barnabas.broker.slices import Ended, Slices, advance
+from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                 response = response.response
             else:
                 rest = self._advanced(response)
-                if not isinstance(rest, Ended):
+                if not isinstance(rest, WorkResult):
                     self._large(route, correlation, 0).go_on(rest)
                     return
                 if rest.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
@@ -292,13 +292,13 @@ class Connection(asyncio.BufferedProtocol):
                 raise LargeMessage("decoded in a later turn")
             slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
 
-    def _advanced(self, work: Steps[T]) -> Ended[T] | Steps[T]:
+    def _advanced(self, work: Steps[T]) -> WorkResult[T] | Steps[T]:
         """Runs the first slice of a handler's work, if the present turn has time for it."""
         slices = self.server.slices
         if slices.turn_is_over:
             return work
         rest = advance(work)
-        slices.count(rest.units if isinstance(rest, Ended) else UNITS_PER_SLICE)
+        slices.count(rest.units if isinstance(rest, WorkResult) else UNITS_PER_SLICE)
         return rest
 
     def _serves_api_versions(self, version: int) -> bool:
@@ -357,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
                 response = response.response
             else:
                 rest = self._advanced(response)
-                if not isinstance(rest, Ended):
+                if not isinstance(rest, WorkResult):
                     filled = partial(self._fill, slot)
                     request = LargeRequest(self.server.slices, slot.route, slot.correlation, filled, self._failed)
                     slot.cancel = request.cancel

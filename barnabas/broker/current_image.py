@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.work import Work
 
-__all__ = ["CurrentImage", "Follower", "Subscriber"]
+__all__ = ["CurrentImage", "ImageFollower", "ImageSubscriber"]
 
-Follower = Callable[[MetadataImage, MetadataDelta], Work]  # takes the next image
-Subscriber = Callable[
+ImageFollower = Callable[[MetadataImage, MetadataDelta], Work]  # takes the next image
+ImageSubscriber = Callable[
     [MetadataImage, MetadataImage, MetadataDelta], None
 ]  # takes the previous image, the new one and their difference
 
@@ -32,8 +32,8 @@ class CurrentImage:
 
     def __init__(self) -> None:
         self.image = MetadataImage()
-        self.followers: Sequence[Follower] = ()
-        self.subscribers: Sequence[Subscriber] = ()
+        self.followers: Sequence[ImageFollower] = ()
+        self.subscribers: Sequence[ImageSubscriber] = ()
 
     def prepare(self, image: MetadataImage, delta: MetadataDelta) -> Work:
         """Returns the work of all followers for the next image, in slices."""

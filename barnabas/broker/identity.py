@@ -1,4 +1,4 @@
-"""Identity: identifies a data directory, and prepares a new one.
+"""BrokerIdentity: identifies a data directory, and prepares a new one.
 
 Driven by: `Node.start`, as its first step, with the directory's lock held. Emits: meta.properties in a new directory; the ids of the
 cluster and the directory; whether the last stop was clean; an error with advice if the directory belongs to another node.
@@ -31,7 +31,7 @@ from barnabas.storage.checkpoints import (
     write_meta_properties,
 )
 
-__all__ = ["Identity", "WrongDirectory", "cluster_id_of", "open_directory"]
+__all__ = ["BrokerIdentity", "WrongDirectory", "cluster_id_of", "open_directory"]
 
 
 class WrongDirectory(BarnabasError):
@@ -39,7 +39,7 @@ class WrongDirectory(BarnabasError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """The identity stored in a data directory.
 
     Attributes:
@@ -66,7 +66,7 @@ class Identity:
             write_clean_shutdown(disk, self.previous_broker_epoch)
 
 
-def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
+def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> BrokerIdentity:
     """Identifies the directory, or makes a new one's identity. Call it with the lock held.
 
     Args:
@@ -97,7 +97,7 @@ def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
         directory_id = decode_uuid(meta.directory_id)
     except ValueError as error:
         raise WrongDirectory(f"{disk.root}/{META_PROPERTIES} has an invalid directory.id: {error}") from error
-    return Identity(meta.cluster_id, directory_id, take_clean_shutdown(disk))
+    return BrokerIdentity(meta.cluster_id, directory_id, take_clean_shutdown(disk))
 
 
 def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None) -> MetaProperties:

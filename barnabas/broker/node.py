@@ -27,7 +27,7 @@ from barnabas.broker.coordinator.transactions.coordinator import TransactionCoor
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.identity import Identity
+from barnabas.broker.identity import BrokerIdentity
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.listing import BrokerListing
 from barnabas.broker.metadata.channel import ControllerChannel
@@ -66,7 +66,7 @@ RESIGN_GRACE_MS: Final = 500  # time to announce the failure of the last directo
 HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
 
 
-class Coordinator(Protocol):
+class PartitionCoordinator(Protocol):
     """The coordinator of an internal topic."""
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -221,7 +221,7 @@ class Node:
             marker_writer=self.marker_writer,
             allocate_producer_ids=self.controller.allocate_producer_ids,
         )
-        self._coordinators: dict[str, Coordinator] = {
+        self._coordinators: dict[str, PartitionCoordinator] = {
             TRANSACTION_STATE_TOPIC: self.transactions,
             GROUP_METADATA_TOPIC: self.groups,
         }
@@ -283,7 +283,7 @@ class Node:
             self.controller_server.serve()
         return addresses[0]
 
-    async def _start_broker(self, identity: Identity) -> None:
+    async def _start_broker(self, identity: BrokerIdentity) -> None:
         await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
         self._logs_open = True
         await self.replicas.load(self.current_image.image)

@@ -33,7 +33,7 @@ from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolErro
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
 from barnabas.network_port import Network
 from barnabas.ports import Buffer
-from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion
+from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, OnResponse
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.schema import Message
 from barnabas.runtime.framed_socket import FramedSocket
@@ -79,12 +79,9 @@ class PeerError(BarnabasError):
         return self.kind in (PeerErrorKind.LOST, PeerErrorKind.TIMED_OUT)
 
 
-Done = Callable[[Any], None]  # takes the response or a PeerError
-
-
 class _Queued(NamedTuple):
     request: Message
-    done: Done
+    done: OnResponse
     deadline_ms: int
     version_max: int
 
@@ -199,7 +196,7 @@ class Peer:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""
         self._lost_listeners.append(listener)
 
-    def send(self, request: Message, done: Done, *, timeout_ms: int, version_max: int | None = None) -> None:
+    def send(self, request: Message, done: OnResponse, *, timeout_ms: int, version_max: int | None = None) -> None:
         """Sends a request, connecting first where needed.
 
         Args:
@@ -339,7 +336,7 @@ class Peer:
         for request, done, deadline_ms, version_max in queue:
             self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max)
 
-    def _transmit(self, request: Message, done: Done, now_ms: int, timeout_ms: int, version_max: int) -> None:
+    def _transmit(self, request: Message, done: OnResponse, now_ms: int, timeout_ms: int, version_max: int) -> None:
         try:
             parts = self._exchange.send(request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max)
         except NoCommonVersion as error:
@@ -428,10 +425,10 @@ class Peer:
         else:
             self._fail(PeerErrorKind.UNREACHABLE, text)
 
-    def _fail_soon(self, done: Done, error: PeerError) -> None:
+    def _fail_soon(self, done: OnResponse, error: PeerError) -> None:
         self._reactor.soon(lambda: done(error))
 
-    def _deliver(self, callback: Done, outcome: object) -> None:
+    def _deliver(self, callback: OnResponse, outcome: object) -> None:
         """Calls back; an exception of the callback concerns this node, not the peer's connection."""
         try:
             callback(outcome)

@@ -27,12 +27,12 @@ from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 __all__ = [
     "FREE_COST",
-    "Ended",
     "InThread",
     "Line",
     "Offload",
     "Slice",
     "Slices",
+    "WorkResult",
     "advance",
     "in_place",
 ]
@@ -60,7 +60,7 @@ async def in_place(call: Callable[[], None]) -> None:
     call()
 
 
-class Ended(Generic[T]):
+class WorkResult(Generic[T]):
     """The result of work, and the units of its last slice."""
 
     __slots__ = ("result", "units")
@@ -70,15 +70,15 @@ class Ended(Generic[T]):
         self.units = units
 
 
-def advance(work: Steps[T]) -> Ended[T] | Steps[T]:
+def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:
     """Runs one slice; returns what is left of the work. Raises what the work raises."""
     ended = _run_slice(work)
     if ended is None:
         return work
-    return ended if isinstance(ended, Ended) else _after(ended, work)
+    return ended if isinstance(ended, WorkResult) else _after(ended, work)
 
 
-def _run_slice(work: Steps[T]) -> Ended[T] | Callable[[], None] | None:
+def _run_slice(work: Steps[T]) -> WorkResult[T] | Callable[[], None] | None:
     """Runs one slice; returns C code that must run before the next one."""
     left = UNITS_PER_SLICE
     try:
@@ -88,7 +88,7 @@ def _run_slice(work: Steps[T]) -> Ended[T] | Callable[[], None] | None:
                 return step
             left -= step
     except StopIteration as end:
-        return Ended(end.value, UNITS_PER_SLICE - left)
+        return WorkResult(end.value, UNITS_PER_SLICE - left)
     return None
 
 
@@ -255,7 +255,7 @@ class Slices:
         except Exception as error:
             self._call(failed, _bare(error))
             return None
-        if isinstance(rest, Ended):
+        if isinstance(rest, WorkResult):
             self.count(rest.units)
             self._call(done, rest.result)
             return None
@@ -338,7 +338,7 @@ class Slices:
             _, failed = piece.end()
             self._end(piece, failed, _bare(error))
             return
-        if isinstance(ended, Ended):
+        if isinstance(ended, WorkResult):
             done, _ = piece.end()
             self._end(piece, done, ended.result)
         elif piece.work is None:  # its own slice cancelled it

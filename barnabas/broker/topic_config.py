@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config_key import (
     INT64_MAX,
-    Check,
     ConfigKey,
     ConfigType,
     ConfigValue,
+    Validator,
     at_least,
     between,
     one_of,
@@ -67,7 +67,7 @@ def _topic_key(
     kind: ConfigType,
     default: ConfigValue,
     doc: str,
-    check: Check | None = None,
+    check: Validator | None = None,
     synonyms: str | tuple[Synonym, ...] = (),
     *,
     no_effect: str | None = None,

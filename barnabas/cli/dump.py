@@ -20,7 +20,7 @@ from barnabas.protocol.records import Record, crc_ok, decode_records, iter_batch
 from barnabas.protocol.schema import Struct, decode, decode_versioned
 
 if TYPE_CHECKING:
-    from barnabas.storage.producers import ProducerState
+    from barnabas.storage.producers import PartitionProducers
 
 __all__ = ["dump"]
 
@@ -243,14 +243,14 @@ def _aborted(data: bytes, base_offset: int) -> Iterator[str]:
 
 
 def _producer_snapshot(data: bytes, path: Path) -> Iterator[str]:
-    from barnabas.storage.producers import ProducerState
+    from barnabas.storage.producers import PartitionProducers
 
-    state = ProducerState()
+    state = PartitionProducers()
     state.load_snapshot(data, _base_offset(path), 0, NEVER_MS)
     yield from _producers(state)
 
 
-def _producers(state: ProducerState) -> Iterator[str]:
+def _producers(state: PartitionProducers) -> Iterator[str]:
     for producer_id, entry in state.entries.items():
         open_at = (
             f"open transaction from {entry.transaction_first_offset}"
@@ -264,7 +264,7 @@ def _producers(state: ProducerState) -> Iterator[str]:
 
 
 def _saved_state(data: bytes, path: Path) -> Iterator[str]:
-    from barnabas.storage.producers import ProducerState
+    from barnabas.storage.producers import PartitionProducers
     from barnabas.storage.saved_state import SavedState
 
     if not data:
@@ -286,7 +286,7 @@ def _saved_state(data: bytes, path: Path) -> Iterator[str]:
         yield f"epoch {epoch} from offset {start_offset}"
     yield from _aborted(state.aborted, state.base_offset)
     yield f"producers: {'all that ever wrote' if state.complete else 'some may be forgotten'}"
-    producers = ProducerState()
+    producers = PartitionProducers()
     producers.load_snapshot(state.producers, state.end_offset, 0, NEVER_MS)
     yield from _producers(producers)
 

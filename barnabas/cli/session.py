@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from barnabas.client.errors import KafkaError
 from barnabas.runtime.loop import run
 
-__all__ = ["Bootstrap", "Settings", "pairs", "worked"]
+__all__ = ["Bootstrap", "Settings", "key_values", "worked"]
 
 Bootstrap = Annotated[str, Parameter(name=["--bootstrap", "-b"], help="HOST:PORT of a broker, or several with commas.")]
 Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
@@ -27,7 +27,7 @@ def worked(command: str, work: Coroutine[Any, Any, None]) -> int:
     return 0
 
 
-def pairs(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
+def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
     """Parses `key=value` arguments into a mapping; exits with 2 if one has another form."""
     for assignment in assignments:
         if "=" not in assignment:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import Bootstrap, Settings, pairs, worked
+from barnabas.cli.session import Bootstrap, Settings, key_values, worked
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.types import TopicPartition
 
@@ -31,7 +31,7 @@ def create(
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
     """Create a topic."""
-    configs = pairs("topic create", config)
+    configs = key_values("topic create", config)
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -103,7 +103,7 @@ def alter(
     bootstrap: Bootstrap = "localhost:9092",
 ) -> int:
     """Change a topic's configs or raise its number of partitions."""
-    changes: dict[str, str | None] = {**pairs("topic alter", config), **dict.fromkeys(unset)}
+    changes: dict[str, str | None] = {**key_values("topic alter", config), **dict.fromkeys(unset)}
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:

@@ -24,8 +24,8 @@ from barnabas.protocol.record_codec import record_starts
 
 __all__ = ["ARROW_TYPES", "COLUMNS", "arrow_schema", "decode"]
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+IntArray = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 ARROW_TYPES: dict[str, Any] = {
@@ -68,7 +68,7 @@ class _Decoder:
 
     def __init__(self, chunk: Chunk, start: int, end: int) -> None:
         self.data = chunk.data
-        self.bytes: Bytes = np.frombuffer(chunk.data, np.uint8)
+        self.bytes: ByteArray = np.frombuffer(chunk.data, np.uint8)
         batches = chunk.batches
         counts = np.array([batch.header.record_count for batch in batches], np.int64)
         starts = self._starts(batches)
@@ -78,9 +78,9 @@ class _Decoder:
         _, at = self._varints(starts)
         timestamp_deltas, at = self._varints(at + 1)  # skips the attributes of the record: none are defined
         offset_deltas, at = self._varints(at)
-        self.offsets: Ints = np.repeat([batch.header.base_offset for batch in batches], counts) + offset_deltas
+        self.offsets: IntArray = np.repeat([batch.header.base_offset for batch in batches], counts) + offset_deltas
         base = np.repeat([batch.header.base_timestamp for batch in batches], counts)
-        self.timestamps: Ints = base + timestamp_deltas
+        self.timestamps: IntArray = base + timestamp_deltas
         self.timestamp_types = np.zeros(len(starts), np.int32)
         first = 0
         for batch in batches:
@@ -95,7 +95,7 @@ class _Decoder:
         at = self.key_starts + np.maximum(self.key_lengths, 0)
         self._check(at, ends)
         self.value_lengths, self.value_starts = self._varints(at)
-        self.headers_at: Ints = self.value_starts + np.maximum(self.value_lengths, 0)
+        self.headers_at: IntArray = self.value_starts + np.maximum(self.value_lengths, 0)
         self._check(self.headers_at + 1, ends)
         self.ends = ends
         self._cut(start, end)
@@ -126,8 +126,8 @@ class _Decoder:
 
     # -- places --------------------------------------------------------------------------------------------------------
 
-    def _starts(self, batches: Sequence[PlacedBatch]) -> Ints:
-        found: list[Ints] = []
+    def _starts(self, batches: Sequence[PlacedBatch]) -> IntArray:
+        found: list[IntArray] = []
         for batch in batches:
             position = batch.start
             left = batch.header.record_count
@@ -173,7 +173,7 @@ class _Decoder:
             same &= rows[:, 1] == rows[0, 1]
         return (count if same.all() else int(same.argmin())), stride
 
-    def _varints(self, at: Ints) -> tuple[Ints, Ints]:
+    def _varints(self, at: IntArray) -> tuple[IntArray, IntArray]:
         """Decodes the zigzag varints at these positions; returns the values and the positions after them."""
         data = self.bytes
         raw = data[at]
@@ -194,7 +194,7 @@ class _Decoder:
         # numpy's right shift copies the sign bit of a full 64-bit varint: it is masked off
         return ((value >> 1) & np.int64(0x7FFF_FFFF_FFFF_FFFF)) ^ -(value & 1), at
 
-    def _check(self, at: Ints, ends: Ints) -> None:
+    def _check(self, at: IntArray, ends: IntArray) -> None:
         if len(at) and not bool((at <= ends).all()):
             raise RemoteProtocolError("a field of a record reaches beyond its record")
 
@@ -219,7 +219,7 @@ class _Decoder:
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _taken(self, starts: Ints, lengths: Ints, kind: Any) -> Any:
+    def _taken(self, starts: IntArray, lengths: IntArray, kind: Any) -> Any:
         """Copies byte ranges of the chunk into an Arrow array; a length of −1 is null."""
         count = len(starts)
         null = lengths < 0

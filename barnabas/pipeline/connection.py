@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions
 
@@ -12,7 +12,7 @@ __all__ = ["connected", "unreachable"]
 
 async def connected(
     client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None
-) -> Cluster:
+) -> NetworkClient:
     """Starts a client of the cluster that the options name.
 
     Args:
@@ -22,7 +22,7 @@ async def connected(
     Raises:
         PipelineError: no broker answers.
     """
-    cluster = Cluster(client, auto_create_topics=auto_create_topics)
+    cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
     try:
         await cluster.start(timeout_ms)
     except BaseException as error:

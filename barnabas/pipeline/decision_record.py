@@ -1,6 +1,6 @@
 """The decision of a driver about a micro-batch, and its text format.
 
-A `Handle` identifies the prepared part of one task at one participant. A `BatchDecision` names the next batch and every
+A `PreparedPart` identifies the prepared part of one task at one participant. A `BatchDecision` names the next batch and every
 handle of the batch before it. Its commit is the atomic point of a batch. The text is stored as the metadata of a
 committed offset; the offset is the number of the next batch. A text that is longer than a broker allows is split into
 chunks. One transaction commits all chunks, and they carry the same token, so that a reader detects chunks of different
@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["CHUNK_LENGTH_MAX", "BatchDecision", "Handle", "Identity", "SlotMark"]
+__all__ = ["CHUNK_LENGTH_MAX", "BatchDecision", "Identity", "PreparedPart", "SlotMark"]
 
 CHUNK_LENGTH_MAX = 4_000  # characters; `offset.metadata.max.bytes` is 4096 unless a broker is configured otherwise
 _TEXT_BYTES_MAX = 64 * 1024 * 1024  # limit of a decompressed decision
@@ -45,7 +45,7 @@ class Identity(NamedTuple):
         return cls(int(producer_id), int(epoch))
 
 
-class Handle(NamedTuple):
+class PreparedPart(NamedTuple):
     """The prepared part of one task at one participant: all data that another process needs to commit or abort it."""
 
     participant: str  # name of the TwoPhaseCommitSink
@@ -84,7 +84,7 @@ class BatchDecision(NamedTuple):
     epochs_spent: int  # increase of the driver's epoch by the commit of the decision: 1 under transactions V2, else 0
     run: str  # part of the names of first attempts; "" if names are not reused
     reusable: bool  # every task was the first attempt of its partition, so no other task can use these names
-    handles: tuple[Handle, ...]
+    handles: tuple[PreparedPart, ...]
 
     def encode(self, length_max: int = CHUNK_LENGTH_MAX) -> list[str]:
         """Encodes the decision as text, in chunks of at most `length_max` characters."""
@@ -133,7 +133,7 @@ class BatchDecision(NamedTuple):
             inflater = zlib.decompressobj()
             data = inflater.decompress(base64.b64decode(text, validate=True), _TEXT_BYTES_MAX)
             query, spent, run, reusable, participants, listed = json.loads(data)
-            handles = tuple(Handle(participants[which], key, token, rows) for which, key, token, rows in listed)
+            handles = tuple(PreparedPart(participants[which], key, token, rows) for which, key, token, rows in listed)
         except (binascii.Error, zlib.error, TypeError, IndexError) as error:
             raise ValueError(f"a decision cannot be read: {error}") from error
         return cls(next_batch, query, Identity.parse(heads[0][0]), spent, run, bool(reusable), handles)

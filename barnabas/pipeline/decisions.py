@@ -25,23 +25,23 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError
-from barnabas.pipeline.decision_record import BatchDecision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark
 from barnabas.pipeline.errors import PipelineError
 
 __all__ = [
     "AbortHandle",
     "BatchStart",
+    "CommitDecision",
     "CommitHandle",
     "CommitResult",
-    "Decide",
     "DriverReplaced",
+    "EffectSteps",
     "EndTransaction",
     "Fence",
     "HalfCommitted",
     "ListOpen",
     "ReadDecision",
     "ReadSlot",
-    "Steps",
     "TaskMessage",
     "TaskName",
     "abort_batch",
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Steps = Generator[Any, Any, T]
+EffectSteps = Generator[Any, Any, T]
 
 NO_QUERY = ""  # the query in a decision about a batch without tasks
 _SINK_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
@@ -109,7 +109,7 @@ class ReadDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Decide:
+class CommitDecision:
     """Commits `decision` in one transaction of the driver, under the identity `decision.driver`.
 
     Result: True, or False if that identity is fenced off. Any other failure raises; the outcome is unknown then.
@@ -122,7 +122,7 @@ class Decide:
 class CommitHandle:
     """Makes a prepared part visible; repeats until the outcome is certain. Result: an CommitResult."""
 
-    handle: Handle
+    handle: PreparedPart
     next_batch: int
 
 
@@ -133,7 +133,7 @@ class AbortHandle:
     A slow driver must not abort a part of a later batch. Result: None.
     """
 
-    handle: Handle
+    handle: PreparedPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def partition_of(transactional_id: str) -> int:
 # -- a batch's start, on the driver ------------------------------------------------------------------------------------
 
 
-def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[BatchStart]:
+def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> EffectSteps[BatchStart]:
     """Starts a batch: fences off earlier drivers, completes the last decision, aborts undecided parts.
 
     Args:
@@ -231,7 +231,7 @@ def start_batch(*, reuse: bool = False, forgotten: int | None = None) -> Steps[B
             because a repeated stage numbers its attempts from 0 again.
         forgotten: `next_batch` of a decision whose lost parts the user has accepted.
     """
-    listed: Sequence[Handle] = yield ListOpen()
+    listed: Sequence[PreparedPart] = yield ListOpen()
     driver: Identity = yield Fence()
     decision: BatchDecision | None = yield ReadDecision()
     if decision is not None:
@@ -255,7 +255,7 @@ def next_run(driver: Identity, decision: BatchDecision | None) -> str:
     return str(driver)
 
 
-def complete(decision: BatchDecision, forgotten: int | None = None) -> Steps[None]:
+def complete(decision: BatchDecision, forgotten: int | None = None) -> EffectSteps[None]:
     """Carries out phase two of a decision; may be repeated.
 
     Raises:
@@ -275,7 +275,7 @@ def complete(decision: BatchDecision, forgotten: int | None = None) -> Steps[Non
     raise HalfCommitted(_instructions(decision, lost))
 
 
-def sweep(listed: Iterable[Handle], decision: BatchDecision | None) -> Steps[None]:
+def sweep(listed: Iterable[PreparedPart], decision: BatchDecision | None) -> EffectSteps[None]:
     """Aborts those parts listed before the fence that are in no decision."""
     decided = _keys(decision.handles) if decision is not None else frozenset()
     for handle in listed:
@@ -283,11 +283,11 @@ def sweep(listed: Iterable[Handle], decision: BatchDecision | None) -> Steps[Non
             yield AbortHandle(handle)
 
 
-def _keys(handles: Iterable[Handle]) -> frozenset[tuple[str, str]]:
+def _keys(handles: Iterable[PreparedPart]) -> frozenset[tuple[str, str]]:
     return frozenset((handle.participant, handle.key) for handle in handles)
 
 
-def _instructions(decision: BatchDecision, lost: Sequence[Handle]) -> str:
+def _instructions(decision: BatchDecision, lost: Sequence[PreparedPart]) -> str:
     batch = decision.next_batch - 1
     rows = sum(handle.rows for handle in lost)
     names = ", ".join(f"{handle.key} ({handle.rows} rows)" for handle in lost[:8])
@@ -380,7 +380,7 @@ class TaskMessage(NamedTuple):
     start: BatchStart
     task: TaskName
     query: str
-    handles: tuple[Handle, ...]  # empty if the task had no rows or skipped its input
+    handles: tuple[PreparedPart, ...]  # empty if the task had no rows or skipped its input
 
 
 # -- a batch's end, on the driver --------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class TaskMessage(NamedTuple):
 
 def commit_batch(
     sink_id: str, batch: int, messages: Sequence[TaskMessage], epochs_spent: int, forgotten: int | None = None
-) -> Steps[BatchDecision]:
+) -> EffectSteps[BatchDecision]:
     """Decides the batch, commits its parts and aborts other attempts at them. Returns the decision in force.
 
     Raises:
@@ -402,7 +402,7 @@ def commit_batch(
             return standing
         driver: Identity = yield Fence()
         first = BatchDecision(batch + 1, NO_QUERY, driver, epochs_spent, "", False, ())
-        if not (yield Decide(first)):
+        if not (yield CommitDecision(first)):
             raise _replaced(sink_id)
         return first
     handles = tuple(handle for message in messages for handle in message.handles)
@@ -413,7 +413,7 @@ def commit_batch(
         return standing
     if standing is not None and not handles:
         return standing  # nothing was written: the batch may be run again
-    listed: Sequence[Handle] = yield ListOpen()
+    listed: Sequence[PreparedPart] = yield ListOpen()
     decision = BatchDecision(
         next_batch=batch + 1,
         query=query,
@@ -423,7 +423,7 @@ def commit_batch(
         reusable=all(message.task.first for message in messages),
         handles=handles,
     )
-    if not (yield Decide(decision)):
+    if not (yield CommitDecision(decision)):
         raise _replaced(sink_id)
     yield from complete(decision)
     yield from sweep(listed, decision)
@@ -437,7 +437,9 @@ def _replaced(sink_id: str) -> DriverReplaced:
     )
 
 
-def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None) -> Steps[None]:
+def abort_batch(
+    batch: int, messages: Iterable[TaskMessage | None], start: BatchStart | None = None
+) -> EffectSteps[None]:
     """Ends a failed batch: drops its parts; commits them instead if the batch was decided.
 
     It reads the decision first, because Spark also calls this after `commit` raised, when the batch may be decided.
@@ -453,14 +455,14 @@ def abort_batch(batch: int, messages: Iterable[TaskMessage | None], start: Batch
     yield from sweep([handle for message in arrived for handle in message.handles], standing)
     start = arrived[0].start if arrived else start
     if start is not None:
-        listed: Sequence[Handle] = yield ListOpen(start)
+        listed: Sequence[PreparedPart] = yield ListOpen(start)
         yield from sweep(listed, standing)
 
 
 # -- one transaction ---------------------------------------------------------------------------------------------------
 
 
-def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> Steps[CommitResult]:
+def commit_transaction(transactional_id: str, identity: Identity, next_batch: int) -> EffectSteps[CommitResult]:
     """Commits the prepared transaction of a task; succeeds also if another process has committed it."""
     if (yield EndTransaction(transactional_id, identity)):
         return CommitResult.COMMITTED

@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.connection import connected, unreachable
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.options import Bound, SourceOptions, Subscription
+from barnabas.pipeline.options import Bound, ConsumerStrategy, SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
 from barnabas.runtime import loop
 
@@ -52,7 +52,7 @@ class Discovery:
         cluster: a started cluster.
     """
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+    def __init__(self, cluster: NetworkClient, options: SourceOptions) -> None:
         self._cluster = cluster
         self.options = options
         self._epochs: Offsets = {}  # epochs of the leaders that returned the last offsets
@@ -101,7 +101,7 @@ class Discovery:
             and not (subscription.pattern and info.is_internal)
         }
 
-    def _check_there(self, subscription: Subscription, counts: Mapping[str, int]) -> None:
+    def _check_there(self, subscription: ConsumerStrategy, counts: Mapping[str, int]) -> None:
         missing = [name for name in subscription.topics if name not in counts]
         if missing:
             raise PipelineError(

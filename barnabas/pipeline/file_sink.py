@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import InvariantViolated
-from barnabas.pipeline.decision_record import Handle
+from barnabas.pipeline.decision_record import PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult
 from barnabas.pipeline.errors import PipelineError, writing_to
 from barnabas.pipeline.two_phase_commit import Part, Task, TwoPhaseCommitSink
@@ -36,7 +36,7 @@ _DONE = ".done"
 class FilePart(Part):
     """One task's file."""
 
-    def __init__(self, handle: Handle, file: File, folder: str) -> None:
+    def __init__(self, handle: PreparedPart, file: File, folder: str) -> None:
         self.handle = handle
         self.file = file
         self.folder = folder
@@ -96,9 +96,9 @@ class FileSink(TwoPhaseCommitSink):
         staged = f"{STAGING}/{name}"
         with writing_to("files.path", self.path):
             file = self._disk.open(staged, create=True)
-        return FilePart(Handle(self.name, name, "", 0), file, self.path)
+        return FilePart(PreparedPart(self.name, name, "", 0), file, self.path)
 
-    async def pre_commit(self, part: Part) -> Handle:
+    async def pre_commit(self, part: Part) -> PreparedPart:
         if not isinstance(part, FilePart):
             raise InvariantViolated("a part of another participant")
         part.end()
@@ -106,7 +106,7 @@ class FileSink(TwoPhaseCommitSink):
             await self._disk.sync([part.file])
         return part.handle
 
-    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
+    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
         mark = f"{STAGING}/{handle.key}{_DONE}"
         try:
             self._disk.rename(f"{STAGING}/{handle.key}", handle.key)
@@ -119,13 +119,13 @@ class FileSink(TwoPhaseCommitSink):
         self._forget_before(handle.key)
         return CommitResult.COMMITTED
 
-    async def abort(self, handle: Handle) -> None:
+    async def abort(self, handle: PreparedPart) -> None:
         self._disk.remove(f"{STAGING}/{handle.key}")
 
-    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[PreparedPart]:
         own = f"{self.sink_id}."
         names = [n for n in self._disk.listdir(STAGING) if n.startswith(own) and n.endswith(".parquet")]
-        return [Handle(self.name, n, "", 0) for n in names if start is None or f"-{start.driver}-" in n]
+        return [PreparedPart(self.name, n, "", 0) for n in names if start is None or f"-{start.driver}-" in n]
 
     def _forget_before(self, key: str) -> None:
         """Removes the marks of earlier batches: a later decision exists, so their commits are not repeated."""

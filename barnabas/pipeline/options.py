@@ -22,7 +22,7 @@ from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planning import EPOCHS
 
-__all__ = ["COLUMNS", "Bound", "ClientOptions", "Options", "SourceOptions", "Subscription"]
+__all__ = ["COLUMNS", "Bound", "ClientOptions", "ConsumerStrategy", "Options", "SourceOptions"]
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -184,7 +184,7 @@ class ClientOptions(ConnectionConfig):
 
 
 @dataclass(frozen=True)
-class Subscription:
+class ConsumerStrategy:
     """The partitions to read, named by exactly one of topics, a pattern, or partitions."""
 
     option: str  # which of `assign`, `subscribe`, `subscribePattern`
@@ -222,7 +222,7 @@ class SourceOptions:
     """The options of a read or a stream, checked as far as possible without the cluster."""
 
     client: ClientOptions
-    subscription: Subscription
+    subscription: ConsumerStrategy
     start: Bound
     end: Bound
     columns: tuple[str, ...]
@@ -330,7 +330,7 @@ def _checked(given: Mapping[str, str], streaming: bool) -> Options:
     return options
 
 
-def _subscription(options: Options) -> Subscription:
+def _subscription(options: Options) -> ConsumerStrategy:
     chosen = options.given(*_CHOICES)
     if len(chosen) != 1:
         raise PipelineError(
@@ -345,7 +345,7 @@ def _subscription(options: Options) -> Subscription:
         topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
         if not topics:
             raise PipelineError(option, value, "name topics, with commas between", "names no topic")
-        return Subscription(option, value, topics=topics)
+        return ConsumerStrategy(option, value, topics=topics)
     if option == "subscribePattern":
         try:
             re.compile(value)
@@ -353,12 +353,12 @@ def _subscription(options: Options) -> Subscription:
             raise PipelineError(option, value, "write a regular expression", f"is no pattern ({error})") from error
         if not value:
             raise PipelineError(option, value, "write a regular expression", "is empty")
-        return Subscription(option, value, pattern=value)
+        return ConsumerStrategy(option, value, pattern=value)
     partitions = tuple(_json_partitions(option, value, lists=True))
     if not partitions:
         raise PipelineError(option, value, 'write JSON as in {"topic":[0,1]}', "names no partition")
     topics = tuple(dict.fromkeys(tp.topic for tp in partitions))
-    return Subscription(option, value, topics=topics, partitions=partitions)
+    return ConsumerStrategy(option, value, topics=topics, partitions=partitions)
 
 
 def _bound(options: Options, names: tuple[str, ...], default: str) -> Bound:

@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.client.consumer.ranges import Chunk, RangeReader
 from barnabas.client.errors import KafkaError, LogTruncated, OffsetOutOfRange, RequestTimedOut
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.offsets import EARLIEST, LATEST, epoch_ends, list_offsets
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode, RemoteProtocolError
@@ -77,7 +77,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange, left_out: LeftOut | 
 class _Task:
     """Reads a range, and continues after lost records if `failOnDataLoss` is off."""
 
-    def __init__(self, options: SourceOptions, wanted: OffsetRange, cluster: Cluster) -> None:
+    def __init__(self, options: SourceOptions, wanted: OffsetRange, cluster: NetworkClient) -> None:
         self.start = wanted.start  # the first offset to deliver, if it exists
         self._options = options
         self._wanted = wanted

@@ -33,10 +33,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, Producer
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline import decisions
 from barnabas.pipeline.connection import connected
-from barnabas.pipeline.decision_record import BatchDecision, Handle, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskMessage, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import FileSink
@@ -51,7 +51,7 @@ from barnabas.pipeline.sink_options import (
 from barnabas.pipeline.topic_rows import TopicRows
 from barnabas.pipeline.topic_sink import TIMEOUT_MS, OpenEndedProducer, TopicSink, transactions_of
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
-from barnabas.pipeline.two_phase_commit import Coordinator, Part, Task, TwoPhaseCommitSink
+from barnabas.pipeline.two_phase_commit import CommitCoordinator, Part, Task, TwoPhaseCommitSink
 from barnabas.runtime import loop
 from barnabas.runtime.clock import SystemClock
 
@@ -182,11 +182,13 @@ class _Sink:
                     return
                 await asyncio.sleep(_STRAGGLER_POLL_S)
 
-    def coordinator(self, requests: TransactionRequests) -> Coordinator:
+    def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
         """Returns the coordinator of this sink."""
         options = self.options
         participants = self.participants(requests)
-        return Coordinator(options.sink_id, requests, participants, forgotten=options.forgotten, reuse=options.reuse)
+        return CommitCoordinator(
+            options.sink_id, requests, participants, forgotten=options.forgotten, reuse=options.reuse
+        )
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -285,7 +287,7 @@ class _Sink:
         return TopicRows(self.options.topic, SystemClock(), spread=partition)
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Cluster]:
+    async def connected(self) -> AsyncIterator[NetworkClient]:
         """Connects to the cluster for the block. Raises PipelineError if it is unreachable."""
         cluster = await connected(self.options.client, auto_create_topics=True, timeout_ms=_CONNECT_TIMEOUT_MS)
         try:
@@ -315,7 +317,7 @@ class _Writing:
             await part.write(batch.select(columns))
         self.rows += batch.num_rows
 
-    async def pre_commit(self) -> tuple[Handle, ...]:
+    async def pre_commit(self) -> tuple[PreparedPart, ...]:
         handles = []
         for participant, part, _ in self._parts:
             handles.append(await participant.pre_commit(part))
@@ -378,7 +380,7 @@ def _tasks(messages: Iterable[Any]) -> list[TaskMessage]:
     return [m.task for m in messages if isinstance(m, SinkMessage) and m.task is not None]
 
 
-async def _check_topic(cluster: Cluster, topic: str) -> None:
+async def _check_topic(cluster: NetworkClient, topic: str) -> None:
     """Waits until the topic exists; the brokers may create it on the request. Raises PipelineError."""
     cluster.add_topics([topic])
     deadline = cluster.clock.monotonic_ms() + _TOPIC_TIMEOUT_MS

@@ -19,7 +19,7 @@ from barnabas.client import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTr
 from barnabas.client.errors import KafkaError, TransactionFailed, UnsupportedByBroker
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import Identity, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import BatchStart, CommitResult, EndTransaction, ReadSlot
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.transaction_requests import POSITION, TransactionRequests
@@ -61,7 +61,7 @@ class TopicPart(Part):
         self.task = task
         self.producer = producer
         self.rows = rows
-        self.handle = Handle(participant, name, str(producer.identity), 0)
+        self.handle = PreparedPart(participant, name, str(producer.identity), 0)
 
     async def write(self, batch: pa.RecordBatch) -> None:
         await self.rows.send(self.producer, batch)
@@ -125,7 +125,7 @@ class TopicSink(TwoPhaseCommitSink):
             raise
         return TopicPart(task, producer, self._rows(), name, self.name)
 
-    async def pre_commit(self, part: Part) -> Handle:
+    async def pre_commit(self, part: Part) -> PreparedPart:
         if not isinstance(part, TopicPart):
             raise InvariantViolated("a part of another participant")
         task, producer = part.task, part.producer
@@ -138,12 +138,12 @@ class TopicSink(TwoPhaseCommitSink):
         prepared = await producer.prepare()
         if Identity(*prepared) != identity:
             raise TransactionFailed(f"the transaction changed hands: {identity} became {prepared}")
-        part.handle = Handle(self.name, part.handle.key, str(identity), part.rows.count)
+        part.handle = PreparedPart(self.name, part.handle.key, str(identity), part.rows.count)
         return part.handle
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
+    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
         return await drive(
             decisions.commit_transaction(handle.key, Identity.parse(handle.token), next_batch), self._perform
         )
@@ -155,12 +155,12 @@ class TopicSink(TwoPhaseCommitSink):
             return await self.read_slot(effect.partition, stable=False)
         raise InvariantViolated(f"no code performs the effect {effect!r} of the protocol")
 
-    async def abort(self, handle: Handle) -> None:
+    async def abort(self, handle: PreparedPart) -> None:
         await self._need().end(handle.key, Identity.parse(handle.token), commit=False)
 
-    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[PreparedPart]:
         return [
-            Handle(self.name, name, str(identity), 0)
+            PreparedPart(self.name, name, str(identity), 0)
             for name, identity in await self._need().list_open(f"{self.sink_id}.")
             if decisions.is_own_id(self.sink_id, name)
             and (start is None or decisions.is_of_start(self.sink_id, start, name))

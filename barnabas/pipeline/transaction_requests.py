@@ -19,7 +19,7 @@ from typing import Any
 from barnabas.client import TopicPartition
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, RequestTimedOut, code_of, error_for
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.errors import ErrorCode
 from barnabas.pipeline.decision_record import Identity
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
@@ -60,13 +60,13 @@ _TOLD_EVERY_MS = 10_000
 
 
 class TransactionRequests:
-    """Sends requests to transaction and group coordinators, over one started Cluster.
+    """Sends requests to transaction and group coordinators, over one started NetworkClient.
 
     Args:
         timeout_ms: how long to repeat a request that is not about a decided part.
     """
 
-    def __init__(self, cluster: Cluster, *, timeout_ms: int = 60_000) -> None:
+    def __init__(self, cluster: NetworkClient, *, timeout_ms: int = 60_000) -> None:
         self.cluster = cluster
         self.timeout_ms = timeout_ms
 

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.errors import InvariantViolated
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import BatchDecision, Handle
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
+    CommitDecision,
     CommitHandle,
     CommitResult,
-    Decide,
+    EffectSteps,
     Fence,
     ListOpen,
     ReadDecision,
-    Steps,
     TaskMessage,
     TaskName,
 )
@@ -38,7 +38,7 @@ from barnabas.pipeline.transaction_requests import TransactionRequests
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitResult", "Coordinator", "Handle", "Part", "Task", "TwoPhaseCommitSink", "drive"]
+__all__ = ["CommitCoordinator", "CommitResult", "Part", "PreparedPart", "Task", "TwoPhaseCommitSink", "drive"]
 
 log = logging.getLogger("barnabas.pipeline")
 
@@ -60,7 +60,7 @@ class Task(NamedTuple):
 class Part(ABC):
     """The output of one task at one participant. `handle` is complete once the part is prepared."""
 
-    handle: Handle
+    handle: PreparedPart
 
     @abstractmethod
     async def write(self, batch: pa.RecordBatch) -> None:
@@ -85,11 +85,11 @@ class TwoPhaseCommitSink(ABC):
         """Begins a new part for this attempt. Called with the first rows."""
 
     @abstractmethod
-    async def pre_commit(self, part: Part) -> Handle:
+    async def pre_commit(self, part: Part) -> PreparedPart:
         """Phase one: makes the written rows durable, also if this process dies, and keeps them invisible."""
 
     @abstractmethod
-    async def commit(self, handle: Handle, next_batch: int) -> CommitResult:
+    async def commit(self, handle: PreparedPart, next_batch: int) -> CommitResult:
         """Phase two: makes a prepared part visible, unless it is already; repeats until the outcome is certain.
 
         Returns:
@@ -97,15 +97,15 @@ class TwoPhaseCommitSink(ABC):
         """
 
     @abstractmethod
-    async def abort(self, handle: Handle) -> None:
+    async def abort(self, handle: PreparedPart) -> None:
         """Drops an open or prepared part; does nothing if it is committed or does not exist."""
 
-    async def list_open(self, start: BatchStart | None = None) -> Sequence[Handle]:
+    async def list_open(self, start: BatchStart | None = None) -> Sequence[PreparedPart]:
         """Lists open and prepared parts of all tasks of this sink id, or of one batch start."""
         return ()
 
 
-async def drive(steps: Steps[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
+async def drive(steps: EffectSteps[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
     """Runs a generator of the protocol: performs each effect and sends the result back."""
     answer: Any = None
     while True:
@@ -117,7 +117,7 @@ async def drive(steps: Steps[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
         answer = await perform(effect)
 
 
-class Coordinator:
+class CommitCoordinator:
     """The driver's side: performs the effects of the protocol.
 
     Args:
@@ -190,7 +190,7 @@ class Coordinator:
             if decision is not None:
                 return decision
 
-    async def run(self, steps: Steps[T]) -> T:
+    async def run(self, steps: EffectSteps[T]) -> T:
         """Runs a generator of the protocol to its end."""
         return await drive(steps, self.perform)
 
@@ -203,7 +203,7 @@ class Coordinator:
             return await self._of(effect.handle).abort(effect.handle)
         if isinstance(effect, ReadDecision):
             return await self.read_decision()
-        if isinstance(effect, Decide):
+        if isinstance(effect, CommitDecision):
             return await self._decide(effect.decision)
         if isinstance(effect, Fence):
             name = decisions.driver_id(self.sink_id)
@@ -220,7 +220,7 @@ class Coordinator:
                 return False
         return await self.requests.end(name, decision.driver, commit=True)
 
-    def _of(self, handle: Handle) -> TwoPhaseCommitSink:
+    def _of(self, handle: PreparedPart) -> TwoPhaseCommitSink:
         found = self.participants.get(handle.participant)
         if found is None:
             remedy = "start the query once with the options it had; they can be changed when its last batch is complete"

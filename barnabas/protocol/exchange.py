@@ -29,12 +29,12 @@ from barnabas.protocol.schema import codec, decode, encode, encode_parts
 __all__ = [
     "VALID_PREVIOUS",
     "VERSION_MAX",
-    "Done",
     "Exchange",
     "ExchangeState",
     "Features",
     "NoCommonVersion",
     "NotReady",
+    "OnResponse",
 ]
 
 SOFTWARE_NAME = "barnabas"
@@ -73,7 +73,7 @@ VALID_PREVIOUS: dict[ExchangeState, frozenset[ExchangeState]] = {
     _S.CLOSED: frozenset(_S) - {_S.CLOSED},
 }
 
-Done = Callable[[Any], None]  # called once with the response, or with the error of on_lost
+OnResponse = Callable[[Any], None]  # called once with the response, or with the error of on_lost
 
 
 class Features(NamedTuple):
@@ -104,7 +104,7 @@ class _Waiting(NamedTuple):
     correlation_id: int
     form: _Form
     deadline_ms: int
-    done: Done
+    done: OnResponse
 
 
 def pick_version(
@@ -139,7 +139,7 @@ class Exchange:
     """
 
     def __init__(
-        self, client_id: str, *, request_timeout_ms: int, deliver: Callable[[Done, Any], None] | None = None
+        self, client_id: str, *, request_timeout_ms: int, deliver: Callable[[OnResponse, Any], None] | None = None
     ) -> None:
         self.client_id = client_id
         self._deliver = _deliver if deliver is None else deliver
@@ -169,7 +169,7 @@ class Exchange:
     def send(
         self,
         request: Any,
-        done: Done,
+        done: OnResponse,
         now_ms: int,
         *,
         timeout_ms: int | None = None,
@@ -273,7 +273,7 @@ class Exchange:
         if isinstance(answer, ApiVersionsResponse):
             self.versions_answer = answer
 
-    def _send(self, request: Any, form: _Form, deadline_ms: int, done: Done, answered: bool) -> list[Buffer]:
+    def _send(self, request: Any, form: _Form, deadline_ms: int, done: OnResponse, answered: bool) -> list[Buffer]:
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts = encode_parts(request, form.version, bytearray(form.head))
         first = parts[0]
@@ -293,7 +293,7 @@ class Exchange:
         self.state = state
 
 
-def _deliver(done: Done, outcome: Any) -> None:
+def _deliver(done: OnResponse, outcome: Any) -> None:
     done(outcome)
 
 

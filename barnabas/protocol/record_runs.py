@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from barnabas.protocol.record_codec import varint
 
-__all__ = ["run"]
+__all__ = ["equal_run"]
 
 _ROWS_MIN = 16  # records of a run; shorter runs are left to the loop
 _ROWS_MAX = 2_048  # limits the cost of a call whose run ends early
@@ -29,7 +29,7 @@ _MORE = bytes(range(128, 256))  # more bytes follow
 _LESS = bytes(range(128))  # the last byte
 
 
-def run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
+def equal_run(data: bytes, position: int, number: int, stop: int) -> tuple[int, int, int, int, int]:
     """Checks the run of records that begins with record `number` at `position`; ends before record `stop`.
 
     Returns:

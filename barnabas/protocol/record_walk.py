@@ -21,7 +21,7 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.limits import RECORD_HEADERS_MAX
 from barnabas.protocol import record_codec
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN, varint
-from barnabas.protocol.record_runs import run
+from barnabas.protocol.record_runs import equal_run
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # an int in Python, a machine word in mypyc; `_tail` keeps each number below 2**60
@@ -153,7 +153,7 @@ def _walk_by_runs(
     while first < stop and cost < cost_max:
         following = first
         if stop - first >= _RUN_MIN:
-            following, after, low, high, missing = run(data, position, first, stop)
+            following, after, low, high, missing = equal_run(data, position, first, stop)
             cost += _RUN_COST + (following - first) // _CHEAP
         if following > first:
             pause = _RUN_MIN

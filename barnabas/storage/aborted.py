@@ -16,14 +16,14 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ENTRY_SIZE", "AbortedTransaction", "decode_aborted", "encode_aborted"]
+__all__ = ["ENTRY_SIZE", "AbortedTxn", "decode_aborted", "encode_aborted"]
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """One aborted transaction. All offsets are inclusive except `last_stable_offset`."""
 
     producer_id: int
@@ -32,19 +32,19 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int  # no transaction at or above it was complete when the marker was appended
 
 
-def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
+def encode_aborted(entries: Iterable[AbortedTxn]) -> bytes:
     """The bytes of a .txnindex file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
-def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTransaction] | None:
+def decode_aborted(data: bytes, base_offset: int) -> list[AbortedTxn] | None:
     """Reads a .txnindex file; None if it is damaged and must be rebuilt."""
     if len(data) % ENTRY_SIZE:
         return None
-    entries: list[AbortedTransaction] = []
+    entries: list[AbortedTxn] = []
     last_offset = base_offset - 1
     for version, *fields in _ENTRY.iter_unpack(data):
-        entry = AbortedTransaction(*fields)
+        entry = AbortedTxn(*fields)
         if (
             version > _VERSION
             or version < 0

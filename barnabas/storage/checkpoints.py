@@ -30,6 +30,7 @@ __all__ = [
     "REPLICATION_OFFSET_CHECKPOINT",
     "MalformedCheckpoint",
     "MetaProperties",
+    "TopicPartition",
     "decode_uuid",
     "encode_uuid",
     "format_epochs",

@@ -30,7 +30,7 @@ from barnabas.storage.segment import FILE_KINDS, Segment
 from barnabas.storage.steps import record_slices, unpacked
 from barnabas.work import Steps
 
-__all__ = ["Cleaning", "CleaningAborted", "CorruptSegment", "Step"]
+__all__ = ["Cleaning", "CleaningAborted", "CleaningStep", "CorruptSegment"]
 
 STEP_COST: Final = 48 * 1024  # of one step: about a millisecond
 RECORD_COST: Final = 100  # minimal cost of a record, however well it was compressed
@@ -46,7 +46,7 @@ class CorruptSegment(BarnabasError):
     """A batch in the middle of a segment cannot be read. The log is not changed."""
 
 
-class Step(NamedTuple):
+class CleaningStep(NamedTuple):
     """The result of one step."""
 
     size_bytes: int  # read and written
@@ -83,7 +83,7 @@ class Cleaning:
         self._cost = 0
         self._bytes = 0
 
-    def steps(self) -> Generator[Step]:
+    def steps(self) -> Generator[CleaningStep]:
         """Cleans the log, step by step. Close the iterator to stop early.
 
         Raises:
@@ -123,7 +123,7 @@ class Cleaning:
             self.bytes_after += cleaned.size
             yield from self._stop(0)
         if cleaned is not None:
-            yield Step(0, (cleaned.file,))
+            yield CleaningStep(0, (cleaned.file,))
             self._check()
         log.cleaned_to = self.end_offset
 
@@ -134,15 +134,15 @@ class Cleaning:
         if log.cuts != self._cuts or not log.config.compacted or not log.segments.holds(self._segments):
             raise CleaningAborted(f"{log.directory} changed while it was cleaned")
 
-    def _stop(self, cost: int, *, always: bool = True) -> Iterator[Step]:
+    def _stop(self, cost: int, *, always: bool = True) -> Iterator[CleaningStep]:
         """Ends the step if its cost is high enough, or always."""
         self._cost += cost
         if always or self._cost >= STEP_COST:
             size, self._cost, self._bytes = self._bytes, 0, 0
-            yield Step(size)
+            yield CleaningStep(size)
             self._check()
 
-    def _taken(self, steps: Steps[T]) -> Generator[Step, None, T]:
+    def _taken(self, steps: Steps[T]) -> Generator[CleaningStep, None, T]:
         """The result of work on one batch. Its steps become steps of the cleaning."""
         while True:
             try:
@@ -151,7 +151,7 @@ class Cleaning:
                 result: T = end.value
                 return result
             size, self._cost, self._bytes = self._bytes, 0, 0
-            yield Step(size, (), None if isinstance(step, int) else step)
+            yield CleaningStep(size, (), None if isinstance(step, int) else step)
             self._check()
 
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[StoredBatch, memoryview]]:
@@ -172,7 +172,7 @@ class Cleaning:
 
     # -- the passes -----------------------------------------------------------------------------------------------
 
-    def _learn_keys(self) -> Generator[Step]:
+    def _learn_keys(self) -> Generator[CleaningStep]:
         offsets = self._map
         first = self._first_dirty
         dirty = [segment for segment in self._log.segments.from_offset(first) if segment.base_offset < self._end]
@@ -201,7 +201,7 @@ class Cleaning:
 
     def _rewrite(
         self, group: list[Segment], cleaned: Segment, rewriter: Rewriter, transactions: CleanedTransactions
-    ) -> Generator[Step]:
+    ) -> Generator[CleaningStep]:
         cleaned.create()
         last = next((segment for segment in reversed(group) if segment.size), None)
         out = bytearray()
@@ -228,7 +228,7 @@ class Cleaning:
             file = self._disk.open(path, create=True)
             file.pwrite(contents, 0)
             files.append(file)
-        yield Step(self._bytes, tuple(files))
+        yield CleaningStep(self._bytes, tuple(files))
         for file in files:
             file.close()
         self._bytes = 0

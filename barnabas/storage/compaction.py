@@ -39,8 +39,8 @@ from barnabas.protocol.records import (
     read_control,
     read_header,
 )
-from barnabas.storage.aborted import AbortedTransaction
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.aborted import AbortedTxn
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.steps import packed, record_slices, unpacked
 from barnabas.work import SLICE, Steps
 
@@ -102,7 +102,7 @@ class LastRecord(NamedTuple):
     producer_epoch: int
 
 
-def last_records(producers: ProducerState) -> dict[int, LastRecord]:
+def last_records(producers: PartitionProducers) -> dict[int, LastRecord]:
     """The last records of all producers by producer id."""
     return {producer_id: LastRecord(entry.last_offset, entry.epoch) for producer_id, entry in producers.entries.items()}
 
@@ -119,11 +119,11 @@ class CleanedTransactions:
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._aborted = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer id; True if data was read
+        self._ongoing: dict[int, tuple[AbortedTxn, bool]] = {}  # by producer id; True if data was read
         self._committed: set[int] = set()  # producer ids with data since their last marker
-        self.kept: list[AbortedTransaction] = []
+        self.kept: list[AbortedTxn] = []
 
     def _begin_up_to(self, offset: int) -> None:
         while self._aborted and self._aborted[-1].first_offset <= offset:

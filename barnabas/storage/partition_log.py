@@ -23,7 +23,7 @@ from collections.abc import Generator
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Disk, File
 from barnabas.storage import recovery
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.appendable_log import AppendableLog
 from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
@@ -36,7 +36,7 @@ from barnabas.storage.segments import Segments
 from barnabas.storage.validation import RecordValidationError
 
 __all__ = [
-    "AbortedTransaction",
+    "AbortedTxn",
     "AppendInfo",
     "AppendOrigin",
     "DamagedLog",

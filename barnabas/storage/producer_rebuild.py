@@ -1,8 +1,8 @@
 """ProducerRebuild: rebuilds the producer state of a log at an offset from its snapshots, saved states and batches.
 
-Driven by: recovery, at a start; the partition log, after a truncation. Emits: a ProducerState; damaged snapshot files are removed.
+Driven by: recovery, at a start; the partition log, after a truncation. Emits: a PartitionProducers; damaged snapshot files are removed.
 
-Invariants: a state is complete (`ProducerState.complete`) only if it has every producer that ever wrote to the log. The state is
+Invariants: a state is complete (`PartitionProducers.complete`) only if it has every producer that ever wrote to the log. The state is
 complete if the log begins at offset 0 and is read from there without a gap, or if it comes from a snapshot up to `complete_to`. It is
 never complete if committed records were lost, which the file LOST_PRODUCERS in the log's folder records.
 """
@@ -15,8 +15,8 @@ from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers import MalformedSnapshot, ProducerState, RetainedBatch
-from barnabas.storage.replay import StoredBatch, replay, walk
+from barnabas.storage.producers import MalformedSnapshot, PartitionProducers, RetainedBatch
+from barnabas.storage.replay import StoredBatch, batch_headers, replay
 from barnabas.storage.saved_state import SavedState
 from barnabas.storage.segment import Segment, file_name
 
@@ -46,7 +46,12 @@ class ProducerRebuild:
         self._now_ms = now_ms
 
     def steps(
-        self, state: ProducerState, segments: list[Segment], snapshots: list[int], start_offset: int, end_offset: int
+        self,
+        state: PartitionProducers,
+        segments: list[Segment],
+        snapshots: list[int],
+        start_offset: int,
+        end_offset: int,
     ) -> Iterator[int]:
         """Sets `state` to the state of the log at `end_offset`: loads the newest valid snapshot and replays the batches after it.
 
@@ -72,7 +77,7 @@ class ProducerRebuild:
                 continue
             if state.end_offset >= end_offset:
                 break
-            for count, batch in enumerate(walk(segment.file, segment.seek(state.end_offset), segment.size), 1):
+            for count, batch in enumerate(batch_headers(segment.file, segment.seek(state.end_offset), segment.size), 1):
                 if not count % _STEP_BATCHES:
                     yield 0
                 if batch.base_offset >= end_offset:
@@ -86,7 +91,7 @@ class ProducerRebuild:
         if segments and any(entry.batches for entry in state.entries.values()):
             _remember_batches(segments[-1], state, end_offset)
 
-    def take(self, saved: SavedState, state: ProducerState, segment: Segment, *, complete: bool) -> None:
+    def take(self, saved: SavedState, state: PartitionProducers, segment: Segment, *, complete: bool) -> None:
         """Sets `state` from a saved state, whose end is the end of `segment`. Raises MalformedSnapshot."""
         state.load_snapshot(saved.producers, saved.end_offset, self._now_ms, self._expiration_ms, complete=complete)
         state.end_offset = saved.end_offset
@@ -94,7 +99,7 @@ class ProducerRebuild:
             _remember_batches(segment, state, saved.end_offset)
 
 
-def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -> None:
+def _remember_batches(segment: Segment, state: PartitionProducers, end_offset: int) -> None:
     """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one."""
     largest = max((batch.size for batch in _last_batches(segment, _REMEMBERED_BYTES, end_offset)), default=0)
     size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
@@ -116,7 +121,7 @@ def _remember_batches(segment: Segment, state: ProducerState, end_offset: int) -
 def _last_batches(segment: Segment, size: int, end_offset: int) -> Iterator[StoredBatch]:
     """The batches below `end_offset` in at least the last `size` bytes of a segment."""
     last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
-    for batch in walk(segment.file, segment.seek(last_offset) if position else 0, segment.size):
+    for batch in batch_headers(segment.file, segment.seek(last_offset) if position else 0, segment.size):
         if batch.base_offset >= end_offset:
             return
         yield batch

@@ -2,7 +2,7 @@
 
 Driven by: the partition log: at a roll, at a clean stop, at a truncation. Emits: `.snapshot` files in Kafka's format.
 
-Kafka's format has no field for whether a state was complete (`ProducerState.complete`). The offset `complete_to` replaces it: each
+Kafka's format has no field for whether a state was complete (`PartitionProducers.complete`). The offset `complete_to` replaces it: each
 snapshot of this log up to this offset has a complete state, and so has a state that is rebuilt from the log up to it. Each log directory
 keeps these offsets in a checkpoint file that Kafka ignores. If the checkpoint is old or missing, or Kafka has written to the log since,
 the offset is too low. A state from a snapshot is then treated as incomplete, which is always safe.
@@ -19,7 +19,7 @@ from barnabas.ports import Disk
 from barnabas.storage import recovery
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producer_rebuild import LOST_PRODUCERS, SNAPSHOT_SUFFIX
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import file_name
 
 __all__ = ["ProducerSnapshots"]
@@ -67,7 +67,7 @@ class ProducerSnapshots:
             if offset < self.newest and offset not in bases
         ]
 
-    def store(self, offset: int, state: ProducerState) -> None:
+    def store(self, offset: int, state: PartitionProducers) -> None:
         """Writes the state at `offset`, unless a snapshot of this or a higher offset exists."""
         if offset > self.newest:
             self._files.store(file_name(offset, SNAPSHOT_SUFFIX), state.to_snapshot())
@@ -75,13 +75,13 @@ class ProducerSnapshots:
             if state.complete:
                 self.complete_to = offset
 
-    def clear(self, state: ProducerState) -> None:
+    def clear(self, state: PartitionProducers) -> None:
         """Handles an emptied log: none of its records is on disk, and `state` is the state of an empty log."""
         self.newest = 0
         state.complete = state.complete and not self.lost
         self.complete_to = 0 if state.complete else -1
 
-    def lose(self, state: ProducerState) -> None:
+    def lose(self, state: PartitionProducers) -> None:
         """Notes that committed records may be lost: neither `state` nor a later state is complete. This also holds after a restart,
         unless a power loss happens before the next sync of the log."""
         if not self.lost:

@@ -25,9 +25,9 @@ from crc32c import crc32c
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import REFUSED_PRODUCERS_MAX, RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Buffer
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 
-__all__ = ["CompletedTransaction", "MalformedSnapshot", "ProducerEntry", "ProducerState", "RetainedBatch"]
+__all__ = ["CompletedTransaction", "MalformedSnapshot", "PartitionProducers", "ProducerEntry", "RetainedBatch"]
 
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
@@ -75,11 +75,11 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
     last_stable_offset: int
 
-    def index_entry(self) -> AbortedTransaction | None:
+    def index_entry(self) -> AbortedTxn | None:
         """Its entry in the index of aborted transactions; None for a committed transaction."""
         if not self.aborted:
             return None
-        return AbortedTransaction(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+        return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
 class ProducerEntry:
@@ -128,7 +128,7 @@ def _wrapped(sequence: int) -> int:
     return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
 
 
-class ProducerState:
+class PartitionProducers:
     """All producers of one partition.
 
     Attributes:

@@ -9,10 +9,10 @@ Follows KIP-98 (transactions).
 from __future__ import annotations
 
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import LogSlice, TimestampOffset
 from barnabas.storage.segments import Segments
 from barnabas.storage.tail import Tail
@@ -30,7 +30,7 @@ class ReadableLog:
         self.config: LogConfig
         self.log_start_offset = 0
         self.log_end_offset = 0
-        self.producers = ProducerState()
+        self.producers = PartitionProducers()
         self.segments: Segments
         self.epochs = EpochCache()
         self._tail = Tail(0)
@@ -50,7 +50,7 @@ class ReadableLog:
             return high_watermark
         return max(first, self.log_start_offset)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that a reader of [start_offset, end_offset) must skip, in the order of their markers."""
         return self.segments.aborted_transactions(start_offset, end_offset)
 

@@ -35,8 +35,8 @@ from barnabas.storage.epochs import EpochCache
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import LOST_PRODUCERS, SNAPSHOT_SUFFIX, ProducerRebuild
-from barnabas.storage.producers import ProducerState
-from barnabas.storage.replay import StoredBatch, replay, scan, walk
+from barnabas.storage.producers import PartitionProducers
+from barnabas.storage.replay import StoredBatch, batch_headers, replay, scan
 from barnabas.storage.saved_state import SavedState, read_states
 from barnabas.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 
@@ -71,7 +71,7 @@ class LoadedLog:
     """The contents of a folder after the repair."""
 
     segments: list[Segment]
-    producers: ProducerState
+    producers: PartitionProducers
     epochs: EpochCache
     log_start_offset: int
     log_end_offset: int
@@ -137,7 +137,7 @@ class _Loader:
         self.sizes: list[int] = []  # of the segments' files, as found
         self.states: list[SavedState] = []
         self.snapshots: list[int] = []
-        self.producers = ProducerState()
+        self.producers = PartitionProducers()
         self.epochs = EpochCache()
         self.truncated_bytes = 0
 
@@ -387,7 +387,7 @@ def _finish_swaps(disk: Disk, directory: str, names: list[str]) -> bool:
             continue
         end_offset = int(stem) + 1
         file = disk.open(f"{directory}/{swap}")
-        for batch in walk(file, 0, file.size()):
+        for batch in batch_headers(file, 0, file.size()):
             end_offset = batch.last_offset + 1
         file.close()
         for name in names:
@@ -435,7 +435,7 @@ def _holding(segments: list[Segment], offset: int) -> int:
 def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
     """Rebuilds the epochs from the batches, because the epoch file is damaged."""
     for segment in segments:
-        for batch in walk(segment.file, 0, segment.size):
+        for batch in batch_headers(segment.file, 0, segment.size):
             if batch.leader_epoch > epochs.latest_epoch:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
 
@@ -469,7 +469,7 @@ class _Steps:
 def _checked(file: File, position: int, end: int, next_offset: int, recovery_point: int) -> Iterator[StoredBatch]:
     """Whole batches from `position` on whose offsets ascend from `next_offset`. Checks checksums above the recovery point."""
     if next_offset < recovery_point:
-        for batch in walk(file, position, end):
+        for batch in batch_headers(file, position, end):
             if batch.base_offset < next_offset or batch.last_offset >= recovery_point:
                 break
             yield batch

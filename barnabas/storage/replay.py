@@ -2,7 +2,7 @@
 
 Driven by: recovery, follower appends, searches. Emits: positions and header fields of batches, completed transactions.
 
-Invariants: `walk` and `scan` stop at the first position without a whole batch of magic 2 whose offsets ascend. They never
+Invariants: `batch_headers` and `scan` stop at the first position without a whole batch of magic 2 whose offsets ascend. They never
 raise because of the contents of a file.
 """
 
@@ -28,16 +28,16 @@ from barnabas.protocol.batch_layout import (
     unpack_crc,
 )
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, read_control
-from barnabas.storage.producers import CompletedTransaction, ProducerState
+from barnabas.storage.producers import CompletedTransaction, PartitionProducers
 
 __all__ = [
     "StoredBatch",
+    "batch_headers",
     "checksum_holds",
     "note_refused",
     "replay",
     "scan",
     "stored_batch",
-    "walk",
 ]
 
 _FIELDS = struct_of(
@@ -97,7 +97,7 @@ def checksum_holds(data: memoryview) -> bool:
     return bool(crc32c(data[CRC_COVERS_FROM:]) == unpack_crc(data, CRC_OFFSET)[0])
 
 
-def walk(file: File, position: int, end: int) -> Iterator[StoredBatch]:
+def batch_headers(file: File, position: int, end: int) -> Iterator[StoredBatch]:
     """The headers of the whole batches between two positions, without a check of checksums."""
     chunk = b""
     chunk_start = position
@@ -141,7 +141,7 @@ def scan(file: File, position: int, end: int) -> Iterator[tuple[StoredBatch, mem
         position += batch.size
 
 
-def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedTransaction | None:
+def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> CompletedTransaction | None:
     """Applies a batch of the log (its bytes in `data`) to the producer state; returns the transaction that it ends."""
     if batch.base_offset > state.end_offset:
         state.complete = False  # the cleaner removed a batch, here or on the leader
@@ -180,7 +180,7 @@ def replay(state: ProducerState, batch: StoredBatch, data: Buffer) -> CompletedT
     )
 
 
-def note_refused(state: ProducerState, data: Buffer) -> None:
+def note_refused(state: PartitionProducers, data: Buffer) -> None:
     """Notes a client's batch that was refused because of its records: its producer may continue with the next sequence."""
     batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
     if batch is not None and batch.producer_id >= 0:

@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from barnabas.ports import Disk
-from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
+from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.epochs import EpochCache
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment, StoredIndexes
 
 __all__ = ["LATEST_STATE", "SYNCED_STATE", "SavedState", "StateFiles", "read_states"]
@@ -50,7 +50,7 @@ class SavedState(NamedTuple):
         size: of the active segment, in bytes.
         last_position: position of its last batch; `last_header` is that batch's header, empty if there was none.
         indexes: the contents of its index files.
-        aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as in ProducerState.
+        aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as in PartitionProducers.
     """
 
     boot_id: str
@@ -143,7 +143,7 @@ class SavedState(NamedTuple):
             return False
         if self.last_header and segment.file.pread(len(self.last_header), self.last_position) != self.last_header:
             return False
-        aborted: list[AbortedTransaction] | None = decode_aborted(self.aborted, self.base_offset)
+        aborted: list[AbortedTxn] | None = decode_aborted(self.aborted, self.base_offset)
         return aborted is not None and segment.restore(self.size, self.last_position, self.indexes, aborted)
 
 
@@ -209,7 +209,7 @@ class StateFiles:
             self.end_offset, self.base_offset, self.position = state.end_offset, state.base_offset, state.size
 
     def capture(
-        self, segment: Segment, end_offset: int, epochs: EpochCache, producers: ProducerState
+        self, segment: Segment, end_offset: int, epochs: EpochCache, producers: PartitionProducers
     ) -> SavedState | None:
         """The present state. The index files must have every entry. None if the last batch is damaged."""
         position, header = segment.last_batch()

@@ -26,7 +26,7 @@ from barnabas.protocol.batch_layout import (
 )
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.replay import StoredBatch, walk
+from barnabas.storage.replay import StoredBatch, batch_headers
 from barnabas.storage.search import first_in_batch
 from barnabas.storage.segment_files import (
     FILE_KINDS,
@@ -153,7 +153,7 @@ class Segment(SegmentFiles):
         """
         aborted = self.aborted
         position = self.seek(offset)
-        for batch in walk(self.file, position, self.size):
+        for batch in batch_headers(self.file, position, self.size):
             position = batch.position
             if batch.last_offset >= offset:
                 break
@@ -170,7 +170,7 @@ class Segment(SegmentFiles):
         self._aborted = [entry for entry in aborted if entry.last_offset < end_offset]
         # A removed batch may have had the largest timestamp.
         self.max_timestamp, self._max_timestamp_offset = self.time_index.last
-        for batch in walk(self.file, self.seek(end_offset), self.size):
+        for batch in batch_headers(self.file, self.seek(end_offset), self.size):
             if batch.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
         if not position:
@@ -186,7 +186,7 @@ class Segment(SegmentFiles):
             BrokerError: CORRUPT_MESSAGE: a batch before it is damaged.
         """
         position = self.seek(offset)
-        for batch in walk(self.file, position, self.size):
+        for batch in batch_headers(self.file, position, self.size):
             if batch.last_offset >= offset:
                 return batch
             position = batch.position + batch.size
@@ -262,7 +262,7 @@ class Segment(SegmentFiles):
         """
         position = self.seek(max(start_offset, self.time_index.offset_before(timestamp)))
         size = self.size
-        for number, batch in enumerate(walk(self.file, position, size), start=1):
+        for number, batch in enumerate(batch_headers(self.file, position, size), start=1):
             position = batch.position + batch.size
             if not number % _HEADERS_PER_STEP:
                 yield SLICE

@@ -19,10 +19,10 @@ from crc32c import crc32c
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Disk, File
 from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC, NO_TIMESTAMP, unpack_extent
-from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
+from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.replay import StoredBatch, walk
+from barnabas.storage.replay import StoredBatch, batch_headers
 
 __all__ = [
     "FILE_KINDS",
@@ -126,7 +126,7 @@ class SegmentFiles:
         self._max_timestamp_offset = base_offset
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._aborted: list[AbortedTransaction] | None = None
+        self._aborted: list[AbortedTxn] | None = None
         # This process built the indexes. Entries from a file are compared with the log at each use.
         self._built = False
         self._hints: dict[int, int] = {}  # offset -> position of its batch
@@ -148,7 +148,7 @@ class SegmentFiles:
     def load(self) -> None:
         """Opens the .log file, which is clean or will be recovered."""
         self.size = self.file.size()
-        for batch in walk(self.file, 0, self.size):
+        for batch in batch_headers(self.file, 0, self.size):
             self.first_timestamp = batch.max_timestamp
             break
 
@@ -187,7 +187,7 @@ class SegmentFiles:
         return self._time_index  # type: ignore[return-value]  # load_indexes sets it
 
     @property
-    def aborted(self) -> list[AbortedTransaction]:
+    def aborted(self) -> list[AbortedTxn]:
         """The aborted transactions whose markers are in this segment. The caller adds one by `append`.
 
         Raises:
@@ -255,7 +255,7 @@ class SegmentFiles:
         """Rebuilds both indexes from the headers of the log, up to the first damaged one."""
         self.reset_indexes(keep_aborted=True)
         next_offset = self.base_offset
-        for batch in walk(self.file, 0, self.size):
+        for batch in batch_headers(self.file, 0, self.size):
             if batch.base_offset < next_offset or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
                 self.damaged(batch.position, f"offset {batch.base_offset} after {next_offset - 1}")
                 break
@@ -350,7 +350,7 @@ class SegmentFiles:
             return 0, b""
         return self._last_position, self.file.pread(HEADER_SIZE, self._last_position)
 
-    def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTransaction]) -> bool:
+    def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTxn]) -> bool:
         """Sets the segment to its state at byte `size`, as this or another process saved it. Returns False, without a change, if the
         index files have other contents."""
         offset_size, time_size = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
@@ -402,7 +402,9 @@ class SegmentFiles:
     def last_stored(self) -> StoredBatch | None:
         """The last whole batch in the file; None if there is none."""
         last = None
-        for last in walk(self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size):
+        for last in batch_headers(
+            self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size
+        ):
             self._last_position = last.position
         return last
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from operator import is_
 
 from barnabas.errors import LocalProtocolError
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.work import Steps
 
@@ -101,9 +101,9 @@ class Segments:
                 return found
         return LogSlice(b"", offset, offset)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """The same as PartitionLog.aborted_transactions."""
-        found: list[AbortedTransaction] = []
+        found: list[AbortedTxn] = []
         for segment in self.from_offset(start_offset):
             for entry in segment.aborted:
                 if entry.last_offset >= start_offset and entry.first_offset < end_offset:

@@ -14,10 +14,10 @@ from typing import Any, Final, Literal, Protocol
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, unknown
 
-__all__ = ["INTERNAL_LISTENER", "MODES", "Backend", "BrokerState", "Mode", "Shape", "not_possible"]
+__all__ = ["INTERNAL_LISTENER", "MODES", "Backend", "Mode", "RunState", "Shape", "not_possible"]
 
 Mode = Literal["thread", "process", "remote"]
-BrokerState = Literal["down", "running", "paused"]
+RunState = Literal["down", "running", "paused"]
 MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
 BROKERS_MAX: Final = 9  # all run on this machine
 REPLICAS_MAX: Final = 3
@@ -164,7 +164,7 @@ class Backend(Protocol):
         """Process id of a running broker; None if it has none here."""
         ...
 
-    def state(self, broker_id: int) -> BrokerState:
+    def state(self, broker_id: int) -> RunState:
         """Whether it runs."""
         ...
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from barnabas.testing.aio import ClusterAio
-from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.backend import Mode, RunState, Shape
 from barnabas.testing.errors import named_arguments
 from barnabas.testing.handle import Handle
 
@@ -55,7 +55,7 @@ class BrokerHandle:
         return self._cluster.backend("pid").pid(self.id)
 
     @property
-    def state(self) -> BrokerState:
+    def state(self) -> RunState:
         """ "running", "paused" or "down"."""
         return self._cluster.backend("state").state(self.id)
 

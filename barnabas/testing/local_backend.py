@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.backend import Mode, RunState, Shape
 from barnabas.testing.ports import HOST, ReservedPorts
 
 __all__ = ["LocalBackend"]
@@ -22,7 +22,7 @@ class LocalBroker(Protocol):
     """What every mode knows about one of its brokers."""
 
     @property
-    def state(self) -> BrokerState:
+    def state(self) -> RunState:
         """Whether it runs."""
         ...
 
@@ -67,7 +67,7 @@ class LocalBackend(ABC, Generic[B]):
     def address(self, broker_id: int) -> tuple[str, int]:
         return HOST, self._ports.numbers[broker_id - 1]
 
-    def state(self, broker_id: int) -> BrokerState:
+    def state(self, broker_id: int) -> RunState:
         return self._brokers[broker_id].state
 
     def failures(self) -> list[str]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.runtime.json_lines import JsonLines
-from barnabas.testing.backend import BrokerState, Mode, Shape
+from barnabas.testing.backend import Mode, RunState, Shape
 from barnabas.testing.directories import ClusterDirectory, remove_ownerless
 from barnabas.testing.errors import KitError, NotPossible
 from barnabas.testing.local_backend import LocalBackend
@@ -54,7 +54,7 @@ class _Broker:
         self.sent = 0  # number of commands so far
 
     @property
-    def state(self) -> BrokerState:
+    def state(self) -> RunState:
         if self.process is None or self.process.poll() is not None:
             return "down"
         return "paused" if self.paused else "running"

@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas.client import Admin
 from barnabas.client.errors import KafkaError
-from barnabas.testing.backend import BrokerState, Mode, not_possible
+from barnabas.testing.backend import Mode, RunState, not_possible
 from barnabas.testing.errors import KitError
 
 __all__ = ["RemoteBackend"]
@@ -46,7 +46,7 @@ class RemoteBackend:
     def pid(self, broker_id: int) -> int | None:
         return None
 
-    def state(self, broker_id: int) -> BrokerState:
+    def state(self, broker_id: int) -> RunState:
         return "running"
 
     def failures(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.backend import BrokerState, Mode
+from barnabas.testing.backend import Mode, RunState
 from barnabas.testing.local_backend import LocalBackend
 from barnabas.testing.node_host import NodeHost
 
@@ -33,7 +33,7 @@ class _Broker:
         self.thread: LoopThread | None = None
 
     @property
-    def state(self) -> BrokerState:
+    def state(self) -> RunState:
         if self.thread is None or not self.thread.alive:
             return "down"
         return "paused" if self.thread.paused else "running"

@@ -10,7 +10,7 @@ import pytest
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from tests.support.processes.fixtures import Serve
 
@@ -45,7 +45,7 @@ async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve, tmp_pa
             assert told.value.next_offset is not None
             consumer.seek(TP, told.value.next_offset)
             assert (await consumer.getone()).value == b"value-2"
-        cluster = Cluster(ConnectionConfig(bootstrap_servers=broker.address))
+        cluster = NetworkClient(ConnectionConfig(bootstrap_servers=broker.address))
         await cluster.start()
         try:
             reader = RangeReader(cluster, TP, 0, 3)

@@ -20,7 +20,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.storage.batches import (
@@ -170,7 +170,7 @@ def test_kafkas_segments_get_the_indexes_that_kafka_gave_them(kafka_data: tuple[
     assert log.aborted_transactions(0, 10**9)
     assert log.epochs.entries == [(0, 0)]
     # Kafka's snapshot at a roll, against ours: what the log says up to there, replayed from its beginning.
-    snapshot = ProducerState()
+    snapshot = PartitionProducers()
     snapshot.load_snapshot(kafkas[names[-1] + ".snapshot"], int(names[-1]), NOW, 86_400_000)
     log.truncate_to(int(names[-1]))
     assert sorted(snapshot.entries) == sorted(log.producers.entries)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 
 from barnabas.client import Producer
-from barnabas.client.net.cluster import Cluster as Client
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.pipeline.topic_sink import transactions_of
 from barnabas.pipeline.transaction_requests import TransactionRequests
@@ -16,7 +16,7 @@ from tests.support.processes.cluster import Cluster
 
 @pytest.mark.parametrize("dead", [1, 2, 3])
 async def test_what_the_cluster_offers_is_known_without_a_dead_broker(cluster: Cluster, dead: int) -> None:
-    client = Client(ConnectionConfig(bootstrap_servers=cluster.bootstrap))
+    client = NetworkClient(ConnectionConfig(bootstrap_servers=cluster.bootstrap))
     await client.start()
     try:
         assert (await transactions_of(TransactionRequests(client))).two_phase
@@ -28,7 +28,7 @@ async def test_what_the_cluster_offers_is_known_without_a_dead_broker(cluster: C
 
 async def test_what_is_open_is_found_though_its_coordinator_dies(cluster: Cluster) -> None:
     cluster.create_topic("out", 1)
-    client = Client(ConnectionConfig(bootstrap_servers=cluster.bootstrap))
+    client = NetworkClient(ConnectionConfig(bootstrap_servers=cluster.bootstrap))
     await client.start()
     try:
         async with Producer(

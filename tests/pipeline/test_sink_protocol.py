@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from barnabas.client import Admin
-from barnabas.pipeline.decision_record import BatchDecision, Handle
-from barnabas.pipeline.decisions import CommitHandle, Decide, DriverReplaced, Fence, HalfCommitted, TaskName
+from barnabas.pipeline.decision_record import BatchDecision, PreparedPart
+from barnabas.pipeline.decisions import CommitDecision, CommitHandle, DriverReplaced, Fence, HalfCommitted, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.sink_options import SinkOptions
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
 from barnabas.pipeline.transaction_requests import TransactionRequests
-from barnabas.pipeline.two_phase_commit import Coordinator, Task
+from barnabas.pipeline.two_phase_commit import CommitCoordinator, Task
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.pipeline.topics import await_markers, new_topic, read_committed
 from tests.support.processes.cluster import Cluster, Node, barnabas_nodes, kafka_nodes
@@ -141,7 +141,7 @@ def dying(when: Callable[[Any], bool], *, passed: int = 0) -> type[StreamSink]:
     """A sink whose driver dies where an effect is about to be performed, after so many others of the kind."""
     left = passed
 
-    class DyingCoordinator(Coordinator):
+    class DyingCoordinator(CommitCoordinator):
         async def perform(self, effect: Any) -> Any:
             nonlocal left
             if when(effect):
@@ -151,7 +151,7 @@ def dying(when: Callable[[Any], bool], *, passed: int = 0) -> type[StreamSink]:
             return await super().perform(effect)
 
     class DyingSink(StreamSink):
-        def coordinator(self, requests: TransactionRequests) -> Coordinator:
+        def coordinator(self, requests: TransactionRequests) -> CommitCoordinator:
             options = self.options
             return DyingCoordinator(options.sink_id, requests, self.participants(requests), forgotten=options.forgotten)
 
@@ -327,15 +327,19 @@ async def test_a_decision_about_thousands_of_tasks_is_kept_whole(lab: Lab) -> No
     assert sink.start is not None
     async with sink.connected() as cluster:
         coordinator = sink.coordinator(TransactionRequests(cluster))
-        handles = tuple(Handle("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000))
+        handles = tuple(
+            PreparedPart("topics", f"s.{n * 7919}-1.{n}.{n * 31}", f"{n * 104729}-3", n) for n in range(2_000)
+        )
         decision = BatchDecision(
             1, "q", sink.start.driver, await coordinator.requests.version() - 1, "", False, handles
         )
         assert len(decision.encode()) > 5
-        assert await coordinator.perform(Decide(decision))
+        assert await coordinator.perform(CommitDecision(decision))
         assert await coordinator.read_decision() == decision
         await coordinator.perform(Fence())
-        assert not await coordinator.perform(Decide(decision._replace(next_batch=2))), "another has begun a batch"
+        assert not await coordinator.perform(CommitDecision(decision._replace(next_batch=2))), (
+            "another has begun a batch"
+        )
         assert await coordinator.read_decision() == decision
 
 

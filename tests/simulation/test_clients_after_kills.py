@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.awaited_leaders import HELD_MS_MAX
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -27,11 +27,11 @@ HELD_S = HELD_MS_MAX / 1000
 RECONNECT_S = 0.1  # between the first and the last connection to one broker
 
 
-async def with_client(trio: Trio, node_id: int, program: Callable[[Cluster], Awaitable[None]]) -> None:
+async def with_client(trio: Trio, node_id: int, program: Callable[[NetworkClient], Awaitable[None]]) -> None:
     """Runs a program on another machine, with a client that is connected to one node."""
 
     async def run(ports: Ports) -> None:
-        client = Cluster(
+        client = NetworkClient(
             ConnectionConfig(bootstrap_servers=f"n{node_id}:9092"), ClientPorts(ports.clock, ports.rng, ports.network)
         )
         await client.start()
@@ -52,7 +52,7 @@ def test_who_asks_right_after_a_kill_is_told_of_the_next_leaders(seed: int, whos
         witness = trio.others(victim)[seed % 2]
         await trio.until(lambda: len(trio.partitions(witness)) == 6, 1)
 
-        async def program(client: Cluster) -> None:
+        async def program(client: NetworkClient) -> None:
             found: FindCoordinatorResponse = await client.request(COORDINATORS, node_id=witness)  # makes the topic
             await asyncio.sleep(1)
             found = await client.request(COORDINATORS, node_id=witness)
@@ -78,7 +78,7 @@ def test_answers_about_a_broker_that_keeps_its_session_are_held_for_a_bounded_ti
         await trio.create(trio.controller, "t", 6)
         victim, witness = trio.others(trio.controller)
 
-        async def program(client: Cluster) -> None:
+        async def program(client: NetworkClient) -> None:
             await client.request(COORDINATORS, node_id=witness)
             await asyncio.sleep(1)
             trio.processes[victim].machine.pause()
@@ -107,7 +107,7 @@ def test_answers_about_all_topics_and_about_other_leaders_are_not_held() -> None
         await trio.create(trio.controller, "t", 6)
         await asyncio.sleep(1)
 
-        async def program(client: Cluster) -> None:
+        async def program(client: NetworkClient) -> None:
             trio.processes[victim].machine.pause()
             trio.world.network.reset_links(f"n{victim}", f"n{witness}")
             await asyncio.sleep(0.1)
@@ -131,7 +131,7 @@ def test_a_client_reconnects_at_once_to_brokers_that_are_back(seed: int) -> None
         loop = asyncio.get_running_loop()
         await trio.create(trio.controller, "t", 6)
 
-        async def program(client: Cluster) -> None:
+        async def program(client: NetworkClient) -> None:
             client.add_topics(["t"])
             purposes = (Purpose.GENERAL, Purpose.FETCH, Purpose.COORDINATOR)
             first: dict[int, float] = {}

@@ -12,7 +12,7 @@ from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import list_offsets
 from barnabas.client.types import CompressionType
@@ -63,7 +63,7 @@ def damage(world: World, number: int, change: Change) -> None:
 
 def after_damage(
     damages: Sequence[tuple[int, Change]],
-    scene: Callable[[Cluster], Awaitable[Any]],
+    scene: Callable[[NetworkClient], Awaitable[Any]],
     compression: CompressionType | None = None,
 ) -> Any:
     """Writes batches of one record each, damages some, and returns what the scene finds with a started client."""
@@ -81,7 +81,7 @@ def after_damage(
                 await producer.send_and_wait("t", b"x", partition=0, timestamp_ms=FIRST_MS + 10 * ROLL_MS)
 
         async def read(ports: Ports) -> Any:
-            cluster = Cluster(
+            cluster = NetworkClient(
                 ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network)
             )
             await cluster.start()
@@ -118,7 +118,7 @@ def after_damage(
 def test_a_range_reader_delivers_what_precedes_a_damaged_batch_and_raises_then(
     damages: list[tuple[int, Change]], check_crcs: bool, compression: CompressionType | None
 ) -> None:
-    async def scene(cluster: Cluster) -> list[int]:
+    async def scene(cluster: NetworkClient) -> list[int]:
         reader = RangeReader(cluster, TP, 0, BATCHES, check_crcs=check_crcs)
         found: list[int] = []
         while reader.position < 5:
@@ -137,7 +137,7 @@ def test_a_range_reader_delivers_what_precedes_a_damaged_batch_and_raises_then(
 def test_a_search_by_time_over_a_damaged_batch_fails_at_once() -> None:
     """Kafka counts CORRUPT_MESSAGE among the retriable codes, but no repetition makes a batch on a disk whole."""
 
-    async def scene(cluster: Cluster) -> float:
+    async def scene(cluster: NetworkClient) -> float:
         loop = asyncio.get_running_loop()
         assert (await list_offsets(cluster, {TP: FIRST_MS + 1}))[TP].offset == 1
         began = loop.time()

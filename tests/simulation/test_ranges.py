@@ -11,7 +11,7 @@ import pytest
 from barnabas.client import Producer, TopicPartition
 from barnabas.client.consumer.ranges import Chunk, RangeReader
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.workload import BOOTSTRAP, Broker
@@ -46,7 +46,9 @@ async def write_and_read(ports: Ports, pause: int) -> list[int]:
     ) as producer:
         for number in range(RECORDS):
             await producer.send_and_wait("t", b"%d" % number, partition=0)
-    cluster = Cluster(ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network))
+    cluster = NetworkClient(
+        ConnectionConfig(bootstrap_servers=BOOTSTRAP), ClientPorts(ports.clock, ports.rng, ports.network)
+    )
     await cluster.start()
     reader = RangeReader(cluster, TopicPartition("t", 0), 0, RECORDS, fetch_bytes=FETCH_BYTES)
     found: list[int] = []

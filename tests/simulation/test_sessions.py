@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.node import Node
 from barnabas.errors import BrokerError, ErrorCode
@@ -35,7 +35,7 @@ def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() 
 
         transactions.init_producer_id(ID, 60_000, None, answers.append)
         await trio.until(lambda: len(answers) == 1, 5)
-        producer: ProducerIdentity = answers[0].identity
+        producer: ProducerIdAndEpoch = answers[0].identity
         output = node.image.topics_by_name["output"].partitions
         elsewhere = [("output", number) for number, each in enumerate(output) if each.leader != node.node_id]
         transactions.add_partitions(ID, producer, elsewhere, 2, answers.append)
@@ -81,7 +81,7 @@ def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing(
         answers: list[Any] = []
         node.transactions.init_producer_id(ID, 60_000, None, answers.append)
         await trio.until(lambda: len(answers) == 1, 5)
-        producer: ProducerIdentity = answers[0].identity
+        producer: ProducerIdAndEpoch = answers[0].identity
         node.transactions.add_partitions(ID, producer, [("output", 0)], 0, answers.append)
         await trio.until(lambda: len(answers) == 2, 5)
         verified = {("output", 0): ErrorCode.NONE}

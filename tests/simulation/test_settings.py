@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.verification import Question
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
@@ -96,7 +96,7 @@ def test_a_coordinator_that_cannot_add_partitions_yet_is_asked_again_after_the_b
         route.handler = busy
         outcomes: list[Any] = []
         question = Question(
-            "x", ProducerIdentity(1, 0), [("t", 0)], add=True, done=outcomes.append, is_gone=lambda: False
+            "x", ProducerIdAndEpoch(1, 0), [("t", 0)], add=True, done=outcomes.append, is_gone=lambda: False
         )
         asking.transactions.verifications.ask(question)
         await trio.until(lambda: outcomes, 5)

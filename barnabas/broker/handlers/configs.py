@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 __all__ = [
     "HANDLERS",
     "Needs",
+    "alter_configs",
     "describe_configs",
     "incremental_alter_configs",
     "refuse_describe_configs",
-    "replace_configs",
 ]
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
@@ -79,11 +79,11 @@ def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRe
     return _changed(call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request))
 
 
-def replace_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
+def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     """Replaces all settings of topics, of this broker, or of all brokers."""
     mine, refused = yield from _split(needs, call.request.resources)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
-    refuse = partial(refuse_replace_configs, call)
+    refuse = partial(refuse_alter_configs, call)
     return _changed(call.request.resources, refused, refuse, partial(needs.controller.request, request))
 
 
@@ -264,13 +264,13 @@ def refuse_incremental_alter_configs(
     )
 
 
-def refuse_replace_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
+def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
     """One error for every resource of a change."""
     return AlterConfigsResponse(responses=[_resource_response(each, error) for each in call.request.resources])
 
 
 HANDLERS: Final[Table] = {
     DescribeConfigsRequest: (describe_configs, refuse_describe_configs),
-    AlterConfigsRequest: (replace_configs, refuse_replace_configs),
+    AlterConfigsRequest: (alter_configs, refuse_alter_configs),
     IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_incremental_alter_configs),
 }

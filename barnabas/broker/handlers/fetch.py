@@ -32,7 +32,7 @@ from barnabas.broker.fetch_sessions import (
 from barnabas.broker.handlers.fetch_partitions import (
     FIRST_BY_ID,
     Absent,
-    Wanted,
+    WantedPartitions,
     fetched_partitions,
     known_partitions,
     name_partitions,
@@ -141,7 +141,7 @@ class _Fetch:
         self,
         needs: Needs,
         call: Call[FetchRequest],
-        wanted: Wanted,
+        wanted: WantedPartitions,
         session: FetchSession | None,
         absent: Absent | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class _Fetch:
         return one.found()
 
     @property
-    def _to_read(self) -> Wanted:
+    def _to_read(self) -> WantedPartitions:
         return self.wanted if self.session is None else self.session.ready
 
     def _read_some(self, some: list[WantedPartition], one: _Pass) -> None:
@@ -377,7 +377,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
     request = call.request
     if request.topics and sum([len(topic.partitions) for topic in request.topics]) > LARGE:
         return _fetch_in_slices(needs, call)
-    named: Wanted = {}
+    named: WantedPartitions = {}
     for topic in request.topics:
         name_partitions(call, topic, topic.partitions, named)
     wanted, session = fetched_partitions(needs.fetch_sessions, call, named)
@@ -392,7 +392,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
 
 def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
     """Returns what `fetch` returns, in slices. Removes noted partitions from the request, so that memory does not hold 100,000 twice."""
-    named: Wanted = {}
+    named: WantedPartitions = {}
     absent: Absent = {}
     remaining = list(reversed(call.request.topics))
     if call.version >= FIRST_WITH_SESSIONS:  # earlier versions name the partitions in a refusal

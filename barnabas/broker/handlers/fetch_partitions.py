@@ -37,7 +37,7 @@ __all__ = [
     "FIRST_BY_ID",
     "UNKNOWN",
     "Absent",
-    "Wanted",
+    "WantedPartitions",
     "fetched_partitions",
     "known_partitions",
     "name_partitions",
@@ -49,7 +49,7 @@ FIRST_BY_ID: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-Wanted = dict[PartitionKey, WantedPartition]
+WantedPartitions = dict[PartitionKey, WantedPartition]
 Absent = dict[PartitionKey, ErrorCode]  # unknown partitions, each with one of UNKNOWN
 
 _NO_EPOCH: Final = EpochEndOffset()
@@ -99,7 +99,7 @@ def replica_of(call: Call[FetchRequest]) -> tuple[int, int]:
 
 
 def name_partitions(
-    call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: Wanted
+    call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], named: WantedPartitions
 ) -> None:
     """Records partitions that the request names."""
     name: str | bytes = topic.topic_id if call.version >= FIRST_BY_ID else topic.topic
@@ -119,8 +119,8 @@ def name_partitions(
 
 
 def fetched_partitions(
-    sessions: FetchSessions, call: Call[FetchRequest], named: Wanted
-) -> tuple[Wanted, FetchSession | None]:
+    sessions: FetchSessions, call: Call[FetchRequest], named: WantedPartitions
+) -> tuple[WantedPartitions, FetchSession | None]:
     """The partitions of this request, and its session if it has one.
 
     Raises:

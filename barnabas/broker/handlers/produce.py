@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
-from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, Batch
+from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import FREE_COST
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -159,7 +159,7 @@ def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | 
     )
 
 
-def _look(batch: Batch, records: Buffer, version: int) -> bool:
+def _look(batch: PartitionBatch, records: Buffer, version: int) -> bool:
     """Reads the header of the partition's one batch (magic 2). Returns whether the batch is transactional."""
     size = len(records)
     try:
@@ -186,7 +186,7 @@ def _look(batch: Batch, records: Buffer, version: int) -> bool:
     return True
 
 
-def _guard(transactional: list[Batch], epoch_bump: bool) -> list[Batch]:
+def _guard(transactional: list[PartitionBatch], epoch_bump: bool) -> list[PartitionBatch]:
     """Returns the batches whose partition is not known to be part of the transaction; gives each its guard (KIP-890).
 
     Raises:
@@ -245,11 +245,11 @@ class _Produce:
         self.call = call
         self.replicas = needs.replicas
         self.responses: list[TopicProduceResponse] = []
-        self.batches: list[Batch] = []
-        self.transactional: list[Batch] = []
+        self.batches: list[PartitionBatch] = []
+        self.transactional: list[PartitionBatch] = []
         self.pending: Pending[ProduceResponse] | None = None  # where the request has waited already
         self.at = 0  # index of the next batch to append
-        self.waiting: list[tuple[Batch, int]] = []
+        self.waiting: list[tuple[PartitionBatch, int]] = []
         self.failed = False
         self.listed = 0  # record errors in the answer
 
@@ -274,7 +274,7 @@ class _Produce:
             self.failed = True
             return answer
         records: Buffer = b"" if data.records is None else data.records
-        batch = Batch(answer, records)
+        batch = PartitionBatch(answer, records)
         self.batches.append(batch)
         if replica.topic in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
             batch.error = BrokerError(
@@ -300,10 +300,10 @@ class _Produce:
                 batch.guard = None
         return self.run()
 
-    def _verify(self, unverified: list[Batch]) -> ProduceResponse | Pending[ProduceResponse] | None:
+    def _verify(self, unverified: list[PartitionBatch]) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Asks the coordinator about the partitions, then appends: at once, or as a request that blocks its connection."""
         call = self.call
-        by_key: dict[_Key, list[Batch]] = {}  # a request may name a partition twice
+        by_key: dict[_Key, list[PartitionBatch]] = {}  # a request may name a partition twice
         for batch in unverified:
             if batch.replica is not None:
                 by_key.setdefault((batch.replica.topic, batch.replica.partition), []).append(batch)
@@ -375,7 +375,7 @@ class _Produce:
         self.at = len(batches)
         return self._end(acks)
 
-    def _note(self, batch: Batch, replica: Replica, info: AppendInfo, acks: int) -> None:
+    def _note(self, batch: PartitionBatch, replica: Replica, info: AppendInfo, acks: int) -> None:
         answer = batch.answer
         answer.base_offset = info.base_offset
         # Kafka answers a duplicate with the time of the original, set by the producer or by the broker.
@@ -423,7 +423,7 @@ class _Produce:
         pending.on_closed = turn.cancel
         return pending
 
-    def _inspect(self, batch: Batch, replica: Replica) -> Pending[ProduceResponse]:
+    def _inspect(self, batch: PartitionBatch, replica: Replica) -> Pending[ProduceResponse]:
         """Continues after the inspection of the long batch."""
         self.needs.slices.count_batch(WALK_COST_MAX, compressed=batch.compressed)  # to detect that it is long
         pending = self._hold()
@@ -469,7 +469,7 @@ class _Produce:
                 pending.resolve(answer)
 
 
-def _copy(batches: list[Batch]) -> None:
+def _copy(batches: list[PartitionBatch]) -> None:
     """Copies the batches out of the received frame, which is valid only during the call unless it is read-only."""
     for batch in batches:
         if isinstance(batch.records, memoryview) and not batch.records.readonly:

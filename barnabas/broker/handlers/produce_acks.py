@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
     from barnabas.storage.inspection import Inspection
 
-__all__ = ["ACKS_ALL", "AckWait", "Batch"]
+__all__ = ["ACKS_ALL", "AckWait", "PartitionBatch"]
 
 ACKS_ALL: Final = -1
 
@@ -34,7 +34,7 @@ class Needs(leader_hints.Needs, Protocol):
     reactor: Reactor
 
 
-class Batch:
+class PartitionBatch:
     """One partition's batch in a request.
 
     Attributes:
@@ -81,10 +81,10 @@ class AckWait:
         self._call = call
         self._response = response
         self._pending = pending
-        self._open: dict[Batch, None] = {}
+        self._open: dict[PartitionBatch, None] = {}
         self._timer: Timer | None = None
 
-    def start(self, waiting: list[tuple[Batch, int]], timeout_ms: int) -> None:
+    def start(self, waiting: list[tuple[PartitionBatch, int]], timeout_ms: int) -> None:
         """Waits for each batch up to its next offset; answers REQUEST_TIMED_OUT for those that are late."""
         self._open = dict.fromkeys(batch for batch, _ in waiting)
         self._timer = self._needs.reactor.call_later(timeout_ms, self._on_timeout)
@@ -95,7 +95,7 @@ class AckWait:
                 when = batch.replica.when_committed if to_all else batch.replica.when_durable
                 when(next_offset, partial(self._on_acknowledged, batch))
 
-    def _on_acknowledged(self, batch: Batch, error: BrokerError | None) -> None:
+    def _on_acknowledged(self, batch: PartitionBatch, error: BrokerError | None) -> None:
         if batch not in self._open:
             return
         del self._open[batch]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
-from barnabas.broker.quorum.messages import Reply
+from barnabas.broker.quorum.messages import RaftResponse
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -83,7 +83,7 @@ def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
         raise
     pending: Pending[Message] = Pending(on_closed=lambda: quorum.forget(request))
 
-    def done(reply: Reply) -> None:
+    def done(reply: RaftResponse) -> None:
         pending.resolve(wire.reply_message(request, reply, needs.config.voter_endpoints))
 
     key = "snapshot.max.bytes" if isinstance(message, FetchSnapshotRequest) else "max.bytes"

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.reassignments import (
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["HANDLERS", "Needs", "list_reassignments", "reassign"]
+__all__ = ["HANDLERS", "Needs", "list_partition_reassignments", "reassign"]
 
 
 class Needs(Protocol):
@@ -45,7 +45,7 @@ def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> An
     )
 
 
-def list_reassignments(
+def list_partition_reassignments(
     needs: Needs, call: Call[ListPartitionReassignmentsRequest]
 ) -> Pending[ListPartitionReassignmentsResponse]:
     """Lists the reassignments in progress."""
@@ -78,5 +78,5 @@ def _refuse_reassign(
 
 HANDLERS: Final[Table] = {
     AlterPartitionReassignmentsRequest: (reassign, _refuse_reassign),
-    ListPartitionReassignmentsRequest: (list_reassignments, _refuse_list),
+    ListPartitionReassignmentsRequest: (list_partition_reassignments, _refuse_list),
 }

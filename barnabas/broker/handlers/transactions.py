@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.transactions.holding import Waiter
-from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer
 from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    TopicPartition,
     TransactionMetadata,
     TransactionState,
 )
@@ -70,6 +69,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.schema import Message
+from barnabas.storage.checkpoints import TopicPartition
 from barnabas.work import Steps, Work, distinct_in_slices, finished
 
 if TYPE_CHECKING:
@@ -130,14 +130,14 @@ def init_producer_id(needs: Needs, call: Call[InitProducerIdRequest]) -> Pending
     """Returns a producer id with its epoch. During an ongoing transaction: CONCURRENT_TRANSACTIONS until it is aborted, unless the request
     keeps it prepared: then the producer id and epoch that own it."""
     request = call.request
-    expected: ProducerIdentity | None = None
+    expected: ProducerIdAndEpoch | None = None
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if request.producer_id != NO_PRODUCER_ID:
-        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     pending: Pending[InitProducerIdResponse] = Pending()
 
-    def done(outcome: Ended | BrokerError) -> None:
+    def done(outcome: TransactionAnswer | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             pending.resolve(_refuse_init(call, outcome))
         else:
@@ -231,7 +231,7 @@ def _add_or_verify(
     for topic in transaction.topics:
         partitions += [(topic.name, partition) for partition in topic.partitions]
         yield 1 + len(topic.partitions) // PARTITIONS_A_YIELD
-    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
 
     def refused(error: BrokerError) -> None:
         code = _code(call, error)
@@ -327,7 +327,7 @@ def _add_group(
 
     needs.transactions.add_partitions(
         request.transactional_id,
-        ProducerIdentity(request.producer_id, request.producer_epoch),
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         [(GROUP_METADATA_TOPIC, needs.groups.host.partition_of(request.group_id))],
         0,
         done,
@@ -342,7 +342,7 @@ def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
         _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
     pending: Pending[EndTxnResponse] = Pending()
 
-    def done(outcome: ProducerIdentity | BrokerError) -> None:
+    def done(outcome: ProducerIdAndEpoch | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             pending.resolve(_refuse_end(call, outcome))
         else:
@@ -350,7 +350,7 @@ def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
 
     needs.transactions.end_transaction(
         request.transactional_id,
-        ProducerIdentity(request.producer_id, request.producer_epoch),
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         commit=request.committed,
         transaction_version=2 if call.version >= 5 else 0,
         done=done,

@@ -37,7 +37,7 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.work import Work
 
-__all__ = ["ConfigOperation", "alter_configs", "replace_configs"]
+__all__ = ["ConfigOperation", "alter_configs", "incremental_alter_configs"]
 
 MIN_ISR: Final = "min.insync.replicas"
 KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
@@ -54,14 +54,14 @@ class ConfigOperation(IntEnum):
 
 
 @LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
-def alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
+def incremental_alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
     """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, without records."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(IncrementalAlterConfigsResponse(responses=responses), records)
 
 
 @LongDecision[AlterConfigsRequest, AlterConfigsResponse]
-def replace_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
+def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
     """Decides an AlterConfigs request: it replaces all settings of each resource."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(AlterConfigsResponse(responses=responses), records)

@@ -41,7 +41,7 @@ from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Ended, Slice, Slices, advance
+from barnabas.broker.slices import Slice, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.network_port import Network
 from barnabas.ports import Disk
@@ -256,7 +256,7 @@ class QuorumController:
             queued = self._queue.popleft()
             work = self._decided(queued.decide)
             rest = advance(work)
-            if not isinstance(rest, Ended):
+            if not isinstance(rest, WorkResult):
                 self._long_done = queued.done
                 self._long = self._slices.start(rest, self._on_decided, self._on_failed)
                 break

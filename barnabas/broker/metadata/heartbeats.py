@@ -24,7 +24,7 @@ from barnabas.broker.metadata.registration import check_broker_epoch, fence_brok
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-__all__ = ["BrokerControlState", "heartbeat"]
+__all__ = ["BrokerControlState", "broker_heartbeat"]
 
 
 class BrokerControlState(Enum):
@@ -36,7 +36,7 @@ class BrokerControlState(Enum):
     SHUTDOWN_NOW = "shutdown now"
 
 
-def heartbeat(
+def broker_heartbeat(
     view: ClusterView, sessions: BrokerSessions, request: BrokerHeartbeatRequest, now_ms: int
 ) -> MetadataDecision[BrokerHeartbeatResponse]:
     """Decides a heartbeat.

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.decision import AnyDone, ClusterView, MetadataDecision
-from barnabas.broker.metadata.heartbeats import heartbeat
+from barnabas.broker.metadata.heartbeats import broker_heartbeat
 from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.isr import balance_leaders, elect_unclean_leaders, give_leaderships_back
 from barnabas.broker.metadata.records import RegisteredEndpoint
@@ -174,7 +174,7 @@ class Liveness:
 
         def decide(view: ClusterView) -> MetadataDecision[BrokerHeartbeatResponse]:
             broker_id, now_ms = request.broker_id, self._now_ms()
-            decision = heartbeat(view, self.sessions, request, now_ms)
+            decision = broker_heartbeat(view, self.sessions, request, now_ms)
             self.sessions.on_heartbeat(broker_id, request.broker_epoch, request.current_metadata_offset, source, now_ms)
             if request.want_shut_down and decision.records and not decision.answer.should_shut_down:
                 self.sessions.on_shutting_down(broker_id, view.next_offset + len(decision.records) - 1, now_ms)

@@ -31,7 +31,7 @@ from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Ended, Slices, advance
+from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import HEADER_SIZE
@@ -106,7 +106,7 @@ class MetadataLoader:
             UnsupportedFeatures: a finalized feature is not served here.
         """
         rest = advance(work)
-        if isinstance(rest, Ended):
+        if isinstance(rest, WorkResult):
             return
         if self._quorum.hold():
             self._slices.start(rest, lambda _: self._quorum.go_on(), self._quorum.fail)

@@ -29,7 +29,7 @@ from barnabas.protocol.messages.reassignments import (
 )
 from barnabas.work import Work
 
-__all__ = ["alter_reassignments", "list_reassignments"]
+__all__ = ["alter_reassignments", "list_partition_reassignments"]
 
 
 @LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
@@ -105,7 +105,7 @@ def _cancel(view: ClusterView, elections: Elections, topic: TopicImage, number: 
 
 
 @LongDecision[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
-def list_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
+def list_partition_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
     """Lists the reassignments in progress, of the named partitions or of all."""
     image = view.image
     wanted: list[tuple[TopicImage, Sequence[int]]]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from barnabas.broker.metadata.configs import alter_configs, replace_configs
+from barnabas.broker.metadata.configs import alter_configs, incremental_alter_configs
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.directories import assign_replicas
 from barnabas.broker.metadata.features import update_features
 from barnabas.broker.metadata.isr import alter_partition, elect_leaders
 from barnabas.broker.metadata.producer_ids import allocate_producer_ids
-from barnabas.broker.metadata.reassignments import alter_reassignments, list_reassignments
+from barnabas.broker.metadata.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
 from barnabas.errors import ErrorCode
@@ -44,7 +44,7 @@ from barnabas.work import Work
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
 
-Decide = Callable[[ClusterView, Any], MetadataDecision[object]]
+RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
 
 
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
@@ -56,20 +56,20 @@ def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
 
 
 # Requests of administrators and automatic creation. Answered once the asked node has the change in its own image.
-ADMINISTRATION: Final[Mapping[type, Decide]] = {
+ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     CreateTopicsRequest: create_topics,
     DeleteTopicsRequest: _delete,
     CreatePartitionsRequest: create_partitions,
-    IncrementalAlterConfigsRequest: alter_configs,
-    AlterConfigsRequest: replace_configs,
+    IncrementalAlterConfigsRequest: incremental_alter_configs,
+    AlterConfigsRequest: alter_configs,
     ElectLeadersRequest: elect_leaders,
     UpdateFeaturesRequest: update_features,
     UnregisterBrokerRequest: unregister_broker,
     AlterPartitionReassignmentsRequest: alter_reassignments,
-    ListPartitionReassignmentsRequest: list_reassignments,
+    ListPartitionReassignmentsRequest: list_partition_reassignments,
 }
 
-DECISIONS: Final[Mapping[type, Decide]] = {
+DECISIONS: Final[Mapping[type, RequestDecision]] = {
     **ADMINISTRATION,
     AlterPartitionRequest: alter_partition,
     AllocateProducerIdsRequest: allocate_producer_ids,

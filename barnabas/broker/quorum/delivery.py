@@ -1,6 +1,6 @@
-"""Delivery: calls the quorum's listener with snapshots, committed batches and changes of the leader.
+"""ListenerContext: calls the quorum's listener with snapshots, committed batches and changes of the leader.
 
-Driven by: `Quorum`, at its open and after every input. Emits: calls of a `QuorumListener`.
+Driven by: `Quorum`, at its open and after every input. Emits: calls of a `RaftListener`.
 
 Invariants: every committed batch is delivered once and in order; `on_leading` is called after everything before the own
 epoch was delivered, `on_not_leading` before anything of a later epoch is. While the listener holds, it gets no batch
@@ -18,12 +18,12 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.ports import Buffer
 
-__all__ = ["Delivery", "QuorumListener"]
+__all__ = ["ListenerContext", "RaftListener"]
 
 BATCHES_BYTES: Final = 1024 * 1024  # of committed batches in one call of the listener
 
 
-class QuorumListener(Protocol):
+class RaftListener(Protocol):
     """Replays this node's metadata log."""
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
@@ -50,7 +50,7 @@ class QuorumListener(Protocol):
         ...
 
 
-class Delivery:
+class ListenerContext:
     """Everything that the listener gets.
 
     Attributes:
@@ -61,7 +61,7 @@ class Delivery:
 
     __slots__ = ("_leader", "_leading_epoch", "_listener", "_log", "held", "next_offset", "stopped")
 
-    def __init__(self, listener: QuorumListener, raft_log: RaftLog) -> None:
+    def __init__(self, listener: RaftListener, raft_log: RaftLog) -> None:
         self._listener = listener
         self._log = raft_log
         self.next_offset = 0

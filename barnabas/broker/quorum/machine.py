@@ -27,8 +27,8 @@ from barnabas.broker.quorum.messages import (
     Failure,
     Fetch,
     FetchReply,
-    Reply,
-    Request,
+    RaftRequest,
+    RaftResponse,
     SnapshotFetch,
     SnapshotReply,
     Vote,
@@ -212,7 +212,7 @@ class RaftMachine(Replication):
 
     # --- replies to own requests ----------------------------------------------------------------------------------
 
-    def on_reply(self, to: int, request: Request, reply: Reply, now_ms: int) -> None:
+    def on_reply(self, to: int, request: RaftRequest, reply: RaftResponse, now_ms: int) -> None:
         """Processes the reply to a request of `take_outgoing`; recognizes late ones by the request. Raises OSError.
 
         Raises:
@@ -234,7 +234,7 @@ class RaftMachine(Replication):
             elif self._leadership is not None and request.epoch == self.epoch:
                 self._leadership.begin_again(to, now_ms + self.timing.fetch_timeout_ms // 2)
 
-    def on_failure(self, to: int, request: Request, failure: Failure, now_ms: int) -> None:
+    def on_failure(self, to: int, request: RaftRequest, failure: Failure, now_ms: int) -> None:
         """A request of `take_outgoing` got no reply. Raises OSError."""
         if isinstance(request, Fetch | SnapshotFetch):
             if request is not self._fetching:

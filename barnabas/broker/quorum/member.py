@@ -23,8 +23,8 @@ from barnabas.broker.quorum.messages import (
     EndEpoch,
     EpochReply,
     Fetch,
-    Outgoing,
-    Request,
+    OutboundRequest,
+    RaftRequest,
     SnapshotFetch,
     Vote,
 )
@@ -75,7 +75,7 @@ class QuorumMember:
         )
         self._directory_id = directory_id
         self._random = random
-        self._outgoing: list[Outgoing] = []
+        self._outgoing: list[OutboundRequest] = []
         self._election: Election | None = None  # while PROSPECTIVE or CANDIDATE
         self._leadership: Leadership | None = None  # while LEADER
         self._following: Following | None = None  # while FOLLOWER; a PROSPECTIVE that was a follower keeps it
@@ -135,7 +135,7 @@ class QuorumMember:
         """After `resign`: whether all reachable voters have answered, or another leader is known."""
         return self.role is not Role.RESIGNED or not self._end_epoch_to
 
-    def take_outgoing(self) -> list[Outgoing]:
+    def take_outgoing(self) -> list[OutboundRequest]:
         """Requests to send, in order."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
@@ -242,7 +242,7 @@ class QuorumMember:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _send(self, to: int, request: Request) -> None:
+    def _send(self, to: int, request: RaftRequest) -> None:
         timing = self.timing
         timeout_ms = timing.election_timeout_ms if isinstance(request, Vote) else timing.request_timeout_ms
-        self._outgoing.append(Outgoing(to, request, timeout_ms))
+        self._outgoing.append(OutboundRequest(to, request, timeout_ms))

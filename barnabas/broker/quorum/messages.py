@@ -24,9 +24,9 @@ __all__ = [
     "Fetch",
     "FetchReply",
     "LogPoint",
-    "Outgoing",
-    "Reply",
-    "Request",
+    "OutboundRequest",
+    "RaftRequest",
+    "RaftResponse",
     "SnapshotFetch",
     "SnapshotReply",
     "Vote",
@@ -150,13 +150,13 @@ class SnapshotReply:
     data: Buffer = b""
 
 
-Request = Vote | BeginEpoch | EndEpoch | Fetch | SnapshotFetch
-Reply = VoteReply | EpochReply | FetchReply | SnapshotReply
+RaftRequest = Vote | BeginEpoch | EndEpoch | Fetch | SnapshotFetch
+RaftResponse = VoteReply | EpochReply | FetchReply | SnapshotReply
 
 
-class Outgoing(NamedTuple):
+class OutboundRequest(NamedTuple):
     """A request to send; its reply or failure is returned with the same request object."""
 
     to: int
-    request: Request
+    request: RaftRequest
     timeout_ms: int

@@ -26,7 +26,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
-from barnabas.broker.quorum.delivery import Delivery, QuorumListener
+from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
@@ -35,9 +35,9 @@ from barnabas.broker.quorum.messages import (
     EndEpoch,
     Failure,
     Fetch,
-    Outgoing,
-    Reply,
-    Request,
+    OutboundRequest,
+    RaftRequest,
+    RaftResponse,
     SnapshotFetch,
     Vote,
 )
@@ -53,7 +53,7 @@ from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViol
 from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 
-__all__ = ["Quorum", "QuorumListener"]
+__all__ = ["Quorum", "RaftListener"]
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Quorum:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener: QuorumListener
+        self.listener: RaftListener
         self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
         self.log_once = LogOnce(self.node_id)
         self._on_disk_failed = on_disk_failed
@@ -103,7 +103,7 @@ class Quorum:
         self._log: RaftLog
         self._machine: RaftMachine
         self._running = self._started = False
-        self._delivery: Delivery
+        self._delivery: ListenerContext
         self.snapshots: SnapshotWriter
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
@@ -154,7 +154,7 @@ class Quorum:
             self._log,
             lambda: self._machine.high_watermark if self._running else None,
         )
-        self._delivery = Delivery(self.listener, self._log)
+        self._delivery = ListenerContext(self.listener, self._log)
         self._delivery.deliver_snapshot()
         if self.voters == (self.node_id,):
             self._log.sync_now()
@@ -297,7 +297,7 @@ class Quorum:
 
     # --- requests of other members --------------------------------------------------------------------------------
 
-    def answer(self, request: Request, max_bytes: int, done: Callable[[Reply], None]) -> None:
+    def answer(self, request: RaftRequest, max_bytes: int, done: Callable[[RaftResponse], None]) -> None:
         """Answers a member of the quorum: at once, or later for a fetch without new records. Views are valid during `done`.
 
         Args:
@@ -324,7 +324,7 @@ class Quorum:
             done(reply)
         self._advance_soon()
 
-    def _reply(self, request: Request, max_bytes: int, now_ms: int) -> Reply | None:
+    def _reply(self, request: RaftRequest, max_bytes: int, now_ms: int) -> RaftResponse | None:
         machine = self._machine
         if isinstance(request, Vote):
             return machine.on_vote(request, now_ms)
@@ -336,13 +336,13 @@ class Quorum:
             return machine.on_snapshot_fetch(replace(request, max_bytes=min(request.max_bytes, max_bytes)), now_ms)
         return machine.on_fetch(request, max_bytes, now_ms)
 
-    def forget(self, request: Request) -> None:
+    def forget(self, request: RaftRequest) -> None:
         """The requester disconnected: drops its waiting fetch."""
         self._fetches.forget(request)
 
     # --- own requests ---------------------------------------------------------------------------------------------
 
-    def _transmit(self, outgoing: Outgoing) -> None:
+    def _transmit(self, outgoing: OutboundRequest) -> None:
         endpoint = self.config.voter_endpoints[outgoing.to]
         message = wire.request_message(
             outgoing.request,
@@ -356,12 +356,12 @@ class Quorum:
         peer = self.peers.to(endpoint.host, endpoint.port, purpose, node_id=outgoing.to)
         peer.send(message, lambda answer: self._on_answer(outgoing, answer), timeout_ms=outgoing.timeout_ms)
 
-    def _max_bytes(self, request: Request) -> int:
+    def _max_bytes(self, request: RaftRequest) -> int:
         if isinstance(request, SnapshotFetch):
             return self.config.get_int("controller.quorum.fetch.snapshot.max.bytes")
         return self.config.get_int("controller.quorum.fetch.max.bytes")
 
-    def _on_answer(self, outgoing: Outgoing, answer: wire.ReplyMessage | PeerError) -> None:
+    def _on_answer(self, outgoing: OutboundRequest, answer: wire.ReplyMessage | PeerError) -> None:
         if not self._running:
             return
         now_ms = self.reactor.clock.monotonic_ms()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.call import Done
 from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import Fetch, Reply, Request
+from barnabas.broker.quorum.messages import Fetch, RaftRequest, RaftResponse
 from barnabas.broker.quorum.quorum_state import NO_NODE
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -61,7 +61,7 @@ class _WaitingFetch(NamedTuple):
     request: Fetch
     max_bytes: int
     deadline_ms: int
-    done: Callable[[Reply], None]
+    done: Callable[[RaftResponse], None]
 
 
 class WaitingFetches:
@@ -77,7 +77,7 @@ class WaitingFetches:
         """Whether no more may wait."""
         return len(self._waiting) >= FETCHES_MAX
 
-    def add(self, request: Fetch, max_bytes: int, deadline_ms: int, done: Callable[[Reply], None]) -> None:
+    def add(self, request: Fetch, max_bytes: int, deadline_ms: int, done: Callable[[RaftResponse], None]) -> None:
         """Waits for new records until the deadline."""
         self._waiting.append(_WaitingFetch(request, max_bytes, deadline_ms, done))
 
@@ -93,7 +93,7 @@ class WaitingFetches:
                 fetch.done(reply)
         self._waiting = kept + self._waiting
 
-    def forget(self, request: Request) -> None:
+    def forget(self, request: RaftRequest) -> None:
         """The requester disconnected: drops its fetch."""
         self._waiting = [waiting for waiting in self._waiting if waiting.request is not request]
 

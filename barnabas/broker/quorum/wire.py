@@ -21,8 +21,8 @@ from barnabas.broker.quorum.messages import (
     Fetch,
     FetchReply,
     LogPoint,
-    Reply,
-    Request,
+    RaftRequest,
+    RaftResponse,
     SnapshotFetch,
     SnapshotReply,
     Vote,
@@ -60,7 +60,7 @@ ReplyMessage = (
 
 
 def request_message(
-    request: Request, *, cluster_id: str, to: int, directory_id: bytes, endpoint: Endpoint | None, max_bytes: int
+    request: RaftRequest, *, cluster_id: str, to: int, directory_id: bytes, endpoint: Endpoint | None, max_bytes: int
 ) -> RequestMessage:
     """The message that carries a request.
 
@@ -162,7 +162,7 @@ def _fetch_request(request: Fetch, cluster_id: str, directory_id: bytes, max_byt
     )
 
 
-def read_reply(message: ReplyMessage) -> Reply:
+def read_reply(message: ReplyMessage) -> RaftResponse:
     """Decodes an answer. Records and bytes are views into the message.
 
     Raises:
@@ -199,7 +199,7 @@ def read_reply(message: ReplyMessage) -> Reply:
     )
 
 
-def _failed(message: ReplyMessage, error: ErrorCode) -> Reply:
+def _failed(message: ReplyMessage, error: ErrorCode) -> RaftResponse:
     if isinstance(message, messages.VoteResponse):
         return VoteReply(error, NO_NODE, 0)
     if isinstance(message, fetches.FetchResponse):
@@ -219,7 +219,7 @@ def _error(code: int) -> ErrorCode:
 # --- responder --------------------------------------------------------------------------------------------------------
 
 
-def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> Request:
+def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> RaftRequest:
     """Decodes a request.
 
     Args:
@@ -297,7 +297,7 @@ def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
     return fetches.FetchResponse(error_code=error)
 
 
-def reply_message(request: Request, reply: Reply, voters: Mapping[int, Endpoint]) -> ReplyMessage:
+def reply_message(request: RaftRequest, reply: RaftResponse, voters: Mapping[int, Endpoint]) -> ReplyMessage:
     """The message of a reply, with the endpoint of the leader that it names."""
     leader = voters.get(reply.leader_id)
     known = (
@@ -326,7 +326,7 @@ def _vote_response(reply: VoteReply, known: list[messages.NodeEndpoint]) -> mess
 
 
 def _epoch_response(
-    request: Request, reply: EpochReply, known: list[messages.NodeEndpoint]
+    request: RaftRequest, reply: EpochReply, known: list[messages.NodeEndpoint]
 ) -> messages.BeginQuorumEpochResponse | messages.EndQuorumEpochResponse:
     partition = messages.QuorumEpochPartition(
         partition_index=0, error_code=reply.error, leader_id=reply.leader_id, leader_epoch=reply.epoch

@@ -18,9 +18,10 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.identity import Identity
-from barnabas.broker.replica.directory import LogDirectory, TopicPartition
+from barnabas.broker.identity import BrokerIdentity
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.ports import Rng
+from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["LOST_DIRECTORY", "UNASSIGNED_DIRECTORY", "LogDirectories"]
 
@@ -67,7 +68,7 @@ class LogDirectories:
         """Ids of the failed directories, for heartbeats; a directory whose id was never read has none."""
         return [directory.directory_id for directory in self._all if not directory.online and directory.directory_id]
 
-    def open(self, config: BrokerConfig, rng: Rng) -> Identity:
+    def open(self, config: BrokerConfig, rng: Rng) -> BrokerIdentity:
         """Locks and identifies every directory. A directory that cannot be read is offline; the first must be readable.
 
         Returns:

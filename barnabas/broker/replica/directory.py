@@ -20,9 +20,9 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.identity import Identity, open_directory
+from barnabas.broker.identity import BrokerIdentity, open_directory
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import Ended, advance
+from barnabas.broker.slices import WorkResult, advance
 from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import (
@@ -32,6 +32,7 @@ from barnabas.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     MalformedCheckpoint,
+    TopicPartition,
     format_lines,
     read_offsets,
     replace_off_loop,
@@ -40,12 +41,10 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Steps, Work, finished
 
-__all__ = ["NO_OFFSETS", "LogDirectory", "Offsets", "TopicPartition", "name_aside"]
+__all__ = ["NO_OFFSETS", "CheckpointedOffsets", "LogDirectory", "name_aside"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-TopicPartition = tuple[str, int]
 
 SYNC_RETRY_MS: Final = 100
 REPLICAS_PER_UNIT: Final = 4  # whose checkpoint lines are made
@@ -66,7 +65,7 @@ def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
     return topic[: NAME_BYTES_MAX - len(end)] + end
 
 
-class Offsets(NamedTuple):
+class CheckpointedOffsets(NamedTuple):
     """The offsets of one partition in a directory's checkpoints."""
 
     recovery_point: int
@@ -99,7 +98,7 @@ class _CheckpointLines:
         ]
 
 
-NO_OFFSETS: Final = Offsets(0, 0, 0, 0, 0)
+NO_OFFSETS: Final = CheckpointedOffsets(0, 0, 0, 0, 0)
 
 
 class LogDirectory:
@@ -129,10 +128,10 @@ class LogDirectory:
     ) -> None:
         self.disk = disk
         self.directory_id = b""
-        self.identity: Identity | None = None
+        self.identity: BrokerIdentity | None = None
         self.failure: OSError | None = None
         self.replicas: dict[Replica, None] = {}
-        self.unopened: dict[TopicPartition, Offsets] = {}
+        self.unopened: dict[TopicPartition, CheckpointedOffsets] = {}
         self.lowered = 0
         self._lock: DiskLock | None = None
         self._soon = soon
@@ -171,7 +170,7 @@ class LogDirectory:
 
     # -- start
 
-    def open(self, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> Identity:
+    def open(self, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> BrokerIdentity:
         """Locks and identifies the directory.
 
         Raises:
@@ -233,9 +232,9 @@ class LogDirectory:
             for key in [key for key in offsets if key not in known]:
                 del offsets[key]
 
-    def take_offsets(self, key: TopicPartition) -> Offsets:
+    def take_offsets(self, key: TopicPartition) -> CheckpointedOffsets:
         """Removes and returns a partition's checkpointed offsets; `NO_OFFSETS` without any."""
-        return self.unopened.pop(key, None) or Offsets(
+        return self.unopened.pop(key, None) or CheckpointedOffsets(
             self._recovery_points.pop(key, 0),
             self._log_starts.pop(key, 0),
             self._high_watermarks.pop(key, 0),
@@ -306,7 +305,7 @@ class LogDirectory:
     async def _in_turns(self, work: Steps[T]) -> T:
         """Runs work, one slice in each turn of the loop."""
         rest = advance(work)
-        while not isinstance(rest, Ended):
+        while not isinstance(rest, WorkResult):
             await asyncio.sleep(0)
             rest = advance(rest)
         return rest.result
@@ -355,7 +354,7 @@ class LogDirectory:
                 files.high_watermarks.append(f"{one.topic} {one.partition} {one.high_watermark}")
             else:
                 opened = one.log
-                offsets = Offsets(
+                offsets = CheckpointedOffsets(
                     opened.recovery_point,
                     opened.log_start_offset,
                     one.high_watermark,
@@ -376,7 +375,12 @@ class LogDirectory:
         return found
 
     def _note_offsets(
-        self, files: _CheckpointLines, topic: str, partition: int, offsets: Offsets, only_high_watermarks: bool
+        self,
+        files: _CheckpointLines,
+        topic: str,
+        partition: int,
+        offsets: CheckpointedOffsets,
+        only_high_watermarks: bool,
     ) -> None:
         files.high_watermarks.append(f"{topic} {partition} {offsets.high_watermark}")
         if only_high_watermarks:

@@ -27,7 +27,7 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passin
 from barnabas.ports import Buffer, Clock
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendOrigin
-from barnabas.storage.partition_log import AbortedTransaction, AppendInfo, LogSlice, PartitionLog
+from barnabas.storage.partition_log import AbortedTxn, AppendInfo, LogSlice, PartitionLog
 
 __all__ = ["Replica", "VerificationGuard", "Watcher"]
 
@@ -424,7 +424,7 @@ class Replica:
         except OSError as error:
             raise self.broken(error) from error
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Aborted transactions that touch [start_offset, end_offset), for a read_committed answer. Raises as `read`."""
         try:
             return self.log.aborted_transactions(start_offset, end_offset)

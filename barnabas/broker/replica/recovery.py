@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.replica.directory import NO_OFFSETS, LogDirectory, Offsets, TopicPartition
+from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
+from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import PartitionLog
@@ -46,7 +47,7 @@ TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the d
 SYNCED_AT_ONCE: Final = 64  # logs in one sync
 GIB: Final = 1 << 30
 
-PartitionKey = tuple[bytes, int]  # topic id, partition
+TopicIdPartition = tuple[bytes, int]  # topic id, partition
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +67,7 @@ class UnopenedLog:
     partition: int
     config: LogConfig
     directory: LogDirectory
-    offsets: Offsets
+    offsets: CheckpointedOffsets
     set_aside: Callable[[LogDirectory, str], None]
     new: bool
     steps: Generator[int, None, PartitionLog] | None = None
@@ -135,18 +136,18 @@ class LogRecovery:
     def __init__(self, reactor: Reactor, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
         self._reactor = reactor
         self._adopt = adopt
-        self._unopened: dict[PartitionKey, UnopenedLog] = {}  # all of them, in opening order
-        self._fresh: dict[PartitionKey, None] = {}  # not visited yet
-        self._wanted: dict[PartitionKey, None] = {}
-        self._paused: dict[PartitionKey, None] = {}  # until their next attempt
-        self._current: PartitionKey | None = None  # the light one in progress
+        self._unopened: dict[TopicIdPartition, UnopenedLog] = {}  # all of them, in opening order
+        self._fresh: dict[TopicIdPartition, None] = {}  # not visited yet
+        self._wanted: dict[TopicIdPartition, None] = {}
+        self._paused: dict[TopicIdPartition, None] = {}  # until their next attempt
+        self._current: TopicIdPartition | None = None  # the light one in progress
         self._unsynced: list[tuple[UnopenedLog, PartitionLog]] = []  # open, to be adopted after a sync
         self._running = self._stopped = False
         self._total = self._opened = 0
         self._planned_bytes = self._read_bytes = 0
         self._told_ms = 0
 
-    def __contains__(self, key: PartitionKey) -> bool:
+    def __contains__(self, key: TopicIdPartition) -> bool:
         return key in self._unopened
 
     def __len__(self) -> int:
@@ -257,7 +258,7 @@ class LogRecovery:
         self._tell_progress()
         await asyncio.sleep(0)
 
-    def _next(self) -> PartitionKey | None:
+    def _next(self) -> TopicIdPartition | None:
         """The log to continue with."""
         for key in self._wanted:
             if self._is_due(key):
@@ -270,10 +271,10 @@ class LogRecovery:
                     return key
         return None
 
-    def _is_due(self, key: PartitionKey) -> bool:
+    def _is_due(self, key: TopicIdPartition) -> bool:
         return key not in self._paused and not any((one.topic_id, one.partition) == key for one, _ in self._unsynced)
 
-    def _step(self, key: PartitionKey) -> None:
+    def _step(self, key: TopicIdPartition) -> None:
         one = self._unopened[key]
         try:
             if one.steps is None:
@@ -326,13 +327,13 @@ class LogRecovery:
         except OSError as failure:
             log.error("%s: no note of its damage can be written: %s", one.folder, failure)
 
-    def _try_again(self, key: PartitionKey) -> None:
+    def _try_again(self, key: TopicIdPartition) -> None:
         if key in self._paused:
             del self._paused[key]
             self._fresh[key] = None
             self._wake()
 
-    def _on_opened(self, key: PartitionKey, one: UnopenedLog, partition_log: PartitionLog) -> None:
+    def _on_opened(self, key: TopicIdPartition, one: UnopenedLog, partition_log: PartitionLog) -> None:
         one.steps = None
         if self._current == key:
             self._current = None

@@ -20,7 +20,7 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Ended, Slices, advance
+from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import BarnabasError
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 from barnabas.work import Work
@@ -137,7 +137,7 @@ class Upkeep:
         except BaseException:
             self._collecting = False
             raise
-        if not isinstance(rest, Ended):
+        if not isinstance(rest, WorkResult):
             self._slices.start(rest, lambda _: None, self._reactor.fatal)
 
     def _collected(self) -> Work:

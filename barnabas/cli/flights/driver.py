@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.cli.flights.story import Batch, Story
+from barnabas.cli.flights.story import MicroBatch, Story
 from barnabas.cli.local_cluster import line_of
 from barnabas.errors import BarnabasError
 
@@ -117,7 +117,7 @@ class Driver:
             batch = what["batch"]
             self.late += batch["late"]
             self._story.on_batch(
-                Batch(
+                MicroBatch(
                     query=batch["query"],
                     batch_id=batch["batch_id"],
                     begin_s=self._story.at_s(batch["begin_s"]),

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Final
 
 from barnabas.cli.flights.dataset import Dataset, Event
-from barnabas.cli.flights.story import Story, Transaction
+from barnabas.cli.flights.story import ReplayedDay, Story
 from barnabas.client import Producer
 
-__all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay", "send_tables"]
+__all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay_flights", "send_tables"]
 
 AHEAD: Final = timedelta(days=28)
 WATERMARK: Final = "30 days"  # more than AHEAD plus the one transaction whose end a partition may not have received yet
@@ -32,7 +32,7 @@ async def send_tables(bootstrap: str, dataset: Dataset) -> None:
         await producer.flush()
 
 
-async def replay(bootstrap: str, dataset: Dataset, story: Story, on_day: Callable[[int], None]) -> None:
+async def replay_flights(bootstrap: str, dataset: Dataset, story: Story, on_day: Callable[[int], None]) -> None:
     """Sends every day, then the closing records. `on_day` receives the number of committed days."""
     async with Producer(
         bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID, linger_ms=5, max_batch_size=256 * 1024
@@ -61,7 +61,7 @@ async def _transaction(producer: Producer, day: str, events: list[Event], story:
     else:
         await producer.flush()
         await producer.abort_transaction()
-    story.transactions.append(Transaction(day, len(events), begin_s, story.now_s, commit))
+    story.transactions.append(ReplayedDay(day, len(events), begin_s, story.now_s, commit))
 
 
 async def _send(producer: Producer, events: list[Event]) -> None:

@@ -31,7 +31,7 @@ from barnabas.cli.flights.dataset import Dataset
 from barnabas.cli.flights.driver import Driver, DriverFailed
 from barnabas.cli.flights.names import BY_CARRIER, BY_HOUR, QUERIES, TOPIC_OF, folder_of
 from barnabas.cli.flights.page import check_page, write_page
-from barnabas.cli.flights.replay import WATERMARK, replay, send_tables
+from barnabas.cli.flights.replay import WATERMARK, replay_flights, send_tables
 from barnabas.cli.flights.story import Story
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster
 from barnabas.cli.rows import InputMissing
@@ -136,7 +136,7 @@ async def _run(cluster: LocalCluster, driver: Driver, dataset: Dataset, story: S
         read = {query: progress.add_task(f"days read, delays {query}", total=days) for query in QUERIES}
         beside = [
             asyncio.create_task(
-                replay(cluster.bootstrap, dataset, story, lambda day: progress.update(replayed, completed=day))
+                replay_flights(cluster.bootstrap, dataset, story, lambda day: progress.update(replayed, completed=day))
             ),
             asyncio.create_task(chaos_.watch_transactions(cluster.bootstrap, story)),
             asyncio.create_task(_show(progress, read, dataset, story)),

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Batch", "Kill", "Sample", "Story", "Transaction"]
+__all__ = ["MicroBatch", "QueryKill", "ReplayedDay", "Sample", "Story"]
 
 
 @dataclass(slots=True)
-class Transaction:
+class ReplayedDay:
     """One transaction of the replay: a day of flights and weather."""
 
     day: str
@@ -30,7 +30,7 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class Batch:
+class MicroBatch:
     """One completed micro-batch. `driver_index` is the number of drivers that ran before its driver."""
 
     query: str
@@ -52,7 +52,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Kill:
+class QueryKill:
     """One SIGKILL. back_s: when the last query completed a batch that began after it; None until then."""
 
     what: str
@@ -67,10 +67,10 @@ class Story:
 
     def __init__(self, queries: tuple[str, ...]) -> None:
         self.queries = queries
-        self.transactions: list[Transaction] = []
-        self.batches: list[Batch] = []
+        self.transactions: list[ReplayedDay] = []
+        self.batches: list[MicroBatch] = []
         self.samples: list[Sample] = []
-        self.kills: list[Kill] = []
+        self.kills: list[QueryKill] = []
         self.notes: list[tuple[float, str]] = []
         self._changed = asyncio.Event()
         self._began_s = time.monotonic()
@@ -91,9 +91,9 @@ class Story:
 
     def on_kill(self, what: str, detail: str) -> None:
         """Records that a process was killed now."""
-        self.kills.append(Kill(what, detail, self.now_s))
+        self.kills.append(QueryKill(what, detail, self.now_s))
 
-    def on_batch(self, batch: Batch) -> None:
+    def on_batch(self, batch: MicroBatch) -> None:
         """Records a completed batch."""
         self.batches.append(batch)
         for kill in self.kills:

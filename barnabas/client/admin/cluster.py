@@ -8,7 +8,7 @@ from typing import Literal
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import LogDirDescription, QuorumDescription, ReplicaDescription
 from barnabas.client.errors import code_of, error_for
-from barnabas.client.net.metadata import Broker
+from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
@@ -35,12 +35,12 @@ _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 class ClusterAdmin(AdminRequests):
     """Requests about the cluster and its brokers."""
 
-    async def describe_cluster(self) -> tuple[str | None, int, list[Broker]]:
+    async def describe_cluster(self) -> tuple[str | None, int, list[BrokerEndpoint]]:
         """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
         response: DescribeClusterResponse = await self._retried(lambda _: DescribeClusterRequest(), lambda r: r)
         if response.error_code:
             raise error_for(response.error_code, response.error_message)
-        brokers = [Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
+        brokers = [BrokerEndpoint(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
         return response.cluster_id, response.controller_id, brokers
 
     async def features(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import TopicPartition
@@ -51,7 +51,7 @@ class AdminRequests:
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
         )
-        self._cluster = Cluster(config, ClientPorts(clock, rng, network))
+        self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
         self._started = False
 
     async def start(self) -> None:

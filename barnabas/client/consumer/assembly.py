@@ -16,16 +16,16 @@ from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.group import Group, GroupHooks
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import TopicPartition
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["ConsumerParts", "assemble_consumer"]
 
 
-class Parts(NamedTuple):
+class ConsumerParts(NamedTuple):
     """The parts of one consumer."""
 
-    cluster: Cluster
+    cluster: NetworkClient
     fetcher: Fetcher
     reader: Reader
     positions: Positions
@@ -34,17 +34,17 @@ class Parts(NamedTuple):
     group: Group | None
 
 
-def assemble(
+def assemble_consumer(
     config: ConsumerConfig,
     apply_assignment: Callable[[Sequence[TopicPartition]], None],
     ports: ClientPorts,
-) -> Parts:
+) -> ConsumerParts:
     """Returns the connected parts.
 
     Args:
         apply_assignment: called with the partitions to read after each rebalance.
     """
-    cluster = Cluster(config, ports)
+    cluster = NetworkClient(config, ports)
     fetcher = Fetcher(
         _fetch_config(config),
         cluster.metadata,
@@ -65,7 +65,7 @@ def assemble(
         hooks = GroupHooks(apply_assignment, commits.before_revoke, reader.notify)
         subscription.group = _make_group(config, config.group_id, cluster, hooks)
     positions = Positions(cluster, fetcher, reader)
-    return Parts(cluster, fetcher, reader, positions, subscription, commits, subscription.group)
+    return ConsumerParts(cluster, fetcher, reader, positions, subscription, commits, subscription.group)
 
 
 def _fetch_config(config: ConsumerConfig) -> FetchConfig:
@@ -82,7 +82,7 @@ def _fetch_config(config: ConsumerConfig) -> FetchConfig:
     )
 
 
-def _make_group(config: ConsumerConfig, group_id: str, cluster: Cluster, hooks: GroupHooks) -> Group:
+def _make_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> Group:
     if config.group_protocol == "consumer":
         return ConsumerGroup(
             cluster,

@@ -22,7 +22,7 @@ from barnabas.client.errors import CommitFailed, KafkaError
 from barnabas.client.group.committed_offsets import commit_offsets
 from barnabas.client.group.group import Group
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
@@ -67,7 +67,7 @@ class Commits:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: NetworkClient,
         fetcher: Fetcher,
         *,
         group: Callable[[], Group | None],

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from barnabas.client.consumer.assembly import assemble
+from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.decoding import Deserializer
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
@@ -125,7 +125,7 @@ class Consumer:
         self.enable_auto_commit = config.commits_automatically
         self.isolation_level = config.isolation_level
         self._max_poll_records = config.max_poll_records
-        parts = assemble(config, self._apply_assignment, ports)
+        parts = assemble_consumer(config, self._apply_assignment, ports)
         self._cluster = parts.cluster
         self._clock = parts.cluster.clock
         self._fetcher = parts.fetcher

@@ -17,7 +17,7 @@ from barnabas.client.net.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
-__all__ = ["VERSION_BY_NAME_MAX", "VERSION_MAX", "FetchSession"]
+__all__ = ["VERSION_BY_NAME_MAX", "VERSION_MAX", "FetchSessionHandler"]
 
 VERSION_BY_NAME_MAX = 12  # from version 13 on Fetch uses topic ids
 VERSION_MAX = 18
@@ -31,7 +31,7 @@ class _Entry(NamedTuple):
     last_fetched_epoch: int
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The client's side of one session."""
 
     __slots__ = ("_by_id", "_epoch", "_id", "_known", "_names")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.client.consumer.decoding import Deserializer, Deserializers
-from barnabas.client.consumer.fetch_session import FetchSession
+from barnabas.client.consumer.fetch_session import FetchSessionHandler
 from barnabas.client.consumer.fetch_state import NEVER, Fetched, PartitionState
 from barnabas.client.consumer.fetched_records import FetchedRecords
 from barnabas.client.consumer.position_checks import PositionChecks
@@ -100,7 +100,7 @@ class Fetcher:
         self.has_records = self._fetched.available
         self.take = self._fetched.take
         self.take_one = self._fetched.take_one
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._busy: dict[int, int] = {}  # nodes with a fetch in flight → when it was sent
         self._interrupted: dict[int, None] = {}
         self._wake_ms: int | None = None
@@ -286,7 +286,7 @@ class Fetcher:
         config = self.config
         session = self._sessions.get(node_id)
         if session is None:
-            session = self._sessions[node_id] = FetchSession()
+            session = self._sessions[node_id] = FetchSessionHandler()
         request, version_max = session.request(partitions, self.metadata, config.max_partition_fetch_bytes)
         request.max_wait_ms = (
             min(config.fetch_max_wait_ms, _WAIT_WITH_FULL_BUFFERS_MS) if held_up else config.fetch_max_wait_ms

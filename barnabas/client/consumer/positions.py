@@ -13,7 +13,7 @@ from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.errors import IllegalState, RequestTimedOut
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -23,7 +23,7 @@ __all__ = ["Positions"]
 class Positions:
     """The positions of one consumer. `Consumer` documents the methods."""
 
-    def __init__(self, cluster: Cluster, fetcher: Fetcher, reader: Reader) -> None:
+    def __init__(self, cluster: NetworkClient, fetcher: Fetcher, reader: Reader) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
         self._fetcher = fetcher

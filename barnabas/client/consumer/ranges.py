@@ -24,7 +24,7 @@ from barnabas.client.errors import (
     OffsetOutOfRange,
     error_for,
 )
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.net.metadata import NO_ID
 from barnabas.client.types import TopicPartition
@@ -142,7 +142,7 @@ class RangeReader:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: NetworkClient,
         tp: TopicPartition,
         start: int,
         end: int,

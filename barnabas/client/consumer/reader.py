@@ -18,7 +18,7 @@ from barnabas.client.consumer.position_checks import InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, NoOffsetForPartition
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -42,7 +42,7 @@ class Reader:
     """
 
     def __init__(
-        self, cluster: Cluster, fetcher: Fetcher, group: Callable[[], tuple[ConsumerGroupMetadata, bool] | None]
+        self, cluster: NetworkClient, fetcher: Fetcher, group: Callable[[], tuple[ConsumerGroupMetadata, bool] | None]
     ) -> None:
         self.fetcher = fetcher
         self.closed = False

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import IllegalState, check_topic_name, error_for
 from barnabas.client.group.group import Group, RebalanceListener, matching_topics
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
@@ -30,7 +30,7 @@ _NO_PARTITION = -1
 class Subscription:
     """The subscription of one consumer. `group` is its group membership, or None without a group_id."""
 
-    def __init__(self, cluster: Cluster, fetcher: Fetcher, group_id: str | None) -> None:
+    def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
         self.group: Group | None = None
         self._cluster = cluster
         self._fetcher = fetcher

@@ -19,7 +19,7 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.group.classic_member import ClassicMember, ClassicMemberState, Next
 from barnabas.client.group.group import Group, GroupHooks, matching_topics
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
@@ -35,7 +35,7 @@ class ClassicGroup(Group):
 
     member: ClassicMember
 
-    def __init__(self, cluster: Cluster, member: ClassicMember, hooks: GroupHooks) -> None:
+    def __init__(self, cluster: NetworkClient, member: ClassicMember, hooks: GroupHooks) -> None:
         super().__init__(cluster, member.group_id, hooks)
         self.member = member
         self._counts: dict[str, int] = {}  # partitions of the group's topics when this member was last the leader

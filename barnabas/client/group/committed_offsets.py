@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas.client.errors import COORDINATOR_MOVED, KafkaError, code_of, error_for
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
@@ -32,7 +32,7 @@ _VERSION_MAX = 9  # from version 10 on OffsetCommit and OffsetFetch use topic id
 
 
 async def committed_offsets(
-    cluster: Cluster,
+    cluster: NetworkClient,
     group: ConsumerGroupMetadata,
     partitions: Iterable[TopicPartition] | None,
     *,
@@ -84,7 +84,7 @@ async def committed_offsets(
 
 
 async def commit_offsets(
-    cluster: Cluster,
+    cluster: NetworkClient,
     group: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
@@ -123,7 +123,7 @@ async def commit_offsets(
         await deadline.pause(problem)
 
 
-async def _ask_coordinator(cluster: Cluster, group_id: str, request: Any, timeout_ms: int) -> Any:
+async def _ask_coordinator(cluster: NetworkClient, group_id: str, request: Any, timeout_ms: int) -> Any:
     node_id = await cluster.find_coordinator("group", group_id, timeout_ms=timeout_ms)
     return await cluster.request(
         request,

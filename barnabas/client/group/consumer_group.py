@@ -22,7 +22,7 @@ from barnabas.client.group.classic_member import Change, Next
 from barnabas.client.group.consumer_member import ConsumerMember, ConsumerMemberState, unsupported
 from barnabas.client.group.group import Group, GroupHooks
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -44,7 +44,7 @@ class ConsumerGroup(Group):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: NetworkClient,
         group_id: str,
         hooks: GroupHooks,
         *,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from barnabas.client.errors import KafkaError
 from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_member import ConsumerMember
-from barnabas.client.net.cluster import Cluster, Purpose
+from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
@@ -72,7 +72,7 @@ class Group(ABC):
 
     member: ClassicMember | ConsumerMember
 
-    def __init__(self, cluster: Cluster, group_id: str, hooks: GroupHooks) -> None:
+    def __init__(self, cluster: NetworkClient, group_id: str, hooks: GroupHooks) -> None:
         self.group_id = group_id
         self.listener = RebalanceListener()
         self.error: KafkaError | None = None  # raised by the next poll

@@ -26,7 +26,7 @@ from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
-from barnabas.client.net.metadata import Broker, ClusterMetadata
+from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.silence import Silence
 from barnabas.client.net.transport import Connection
 from barnabas.client.net.waiters import Waiters
@@ -40,7 +40,7 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.scope import Scope
 
-__all__ = ["Cluster", "Purpose"]
+__all__ = ["NetworkClient", "Purpose"]
 
 _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
@@ -57,7 +57,7 @@ class Purpose(Enum):
     COORDINATOR = "coordinator"
 
 
-class Cluster:
+class NetworkClient:
     """Owns all connections of one client.
 
     Args:
@@ -168,7 +168,7 @@ class Cluster:
             return min(responsive, key=lambda c: c.core.in_flight)
         if self._closed:
             return None
-        nodes = [*self.metadata.brokers.values(), *(Broker(-1 - i, *a) for i, a in enumerate(self.bootstrap))]
+        nodes = [*self.metadata.brokers.values(), *(BrokerEndpoint(-1 - i, *a) for i, a in enumerate(self.bootstrap))]
         known = len(self.metadata.brokers)
         first = self.rng.randrange(known) if known else 0
         for i in range(len(nodes)):
@@ -369,7 +369,7 @@ class Cluster:
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
-    def _connect(self, broker: Broker, purpose: Purpose) -> Connection:
+    def _connect(self, broker: BrokerEndpoint, purpose: Purpose) -> Connection:
         core = Exchange(self.client_id, request_timeout_ms=self.request_timeout_ms)
         connection = Connection(
             broker.host,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.metadata import Broker, ClusterMetadata
+from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Rng
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -106,7 +106,7 @@ class Coordinators:
                 else:
                     known = brokers.metadata.brokers.get(found.node_id)
                     if known is None or (known.host, known.port) != (found.host, found.port):
-                        brokers.metadata.brokers[found.node_id] = Broker(found.node_id, found.host, found.port)
+                        brokers.metadata.brokers[found.node_id] = BrokerEndpoint(found.node_id, found.host, found.port)
                     # An unreachable coordinator has probably died, and the broker that named it has not noticed yet.
                     if not brokers.unreachable(found.node_id):
                         self._known[kind, key] = found.node_id

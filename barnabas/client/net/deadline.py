@@ -6,7 +6,7 @@ import asyncio
 
 from barnabas.client.errors import KafkaError, RequestTimedOut
 from barnabas.client.net.backoff import Backoff
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 
 __all__ = ["Deadline"]
 
@@ -18,7 +18,7 @@ class Deadline:
         timeout_ms: from now; None means the cluster's `request_timeout_ms`.
     """
 
-    def __init__(self, cluster: Cluster, timeout_ms: int | None) -> None:
+    def __init__(self, cluster: NetworkClient, timeout_ms: int | None) -> None:
         self._cluster = cluster
         self._backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
         self._at_ms = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)

@@ -16,12 +16,12 @@ from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
-__all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
+__all__ = ["NO_ID", "BrokerEndpoint", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
 
 NO_ID = bytes(16)
 
 
-class Broker(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """One live broker and its address for clients."""
 
     node_id: int
@@ -65,7 +65,7 @@ class ClusterMetadata:
         self.max_age_ms = max_age_ms
         self.cluster_id: str | None = None
         self.controller_id = -1
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerEndpoint] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.leaders: dict[TopicPartition, int] = {}  # partitions without a leader are absent
         self.leader_epochs: dict[TopicPartition, int] = {}
@@ -78,7 +78,7 @@ class ClusterMetadata:
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         if response.brokers:
-            self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+            self.brokers = {b.node_id: BrokerEndpoint(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         named = set()
         for topic in response.topics:
             if topic.name is not None:
@@ -100,7 +100,7 @@ class ClusterMetadata:
     def hint_endpoints(self, endpoints: Iterable[Any]) -> None:
         """Adds the addresses of unknown brokers that came with leader hints."""
         for each in endpoints:
-            self.brokers.setdefault(each.node_id, Broker(each.node_id, each.host, each.port, each.rack))
+            self.brokers.setdefault(each.node_id, BrokerEndpoint(each.node_id, each.host, each.port, each.rack))
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic; 0 if the topic is unknown."""

@@ -1,6 +1,6 @@
 """Look-ups of offsets in partition logs: the first, the last, by timestamp, and the end of a leader epoch.
 
-Each function asks the partition leaders through a `Cluster`, follows changes of leadership, and retries retriable errors until
+Each function asks the partition leaders through a `NetworkClient`, follows changes of leadership, and retries retriable errors until
 its time-out. Used by the consumer, the admin client and the pipeline.
 Follows KIP-79 (offsets by time) and KIP-320 (leader epochs).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.client.errors import KafkaError, UnsupportedByBroker, code_of, error_for
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode
@@ -32,7 +32,7 @@ MAX_TIMESTAMP = -3
 
 
 async def list_offsets(
-    cluster: Cluster,
+    cluster: NetworkClient,
     timestamps: Mapping[TopicPartition, int],
     *,
     read_committed: bool = False,
@@ -76,7 +76,7 @@ async def list_offsets(
 
 
 async def epoch_ends(
-    cluster: Cluster, epochs: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    cluster: NetworkClient, epochs: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int]:
     """Returns for each partition the end offset of the given leader epoch, or of the newest older epoch in its log (KIP-320).
 
@@ -120,7 +120,7 @@ async def epoch_ends(
 
 
 def _list_request(
-    cluster: Cluster, partitions: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
+    cluster: NetworkClient, partitions: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
     for tp, timestamp in partitions.items():

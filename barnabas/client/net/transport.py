@@ -17,7 +17,7 @@ from barnabas.client.net.backoff import Backoff
 from barnabas.errors import RemoteProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
-from barnabas.protocol.exchange import VERSION_MAX, Done, Exchange, ExchangeState, NoCommonVersion, NotReady
+from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, NotReady, OnResponse
 from barnabas.protocol.framing import FrameReader
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
@@ -147,7 +147,7 @@ class Connection:
     def send(
         self,
         request: Any,
-        done: Done,
+        done: OnResponse,
         *,
         timeout_ms: int | None = None,
         version_max: int = VERSION_MAX,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.config import ProducerConfig
 from barnabas.client.producer.delivery import Delivery
@@ -14,22 +14,22 @@ from barnabas.client.producer.routing import Routing
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transactions import Transactions
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["ProducerParts", "assemble_producer"]
 
 
-class Parts(NamedTuple):
+class ProducerParts(NamedTuple):
     """The parts of one producer."""
 
-    cluster: Cluster
+    cluster: NetworkClient
     accumulator: Accumulator
     transactions: Transactions
     delivery: Delivery
     routing: Routing
 
 
-def assemble(config: ProducerConfig, ports: ClientPorts) -> Parts:
+def assemble_producer(config: ProducerConfig, ports: ClientPorts) -> ProducerParts:
     """Returns the connected parts."""
-    cluster = Cluster(config, ports, auto_create_topics=True)
+    cluster = NetworkClient(config, ports, auto_create_topics=True)
     accumulator = Accumulator(
         batch_size=config.max_batch_size,
         linger_ms=config.linger_ms,
@@ -63,4 +63,4 @@ def assemble(config: ProducerConfig, ports: ClientPorts) -> Parts:
         max_block_ms=config.max_block_ms,
         buffer_memory=config.buffer_memory,
     )
-    return Parts(cluster, accumulator, transactions, delivery, routing)
+    return ProducerParts(cluster, accumulator, transactions, delivery, routing)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.records import EncodedRecords, NewRecord
 
-__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "Batch", "PartitionQueue", "record_size_max"]
+__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "PartitionQueue", "ProducerBatch", "record_size_max"]
 
 BATCH_OVERHEAD = 61  # the header of a batch
 # For a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts them).
@@ -39,7 +39,7 @@ def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tu
     return size
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent together.
 
     `base_sequence` is −1 until an idempotent producer first sends the batch. `on_wire` is true while a request with it is
@@ -124,8 +124,8 @@ class PartitionQueue:
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
-        self.queue: deque[Batch] = deque()
-        self.window: list[Batch] = []
+        self.queue: deque[ProducerBatch] = deque()
+        self.window: list[ProducerBatch] = []
         self.on_wire = 0  # the number of unanswered batches of the window; ≤ len(window)
         self.producer_id = -1
         self.epoch = -1
@@ -196,9 +196,11 @@ class Accumulator:
         self.full_batches += 1
         self._begin(queue, len(packed.data), handle, now_ms, 0).packed = packed
 
-    def _begin(self, queue: PartitionQueue, size_bytes: int, handle: object, now_ms: int, size_bytes_max: int) -> Batch:
+    def _begin(
+        self, queue: PartitionQueue, size_bytes: int, handle: object, now_ms: int, size_bytes_max: int
+    ) -> ProducerBatch:
         self._serial += 1
-        batch = Batch(queue.tp, self._serial, now_ms, now_ms + self.delivery_timeout_ms, size_bytes_max)
+        batch = ProducerBatch(queue.tp, self._serial, now_ms, now_ms + self.delivery_timeout_ms, size_bytes_max)
         batch.transactional = self.transactional
         batch.handles.append(handle)
         batch.size_bytes += size_bytes
@@ -218,7 +220,7 @@ class Accumulator:
             return first.not_before_ms
         return max(first.created_ms + self.linger_ms, first.not_before_ms)
 
-    def release(self, batch: Batch) -> None:
+    def release(self, batch: ProducerBatch) -> None:
         """Removes a batch that has its outcome from the counts."""
         self.bytes_held -= batch.size_bytes
         left = self.incomplete[batch.serial] - 1
@@ -227,12 +229,12 @@ class Accumulator:
         else:
             del self.incomplete[batch.serial]
 
-    def split(self, batch: Batch) -> tuple[Batch, Batch]:
+    def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
         """Two halves of a batch that was too large for the broker (≥ 2 records, not packed). Their sequences are consecutive."""
         middle = len(batch.records) // 2
         halves = []
         for part in (slice(None, middle), slice(middle, None)):
-            half = Batch(batch.tp, batch.serial, batch.created_ms, batch.deadline_ms)
+            half = ProducerBatch(batch.tp, batch.serial, batch.created_ms, batch.deadline_ms)
             half.records = batch.records[part]
             half.handles = batch.handles[part]
             half.size_bytes = BATCH_OVERHEAD + sum(record_size_max(r.key, r.value, r.headers) for r in half.records)
@@ -249,7 +251,7 @@ class Accumulator:
         self.incomplete[batch.serial] += 1
         return first, second
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ProducerBatch]:
         """Every batch without an outcome, partition by partition, oldest first."""
         for queue in self.queues.values():
             yield from queue.window

@@ -15,7 +15,7 @@ import logging
 from typing import Any
 
 from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.dispatch import Dispatch
@@ -36,7 +36,9 @@ _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 class Delivery:
     """Runs the cores of one producer over its cluster. `flushes` is the number of callers that wait in `flush`."""
 
-    def __init__(self, cluster: Cluster, accumulator: Accumulator, sender: Sender, transactions: Transactions) -> None:
+    def __init__(
+        self, cluster: NetworkClient, accumulator: Accumulator, sender: Sender, transactions: Transactions
+    ) -> None:
         self.closed = False
         self.flushes = 0
         self._cluster = cluster

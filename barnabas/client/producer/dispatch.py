@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from barnabas.client.errors import KafkaError
 from barnabas.client.net.metadata import NO_ID
-from barnabas.client.producer.batching import Batch
+from barnabas.client.producer.batching import ProducerBatch
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import build_batch
@@ -41,7 +41,7 @@ class Dispatch:
     """One Produce request in flight. `timeout_ms` is the time limit of its answer."""
 
     node_id: int
-    batches: dict[TopicPartition, Batch]
+    batches: dict[TopicPartition, ProducerBatch]
     request: ProduceRequest
     version_max: int
     timeout_ms: int
@@ -51,7 +51,7 @@ class Dispatch:
 class BatchResult(NamedTuple):
     """The result of a batch: its base offset (−1 unknown) and log append time (−1 with CreateTime), or an error."""
 
-    batch: Batch
+    batch: ProducerBatch
     base_offset: int
     log_append_time_ms: int
     error: KafkaError | None
@@ -59,7 +59,7 @@ class BatchResult(NamedTuple):
 
 def build_dispatch(
     node_id: int,
-    batches: list[Batch],
+    batches: list[ProducerBatch],
     config: SenderConfig,
     topic_id_of: Callable[[str], bytes],
     now_ms: int,

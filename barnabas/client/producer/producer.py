@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, RecordTooLarge, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.producer.assembly import assemble
+from barnabas.client.producer.assembly import assemble_producer
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
 from barnabas.client.producer.config import ProducerConfig, Serializer
 from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
@@ -124,7 +124,7 @@ class Producer:
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
         self._max_request_size = config.max_request_size
-        parts = assemble(config, ports)
+        parts = assemble_producer(config, ports)
         self._cluster = parts.cluster
         self._clock = parts.cluster.clock
         self._accumulator = parts.accumulator

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.producer.batching import Accumulator, PartitionQueue
 from barnabas.client.producer.delivery import Delivery
@@ -95,7 +95,7 @@ class Routing:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: NetworkClient,
         accumulator: Accumulator,
         delivery: Delivery,
         *,

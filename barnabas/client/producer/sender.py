@@ -20,7 +20,7 @@ from collections.abc import Callable
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, code_of, error_for
 from barnabas.client.net.backoff import retry_pause_ms
 from barnabas.client.net.metadata import NO_ID
-from barnabas.client.producer.batching import Accumulator, Batch, PartitionQueue
+from barnabas.client.producer.batching import Accumulator, PartitionQueue, ProducerBatch
 from barnabas.client.producer.dispatch import BatchResult, Dispatch, SenderConfig, build_dispatch
 from barnabas.client.producer.transactions import CONCURRENT_BACKOFF_MS, Transactions
 from barnabas.client.types import TopicPartition
@@ -219,8 +219,8 @@ class Sender:
         leaders: dict[TopicPartition, int],
         ready: Callable[[int], bool],
         readiness: dict[int, bool],
-    ) -> dict[int, list[Batch]]:
-        chosen: dict[int, list[Batch]] = {}
+    ) -> dict[int, list[ProducerBatch]]:
+        chosen: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         limit = self.config.max_request_size
         waiting = self.accumulator.waiting
@@ -256,7 +256,7 @@ class Sender:
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         return chosen
 
-    def _sendable(self, queue: PartitionQueue, now_ms: int, leader: int) -> Batch | None:
+    def _sendable(self, queue: PartitionQueue, now_ms: int, leader: int) -> ProducerBatch | None:
         """The batch of this partition to send now. The pause before a retry applies only to the leader that failed."""
         transactional = self.transactions.transactional_id is not None
         if transactional and not self.transactions.may_send(queue.tp):
@@ -296,7 +296,7 @@ class Sender:
             return None
         return queue.queue[0]
 
-    def _mark_sent(self, queue: PartitionQueue, batch: Batch, node_id: int) -> None:
+    def _mark_sent(self, queue: PartitionQueue, batch: ProducerBatch, node_id: int) -> None:
         """Marks the batch as in flight; the first time it also gets its sequence."""
         if batch.attempts == 0:
             if self.config.idempotent and not queue.window:
@@ -321,7 +321,7 @@ class Sender:
             queue.next_sequence = 0
             queue.lost_sequence = False
 
-    def _number(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         batch.producer_id = queue.producer_id
         batch.producer_epoch = queue.epoch
         batch.base_sequence = queue.next_sequence
@@ -341,7 +341,7 @@ class Sender:
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def _on_result(self, batch: Batch, result: PartitionProduceResponse, node_id: int, now_ms: int) -> None:
+    def _on_result(self, batch: ProducerBatch, result: PartitionProduceResponse, node_id: int, now_ms: int) -> None:
         queue = self._mark_returned(batch)
         code = code_of(result.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -384,7 +384,7 @@ class Sender:
             queue.window.remove(batch)
             self._fail(queue, batch, error, lost=True)
 
-    def _head(self, queue: PartitionQueue) -> Batch:
+    def _head(self, queue: PartitionQueue) -> ProducerBatch:
         """The batch of the window to send next: the first that is not doubtful."""
         if queue.probing:
             for batch in queue.window:
@@ -392,7 +392,7 @@ class Sender:
                     return batch
         return queue.window[0]
 
-    def _mark_doubtful(self, queue: PartitionQueue, batch: Batch) -> bool:
+    def _mark_doubtful(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Marks a batch that may have been written and is refused as out of order; False if no later batch can decide.
 
         After a restart a leader remembers only the last batch of a producer (its snapshot holds no more), so it takes an
@@ -414,7 +414,7 @@ class Sender:
             self._finish(batch, -1, -1, None)
         queue.probing = False
 
-    def _mark_returned(self, batch: Batch) -> PartitionQueue:
+    def _mark_returned(self, batch: ProducerBatch) -> PartitionQueue:
         """Marks the batch as no longer in flight, and returns its queue."""
         queue = self.accumulator.queue(batch.tp)
         batch.on_wire = False
@@ -422,7 +422,7 @@ class Sender:
         self.accumulator.waiting.setdefault(queue)
         return queue
 
-    def _retry(self, batch: Batch, now_ms: int, *, known_unwritten: bool, at_once: bool = False) -> None:
+    def _retry(self, batch: ProducerBatch, now_ms: int, *, known_unwritten: bool, at_once: bool = False) -> None:
         """Schedules another attempt after a growing pause; the batch stays in its window."""
         if not known_unwritten:
             batch.maybe_written = True
@@ -434,7 +434,7 @@ class Sender:
         failing_ms = now_ms - batch.failing_since_ms
         batch.not_before_ms = now_ms + retry_pause_ms(failing_ms, self.config.retry_backoff_ms, self._rng)
 
-    def _fail(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, lost: bool) -> None:
+    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, *, lost: bool) -> None:
         """Fails a batch. `lost`: the broker's sequence may now differ from the producer's."""
         if lost and self.config.idempotent and batch.base_sequence >= 0:
             self._lose_sequence(queue)
@@ -455,7 +455,9 @@ class Sender:
             self.producer_id = -1  # the delivery requests a new id
             self.epoch = -1
 
-    def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int, error: KafkaError | None) -> None:
+    def _finish(
+        self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, error: KafkaError | None
+    ) -> None:
         self.accumulator.release(batch)
         batch.encoded = None
         self.outcomes.append(BatchResult(batch, base_offset, log_append_time_ms, error))
@@ -463,7 +465,7 @@ class Sender:
     def _done(self, dispatch: Dispatch) -> None:
         self._in_flight[dispatch.node_id] -= 1
 
-    def _too_late(self, batch: Batch) -> KafkaError:
+    def _too_late(self, batch: ProducerBatch) -> KafkaError:
         written = "it may or may not have been written" if batch.maybe_written else "it was not written"
         return DeliveryTimedOut(
             f"not acknowledged within delivery_timeout_ms after {batch.attempts} attempts; {written}",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.client.errors import IllegalState, TransactionFailed
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.producer.delivery import Delivery
 from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.producer.transactions import Transactions
@@ -30,7 +30,7 @@ class TransactionCalls:
     """
 
     def __init__(
-        self, transactions: Transactions, delivery: Delivery, cluster: Cluster, forced_version: int | None
+        self, transactions: Transactions, delivery: Delivery, cluster: NetworkClient, forced_version: int | None
     ) -> None:
         self._txn = transactions
         self._delivery = delivery

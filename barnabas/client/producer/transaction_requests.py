@@ -21,7 +21,14 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 
-__all__ = ["ProducerIdentity", "add_offsets", "add_partitions", "commit_offsets", "end_transaction", "init_producer_id"]
+__all__ = [
+    "ProducerIdentity",
+    "add_offsets",
+    "add_partitions",
+    "end_transaction",
+    "init_producer_id",
+    "txn_offset_commit",
+]
 
 _TIMEOUT_MS_MAX = 0x7FFFFFFF
 _TWO_PHASE_VERSION = 6  # of InitProducerId; brokers support it without offering it in ApiVersions
@@ -88,7 +95,7 @@ def add_offsets(identity: ProducerIdentity, job: OffsetsJob) -> Outgoing:
     return Outgoing(Step.ADD_OFFSETS, message, "transaction", transactional_id, 4, job=job)
 
 
-def commit_offsets(identity: ProducerIdentity, job: OffsetsJob, transaction_version: int) -> Outgoing:
+def txn_offset_commit(identity: ProducerIdentity, job: OffsetsJob, transaction_version: int) -> Outgoing:
     """TxnOffsetCommit; with transaction protocol 2 the group's coordinator adds the group to the transaction."""
     message = TxnOffsetCommitRequest(
         transactional_id=identity.transactional_id or "",

@@ -33,9 +33,9 @@ from barnabas.client.producer.transaction_requests import (
     ProducerIdentity,
     add_offsets,
     add_partitions,
-    commit_offsets,
     end_transaction,
     init_producer_id,
+    txn_offset_commit,
 )
 from barnabas.client.producer.transaction_state import (
     ABORTABLE,
@@ -320,7 +320,7 @@ class Transactions:
         if self.version < 2 and not job.added:
             return add_offsets(self._identity, job)
         self.started = True
-        return commit_offsets(self._identity, job, self.version)
+        return txn_offset_commit(self._identity, job, self.version)
 
     def _on_init(self, request: Outgoing, response: InitProducerIdResponse, now_ms: int) -> None:
         code = code_of(response.error_code)

@@ -17,8 +17,8 @@ from barnabas.broker.quorum.messages import (
     EndEpoch,
     Failure,
     Fetch,
-    Outgoing,
-    Reply,
+    OutboundRequest,
+    RaftResponse,
     SnapshotFetch,
     Vote,
 )
@@ -47,7 +47,7 @@ class Member:
         self.syncing = False
         self.checked = 0  # committed records compared so far
         self.epoch = 0
-        self.waiting: list[tuple[Fetch, int, Callable[[Reply], None]]] = []
+        self.waiting: list[tuple[Fetch, int, Callable[[RaftResponse], None]]] = []
         self.machine: RaftMachine
         self.log: RaftLog
 
@@ -125,10 +125,10 @@ class Member:
             self.machine.on_timer(self.members.clock.time_ms)
             self.after()
 
-    def receive(self, outgoing: Outgoing, done: Callable[[Reply], None]) -> None:
+    def receive(self, outgoing: OutboundRequest, done: Callable[[RaftResponse], None]) -> None:
         request, now_ms = outgoing.request, self.members.clock.time_ms
         machine = self.machine
-        reply: Reply | None
+        reply: RaftResponse | None
         if isinstance(request, Vote):
             reply = machine.on_vote(request, now_ms)
         elif isinstance(request, BeginEpoch):
@@ -212,7 +212,7 @@ class Members:
 
     # --- the network
 
-    def send(self, sender: Member, outgoing: Outgoing) -> None:
+    def send(self, sender: Member, outgoing: OutboundRequest) -> None:
         target = self.all[outgoing.to]
         life, machine = sender.life, sender.machine
         over: list[bool] = []
@@ -224,7 +224,7 @@ class Members:
             machine.on_failure(outgoing.to, outgoing.request, failure, self.clock.time_ms)
             sender.after()
 
-        def answered(reply: Reply) -> None:
+        def answered(reply: RaftResponse) -> None:
             def deliver() -> None:
                 if over or not sender.alive or sender.life != life:
                     return

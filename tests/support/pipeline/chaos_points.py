@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from barnabas.pipeline.decisions import CommitHandle, Decide, Fence, TaskName
+from barnabas.pipeline.decisions import CommitDecision, CommitHandle, Fence, TaskName
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.spark import BarnabasDataSource
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
-from barnabas.pipeline.two_phase_commit import Coordinator, Handle, Part, Task
+from barnabas.pipeline.two_phase_commit import CommitCoordinator, Part, PreparedPart, Task
 
 FOLDER = "CHAOS_DIR"
 LOOK_SECONDS = 0.02
 
 _passed: Counter[tuple[str, str, int]] = Counter()
-_deciding: WeakSet[Coordinator] = WeakSet()  # those that have decided a batch
+_deciding: WeakSet[CommitCoordinator] = WeakSet()  # those that have decided a batch
 
 
 def is_armed(point: str, query: str) -> bool:
@@ -71,7 +71,7 @@ def reached(point: str, query: str) -> None:
 
 
 _begin, _write, _pre_commit = TopicSink.begin, TopicPart.write, TopicSink.pre_commit
-_perform, _commit, _task = Coordinator.perform, StreamSink.commit, StreamSink._write_exactly_once
+_perform, _commit, _task = CommitCoordinator.perform, StreamSink.commit, StreamSink._write_exactly_once
 
 
 async def begin(self: TopicSink, task: Task) -> TopicPart:
@@ -87,20 +87,20 @@ async def write(self: TopicPart, batch: Any) -> None:
     await _write(self, batch)
 
 
-async def pre_commit(self: TopicSink, part: Part) -> Handle:
+async def pre_commit(self: TopicSink, part: Part) -> PreparedPart:
     reached("task prepares", self.sink_id)
     handle = await _pre_commit(self, part)
     reached("task is prepared", self.sink_id)
     return handle
 
 
-async def perform(self: Coordinator, effect: Any) -> Any:
-    if isinstance(effect, Decide):
+async def perform(self: CommitCoordinator, effect: Any) -> Any:
+    if isinstance(effect, CommitDecision):
         reached("before the decision", self.sink_id)
     if isinstance(effect, CommitHandle):  # when a batch starts, that of the batch before is repeated
         reached("phase two" if self in _deciding else "phase two is repeated", self.sink_id)
     answer = await _perform(self, effect)
-    if isinstance(effect, Decide):
+    if isinstance(effect, CommitDecision):
         reached("after the decision", self.sink_id)
         _deciding.add(self)
     if isinstance(effect, Fence):
@@ -131,7 +131,7 @@ for _owner, _name, _method in (
     (TopicSink, "begin", begin),
     (TopicPart, "write", write),
     (TopicSink, "pre_commit", pre_commit),
-    (Coordinator, "perform", perform),
+    (CommitCoordinator, "perform", perform),
     (StreamSink, "commit", commit),
     (StreamSink, "_write_exactly_once", twins),
 ):

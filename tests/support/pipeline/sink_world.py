@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import BatchDecision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import (
     AbortHandle,
     BatchStart,
+    CommitDecision,
     CommitHandle,
     CommitResult,
-    Decide,
     DriverReplaced,
     EndTransaction,
     Fence,
@@ -222,7 +222,7 @@ class SinkWorld:
                 effect = steps.send(answer)
             except StopIteration as stop:
                 return stop.value
-            if isinstance(effect, Decide):
+            if isinstance(effect, CommitDecision):
                 answer = yield lambda w, d=effect.decision: w.pend(d)
                 if answer:
                     answer = yield lambda w, d=effect.decision: w.end_txn(DRIVER, d.driver, commit=True)
@@ -236,15 +236,15 @@ class SinkWorld:
             else:
                 answer = yield effect
 
-    def open_files(self, start: BatchStart | None) -> list[Handle]:
+    def open_files(self, start: BatchStart | None) -> list[PreparedPart]:
         names = [
             key for key in self.staged if start is None or decisions.is_of_start(SINK, start, key.partition("-")[2])
         ]
-        return [Handle("files", key, "", 0) for key in names]
+        return [PreparedPart("files", key, "", 0) for key in names]
 
-    def open_topics(self, start: BatchStart | None) -> list[Handle]:
+    def open_topics(self, start: BatchStart | None) -> list[PreparedPart]:
         return [
-            Handle("topics", key, str(found.identity), 0)
+            PreparedPart("topics", key, str(found.identity), 0)
             for key, found in self.transactions.items()
             if found.state == "ongoing"
             and decisions.is_own_id(SINK, key)
@@ -281,7 +281,10 @@ class SinkWorld:
         mark = SlotMark(batch + 1, QUERY, identity)
         yield lambda w: w.add_mark(key, identity, name.partition, mark)
         yield lambda w: w.staged.__setitem__(path, list(records))
-        handles = (Handle("topics", key, str(identity), len(records)), Handle("files", path, "", len(records)))
+        handles = (
+            PreparedPart("topics", key, str(identity), len(records)),
+            PreparedPart("files", path, "", len(records)),
+        )
         standing = yield ReadDecision()
         if decisions.superseded(standing, batch):
             yield AbortHandle(handles[0])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import large_requests
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, TURN_UNITS_MAX, Ended, Slices, advance
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, TURN_UNITS_MAX, Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -211,9 +211,9 @@ def test_work_is_finished_at_once_with_its_c_code() -> None:
 def test_the_rest_of_work_begins_with_its_c_code() -> None:
     story: list[str] = []
     rest = advance(decompressing("a", story))
-    assert not isinstance(rest, Ended)
+    assert not isinstance(rest, WorkResult)
     after = advance(rest)
-    assert not isinstance(after, Ended)
+    assert not isinstance(after, WorkResult)
     assert story == []
     assert finished(after) == "a ends"
     assert story == ["C code of a", "a searches"]

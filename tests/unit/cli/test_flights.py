@@ -14,7 +14,7 @@ from barnabas.cli.flights import dataset as data
 from barnabas.cli.flights.figures import Check, checks
 from barnabas.cli.flights.page import summary, write_page
 from barnabas.cli.flights.replay import _may_send
-from barnabas.cli.flights.story import Batch, Story, Transaction
+from barnabas.cli.flights.story import MicroBatch, ReplayedDay, Story
 from barnabas.cli.rows import InputMissing
 
 
@@ -68,8 +68,8 @@ def test_figures_do_not_hold_for_what_is_doubled_lost_or_changed(january: data.D
         assert wrong <= {what for what, check in found.items() if not check.holds}
 
 
-def batch(query: str, begin_s: float, end_s: float, until: str = "2013-01-05T00:00:00.000Z") -> Batch:
-    return Batch(query, 0, begin_s, end_s, 10, until, "", 0)
+def batch(query: str, begin_s: float, end_s: float, until: str = "2013-01-05T00:00:00.000Z") -> MicroBatch:
+    return MicroBatch(query, 0, begin_s, end_s, 10, until, "", 0)
 
 
 def test_a_kill_is_recovered_from_when_every_query_has_done_a_batch_that_began_after_it() -> None:
@@ -107,7 +107,7 @@ async def test_whoever_waits_for_the_story_is_woken_by_a_batch() -> None:
 def test_the_page_has_everything_in_itself(january: data.Dataset, tmp_path: Path) -> None:
     expected = data.compute_expected(january)
     story = Story(("by hour", "by carrier"))
-    story.transactions.append(Transaction("</script>", 1, 0.0, 1.0, True))
+    story.transactions.append(ReplayedDay("</script>", 1, 0.0, 1.0, True))
     page = tmp_path / "made" / "page.html"
     hours, carriers = list(expected.hours.values()), list(expected.carriers.values())
     write_page(page, story, [Check("flights in, topic", 1, 1)], hours, carriers)

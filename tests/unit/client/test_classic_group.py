@@ -11,7 +11,7 @@ from barnabas.client.errors import AuthorizationFailed
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.classic_member import ClassicMemberState
 from barnabas.client.group.group import GroupHooks
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from tests.support.bench.classic_member import joined, make
 
@@ -19,9 +19,9 @@ TURNS = 10  # of the loop, for tasks that wait for nothing
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[NetworkClient]:
     """Not connected to anything."""
-    cluster = Cluster(ConnectionConfig())
+    cluster = NetworkClient(ConnectionConfig())
     yield cluster
     await cluster.close()
 
@@ -31,7 +31,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_poll_sees_that_partitions_change_hands(cluster: Cluster) -> None:
+async def test_a_poll_sees_that_partitions_change_hands(cluster: NetworkClient) -> None:
     """Also one whose caller was cancelled in the poll that began it: nothing of a partition is given out while it is given up."""
     commit_ends = asyncio.Event()
 
@@ -51,7 +51,7 @@ async def test_a_poll_sees_that_partitions_change_hands(cluster: Cluster) -> Non
     assert len(member.assignment) == 1
 
 
-async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Cluster) -> None:
+async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: NetworkClient) -> None:
     async def nothing() -> None:
         pass
 

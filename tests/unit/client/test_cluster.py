@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
@@ -104,7 +104,7 @@ class Brokers:
         )
 
 
-def play(story: Callable[[Cluster, Brokers], Awaitable[None]]) -> None:
+def play(story: Callable[[NetworkClient, Brokers], Awaitable[None]]) -> None:
     """Runs a story with a started client and two brokers, on virtual time."""
 
     async def main(world: World) -> None:
@@ -114,7 +114,7 @@ def play(story: Callable[[Cluster, Brokers], Awaitable[None]]) -> None:
 
         async def program(ports: Ports) -> None:
             config = ConnectionConfig(bootstrap_servers=f"broker-1:{PORT}")
-            cluster = Cluster(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))
+            cluster = NetworkClient(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))
             cluster.add_topics(["t"])
             await cluster.start()
             try:
@@ -128,14 +128,14 @@ def play(story: Callable[[Cluster, Brokers], Awaitable[None]]) -> None:
         world.run(main(world))
 
 
-async def within(seconds: float, cluster: Cluster, reached: Any) -> None:
+async def within(seconds: float, cluster: NetworkClient, reached: Any) -> None:
     async with asyncio.timeout(seconds):
         while not reached():
             await cluster.changed(cluster.clock.monotonic_ms() + 20)
 
 
 def test_a_dead_leader_is_asked_about_until_another_one_leads() -> None:
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         tp = ("t", 0)
         assert (await cluster.ready_connection(1)).ready
         brokers.all[1].kill()
@@ -153,7 +153,7 @@ def test_a_dead_leader_is_asked_about_until_another_one_leads() -> None:
 
 
 def test_a_dead_coordinator_is_looked_up_until_it_has_a_successor() -> None:
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         assert await cluster.find_coordinator("group", "g") == 1
         assert (await cluster.ready_connection(1)).ready
         brokers.all[1].kill()
@@ -172,7 +172,7 @@ def test_a_dead_coordinator_is_looked_up_until_it_has_a_successor() -> None:
 
 
 def test_a_silent_broker_is_passed_over() -> None:
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         await cluster.ready_connection(1)
         brokers.all[1].silent = True
         await cluster.fresh_metadata(timeout_ms=20_000)
@@ -183,7 +183,7 @@ def test_a_silent_broker_is_passed_over() -> None:
     play(story)
 
 
-async def owed_by(broker: Broker, cluster: Cluster, timeout_ms: int | None = None) -> asyncio.Task[Any]:
+async def owed_by(broker: Broker, cluster: NetworkClient, timeout_ms: int | None = None) -> asyncio.Task[Any]:
     """A request that the broker has and does not answer."""
     await cluster.ready_connection(broker.node_id)
     broker.silent = True
@@ -195,7 +195,7 @@ async def owed_by(broker: Broker, cluster: Cluster, timeout_ms: int | None = Non
 
 
 def test_a_silent_broker_is_left_once_it_neither_leads_nor_coordinates() -> None:
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         assert await cluster.find_coordinator("group", "g") == 1
         owed = await owed_by(brokers.all[1], cluster)
         await within(UNANSWERED_S, cluster, lambda: brokers.all[2].asked.count(METADATA) >= 3)
@@ -215,7 +215,7 @@ def test_a_silent_broker_is_left_once_it_neither_leads_nor_coordinates() -> None
 def test_a_silent_broker_that_nobody_replaces_has_the_whole_time_limit() -> None:
     """A long request of an admin client, to a broker that leads nothing that this client wants."""
 
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         await cluster.ready_connection(1)
         brokers.leader, brokers.epoch = 2, 1
         await cluster.fresh_metadata()
@@ -231,7 +231,7 @@ def test_a_silent_broker_that_nobody_replaces_has_the_whole_time_limit() -> None
 
 
 def test_a_request_that_the_broker_may_hold_is_not_missed() -> None:
-    async def story(cluster: Cluster, brokers: Brokers) -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
         owed = await owed_by(brokers.all[1], cluster, cluster.request_timeout_ms + HELD_MS)
         await asyncio.sleep(UNANSWERED_S)
         assert brokers.all[2].asked.count(METADATA) == 0

@@ -14,7 +14,7 @@ from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.consumer_group import ConsumerGroup
 from barnabas.client.group.consumer_member import ConsumerMemberState
 from barnabas.client.group.group import Group, GroupHooks
-from barnabas.client.net.cluster import Cluster
+from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
@@ -32,7 +32,7 @@ async def nothing() -> None:
 async def group() -> ConsumerGroup:
     """Its member has joined, has epoch 3, and holds nothing."""
     hooks = GroupHooks(lambda partitions: None, nothing, lambda: None)
-    group = ConsumerGroup(Cluster(ConnectionConfig()), "g", hooks)
+    group = ConsumerGroup(NetworkClient(ConnectionConfig()), "g", hooks)
     group.member.subscribe(["t"])
     join(group)
     assert (group.member.state, group.membership_number) == (ConsumerMemberState.STABLE, TENURE)
@@ -87,7 +87,7 @@ async def test_turns_are_first_come_first_served() -> None:
 
 
 async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None:
-    cluster = Cluster(ConnectionConfig())
+    cluster = NetworkClient(ConnectionConfig())
     fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
     commits = Commits(cluster, fetcher, group=lambda: None, who=lambda: who(1), interval_ms=None)
     outcome = commits.commit_soon({TopicPartition("t", 0): OffsetAndMetadata(1)})
@@ -98,7 +98,7 @@ async def test_a_commit_cut_off_by_the_close_is_over_for_whoever_waits() -> None
 
 async def fails_behind_another(group: Group, lose_and_join: Callable[[], None]) -> None:
     """A commit waits for its turn while its membership is lost; in that of a next one it must not be sent."""
-    cluster = Cluster(ConnectionConfig())
+    cluster = NetworkClient(ConnectionConfig())
     fetcher = Fetcher(FetchConfig(), cluster.metadata, cluster.rng)
     fetcher.assign({TopicPartition("t", 0): 0})  # before and afterwards
     commits = Commits(cluster, fetcher, group=lambda: group, who=lambda: group.metadata, interval_ms=None)
@@ -125,7 +125,7 @@ async def test_a_commit_that_waited_through_a_loss_fails(group: ConsumerGroup) -
 
 
 async def test_a_commit_that_waited_through_a_loss_fails_in_the_classic_protocol() -> None:
-    cluster = Cluster(ConnectionConfig())
+    cluster = NetworkClient(ConnectionConfig())
     member = joined(make())
 
     def lose_and_join() -> None:
@@ -138,7 +138,7 @@ async def test_a_commit_that_waited_through_a_loss_fails_in_the_classic_protocol
 
 async def test_a_commit_that_waited_through_a_rebalance_is_sent_in_the_next_generation() -> None:
     """Partitions that stay are this member's all the time, and those that go wait for their commits."""
-    cluster = Cluster(ConnectionConfig())
+    cluster = NetworkClient(ConnectionConfig())
     member = joined(make(strategies=["cooperative-sticky"]))
     group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
     before = group.membership_number

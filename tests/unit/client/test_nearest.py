@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.consumer.fetching import InFlightFetch
 from barnabas.client.errors import BrokerUnreachable
-from barnabas.client.net.metadata import Broker
+from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.schema import decode, encode
@@ -22,7 +22,7 @@ class Racks(FetcherBench):
     def __init__(self, **config: object) -> None:
         super().__init__({T0: 0}, None, rack_id="b", **config)
         for node_id in (2, 3):
-            self.fetcher.metadata.brokers[node_id] = Broker(node_id, "localhost", 9092, "b")
+            self.fetcher.metadata.brokers[node_id] = BrokerEndpoint(node_id, "localhost", 9092, "b")
 
     def advise(self, fetch: InFlightFetch, node_id: int = 2) -> None:
         part = PartitionData(

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.pipeline import decisions
-from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, BatchDecision, Handle, Identity, SlotMark
+from barnabas.pipeline.decision_record import CHUNK_LENGTH_MAX, BatchDecision, Identity, PreparedPart, SlotMark
 from barnabas.pipeline.decisions import BatchStart, TaskName, admitted, next_run, slot_state, superseded
 from barnabas.pipeline.errors import PipelineError
 
 IDENTITIES = st.builds(Identity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
-HANDLES = st.builds(Handle, st.sampled_from(["topics", "files"]), st.text(), st.text(), st.integers(0, 2**40))
+HANDLES = st.builds(PreparedPart, st.sampled_from(["topics", "files"]), st.text(), st.text(), st.integers(0, 2**40))
 DECISIONS = st.builds(
     BatchDecision,
     st.integers(1, 2**40),
@@ -46,19 +46,21 @@ def test_a_decision_comes_back_from_its_chunks(made: BatchDecision, length_max: 
 def test_two_hundred_tasks_fit_into_one_offset_and_thousands_into_some() -> None:
     def of(tasks: int) -> list[str]:
         handles = tuple(
-            Handle("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(tasks)
+            PreparedPart("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(tasks)
         )
         return decision(handles=handles).encode()
 
     assert len(of(200)) == 1
     assert all(len(chunk) <= CHUNK_LENGTH_MAX for chunk in of(5_000))
     assert BatchDecision.decode(3, of(5_000)) == decision(
-        handles=tuple(Handle("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(5_000))
+        handles=tuple(
+            PreparedPart("topics", f"orders.1000-12.{n}.{n + 4711}", f"{n + 2000}-3", 40_000) for n in range(5_000)
+        )
     )
 
 
 def test_chunks_of_two_decisions_are_no_decision() -> None:
-    handles = tuple(Handle("topics", f"s.{n * 7919}.{n}", f"{n * 104729}-1", n) for n in range(60))
+    handles = tuple(PreparedPart("topics", f"s.{n * 7919}.{n}", f"{n * 104729}-1", n) for n in range(60))
     older = decision(handles=handles, driver=Identity(7, 3)).encode(200)
     newer = decision(handles=handles, driver=Identity(7, 4)).encode(200)
     assert len(older) > 1
@@ -161,7 +163,9 @@ def test_a_slot_is_written_once_a_batch_and_by_one_query() -> None:
 
 def test_the_stop_over_a_lost_part_says_what_to_do() -> None:
     steps = decisions.complete(
-        decision(3, handles=(Handle("topics", "s.7-4.0.1", "9-0", 40), Handle("topics", "s.7-4.1.2", "10-0", 2)))
+        decision(
+            3, handles=(PreparedPart("topics", "s.7-4.0.1", "9-0", 40), PreparedPart("topics", "s.7-4.1.2", "10-0", 2))
+        )
     )
     next(steps)
     steps.send(decisions.CommitResult.LOST)
@@ -169,7 +173,13 @@ def test_the_stop_over_a_lost_part_says_what_to_do() -> None:
     assert asked == decisions.ReadDecision()
     with pytest.raises(decisions.HalfCommitted) as stopped:
         steps.send(
-            decision(3, handles=(Handle("topics", "s.7-4.0.1", "9-0", 40), Handle("topics", "s.7-4.1.2", "10-0", 2)))
+            decision(
+                3,
+                handles=(
+                    PreparedPart("topics", "s.7-4.0.1", "9-0", 40),
+                    PreparedPart("topics", "s.7-4.1.2", "10-0", 2),
+                ),
+            )
         )
     text = str(stopped.value)
     for word in ("batch 2", "1 of its 2 parts", "40 rows", "s.7-4.0.1", "transaction.timeout.ms", "sink.forget = 3"):

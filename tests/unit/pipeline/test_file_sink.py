@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `pipeline` is not installed")
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from barnabas.pipeline.decision_record import Handle, Identity
+from barnabas.pipeline.decision_record import Identity, PreparedPart
 from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
@@ -25,7 +25,7 @@ def task(batch: int = 0, unique: int = 1, start: BatchStart = START) -> Task:
     return Task("s", start, TaskName(0, 0, unique), batch, "q")
 
 
-async def prepared(sink: FileSink, of: Task, *rows: int) -> Handle:
+async def prepared(sink: FileSink, of: Task, *rows: int) -> PreparedPart:
     part = await sink.begin(of)
     for row in rows:
         await part.write(pa.record_batch({"n": [row]}))

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from barnabas.storage.aborted import AbortedTransaction, decode_aborted, encode_aborted
+from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 
-ENTRIES = [AbortedTransaction(7, 100, 120, 110), AbortedTransaction(8, 110, 125, 126)]
+ENTRIES = [AbortedTxn(7, 100, 120, 110), AbortedTxn(8, 110, 125, 126)]
 
 
 def test_entries_are_34_bytes_of_version_0() -> None:

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets, write_offsets
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.producers import ProducerState
+from barnabas.storage.producers import PartitionProducers
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     NOW,
@@ -33,7 +33,7 @@ class Model:
     """What the log held at each end offset: producer snapshot, aborted transactions, stable offset."""
 
     def __init__(self) -> None:
-        self.at: dict[int, tuple[bytes, list[AbortedTransaction], int]] = {0: (ProducerState().to_snapshot(), [], 0)}
+        self.at: dict[int, tuple[bytes, list[AbortedTxn], int]] = {0: (PartitionProducers().to_snapshot(), [], 0)}
         self.synced_offset = 0
 
     def note(self, log: PartitionLog) -> None:

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.runtime.files import FileDisk
-from barnabas.storage.aborted import AbortedTransaction
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
@@ -259,9 +259,9 @@ class TestTransactions:
         assert log.last_stable_offset(113) == 111  # its marker is not below the high watermark
         assert log.last_stable_offset(114) == 114
         expected = [
-            AbortedTransaction(11, 103, 109, 101),
-            AbortedTransaction(10, 101, 112, 111),
-            AbortedTransaction(11, 111, 113, 114),
+            AbortedTxn(11, 103, 109, 101),
+            AbortedTxn(10, 101, 112, 111),
+            AbortedTxn(11, 111, 113, 114),
         ]
         assert log.aborted_transactions(0, 114) == expected
         assert log.aborted_transactions(110, 114) == expected[1:]

@@ -9,15 +9,15 @@ from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
-from barnabas.storage.producers import CompletedTransaction, MalformedSnapshot, ProducerState
+from barnabas.storage.producers import CompletedTransaction, MalformedSnapshot, PartitionProducers
 
 P = 7
 DAY = 86_400_000
 
 
-def state_after(*batches: tuple[int, int, int], epoch: int = 0, transactional: bool = False) -> ProducerState:
+def state_after(*batches: tuple[int, int, int], epoch: int = 0, transactional: bool = False) -> PartitionProducers:
     """State after data batches of (first sequence, first offset, last offset) of producer P."""
-    state = ProducerState()
+    state = PartitionProducers()
     for sequence, first_offset, last_offset in batches:
         state.append_data(P, epoch, sequence, first_offset, last_offset, 1000, transactional)
         state.end_offset = last_offset + 1
@@ -32,7 +32,7 @@ def code_of(call: object, *args: object, **kwargs: object) -> ErrorCode | None:
     return None
 
 
-def check(state: ProducerState, epoch: int, sequence: int, *, transactional: bool = False) -> ErrorCode | None:
+def check(state: PartitionProducers, epoch: int, sequence: int, *, transactional: bool = False) -> ErrorCode | None:
     return code_of(state.check_data, P, epoch, sequence, transactional, sequenced=True)
 
 
@@ -42,7 +42,7 @@ STALE = ErrorCode.INVALID_PRODUCER_EPOCH
 
 class TestSequences:
     def test_an_unknown_producer_begins_at_zero_unless_a_producer_may_have_been_forgotten(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         assert check(state, 0, 0) is None
         assert check(state, 3, 17) == OUT_OF_ORDER
         state.complete = False
@@ -144,7 +144,7 @@ class TestTransactions:
         assert check(state, 0, 5, transactional=True) is None
 
     def test_a_marker_without_a_transaction_completes_nothing_but_fences(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         assert state.append_marker(P, 4, 1, 0, 1000, aborted=True) is None
         assert check(state, 3, 0) == STALE
         assert state.first_unstable_offset(10) is None
@@ -172,7 +172,7 @@ class TestTransactions:
         assert code_of(state.check_marker, P, 3, 0, 2) == STALE
 
     def test_an_old_coordinator_is_fenced(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         state.append_marker(P, 0, 5, 0, 1000, aborted=False)
         assert code_of(state.check_marker, P, 1, 4, 1) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
         assert code_of(state.check_marker, P, 1, 5, 1) is None
@@ -180,7 +180,7 @@ class TestTransactions:
 
 class TestVerification:
     def test_a_transactional_batch_needs_its_guard(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         guard = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
         assert guard is not None
         assert code_of(state.check_verified, P, 0, None) == ErrorCode.INVALID_TXN_STATE
@@ -189,7 +189,7 @@ class TestVerification:
         assert state.verification_guard(P, 0, 0, supports_epoch_bump=False) is guard
 
     def test_within_the_transaction_none_is_needed_and_the_old_guard_is_spent(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         guard = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
         state.append_data(P, 0, 0, 10, 10, 1000, True)
         assert state.verification_guard(P, 0, 1, supports_epoch_bump=False) is None
@@ -199,7 +199,7 @@ class TestVerification:
         assert code_of(state.check_verified, P, 0, None) == ErrorCode.INVALID_TXN_STATE
 
     def test_the_marker_before_leaves_the_next_transaction_its_guard(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         guard = state.verification_guard(P, 1, 0, supports_epoch_bump=True)
         state.append_marker(P, 1, 0, 5, 0, aborted=False)  # of the transaction under epoch 0, late
         assert code_of(state.check_verified, P, 1, guard) is None
@@ -208,14 +208,14 @@ class TestVerification:
         assert code_of(state.check_verified, P, 2, guard) == ErrorCode.INVALID_TXN_STATE
 
     def test_a_new_epoch_has_a_guard_of_its_own(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         old = state.verification_guard(P, 1, 0, supports_epoch_bump=True)
         new = state.verification_guard(P, 2, 0, supports_epoch_bump=True)
         assert code_of(state.check_verified, P, 1, old) == ErrorCode.INVALID_TXN_STATE
         assert code_of(state.check_verified, P, 2, new) is None
 
     def test_a_marker_between_verification_and_append_spends_the_guard(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         guard = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
         state.append_marker(P, 0, 0, 5, 1000, aborted=True)
         again = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
@@ -223,7 +223,7 @@ class TestVerification:
         assert code_of(state.check_verified, P, 0, guard) == ErrorCode.INVALID_TXN_STATE
 
     def test_a_late_batch_of_an_ended_transaction_does_not_hold_up_the_next(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         for sequence in (0, 1, 2):
             state.append_data(P, 0, sequence, 10 + sequence, 10 + sequence, 1000, True)
         state.append_marker(P, 0, 0, 13, 1000, aborted=False)
@@ -238,20 +238,20 @@ class TestVerification:
         assert code_of(state.check_data, P, 0, 3, True, sequenced=True) is None
 
     def test_what_is_late_is_told_over_the_wrap_of_sequences(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         state.append_data(P, 0, SEQUENCE_MAX, 10, 10, 1000, True)
         state.append_marker(P, 0, 0, 11, 1000, aborted=False)
         assert state.verification_guard(P, 0, SEQUENCE_MAX - 1, supports_epoch_bump=False) is None
         assert state.verification_guard(P, 0, 0, supports_epoch_bump=False) is not None
 
     def test_a_fenced_producer_learns_of_its_epoch_first(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         state.append_marker(P, 4, 0, 0, 1000, aborted=True)
         assert code_of(state.check_verified, P, 3, None) == STALE
         assert code_of(state.check_verified, P, 4, None) == ErrorCode.INVALID_TXN_STATE
 
     def test_the_lowest_sequence_tried_must_come_first(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         state.complete = False
         for sequence in (5, 3, 9):
             state.verification_guard(P, 0, sequence, supports_epoch_bump=False)
@@ -262,7 +262,7 @@ class TestVerification:
         assert check(state, 1, 8, transactional=True) == OUT_OF_ORDER
 
     def test_under_tv2_an_unknown_producer_begins_at_zero(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         state.verification_guard(P, 0, 4, supports_epoch_bump=True)
         assert check(state, 0, 4, transactional=True) == OUT_OF_ORDER
         state.verification_guard(P, 0, 0, supports_epoch_bump=True)
@@ -278,7 +278,7 @@ class TestExpiry:
         assert list(state.entries) == [8]
 
     def test_verifications_never_used_go_a_round_later(self) -> None:
-        state = ProducerState()
+        state = PartitionProducers()
         guard = state.verification_guard(P, 0, 0, supports_epoch_bump=False)
         state.expire(0, DAY)
         assert state.verification_guard(P, 0, 0, supports_epoch_bump=False) is guard
@@ -291,13 +291,13 @@ class TestSnapshots:
         state = state_after((5, 10, 14), epoch=2, transactional=True)
         body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", P, 2, 9, 14, 4, 1000, -1, 10)
         assert state.to_snapshot() == struct.pack(">hI", 1, crc32c(body)) + body
-        assert ProducerState().to_snapshot() == struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
+        assert PartitionProducers().to_snapshot() == struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
 
     def test_what_is_loaded_goes_on_where_it_was(self) -> None:
         state = state_after((SEQUENCE_MAX - 1, 10, 14), epoch=2, transactional=True)
         state.append_data(9, 1, 0, 15, 15, 1000, True)
         state.append_marker(8, 4, 6, 16, 1000, aborted=True)
-        loaded = ProducerState()
+        loaded = PartitionProducers()
         loaded.load_snapshot(state.to_snapshot(), 17, 2000, DAY)
         assert loaded.end_offset == 17
         assert loaded.ongoing_transactions() == [(P, 10), (9, 15)]
@@ -309,7 +309,7 @@ class TestSnapshots:
     def test_expired_producers_are_not_loaded(self) -> None:
         state = state_after((0, 10, 14))
         state.append_data(8, 0, 0, 20, 22, 1000, True)
-        loaded = ProducerState()
+        loaded = PartitionProducers()
         loaded.load_snapshot(state.to_snapshot(), 23, 1000 + DAY, DAY)
         assert list(loaded.entries) == [8]
         loaded.load_snapshot(state.to_snapshot(), 23, None, DAY)

@@ -26,7 +26,7 @@ from barnabas.broker.coordinator.groups.effects import (
     Effects,
     HeartbeatCall,
     JoinCall,
-    Reply,
+    Responder,
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, GroupRecord, OffsetRecord
@@ -74,7 +74,7 @@ class ClassicDecisions:
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
         self._protocol.join(self._group, call, at, effects)
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
         self._protocol.sync(self._group, request, reply, at, effects)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:

@@ -18,14 +18,14 @@ from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from barnabas.broker.coordinator.groups.effects import (
-    Answer,
     At,
     Conversion,
     DeadlineKey,
     Effects,
     HeartbeatCall,
     JoinCall,
-    Reply,
+    MemberAnswer,
+    Responder,
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
@@ -72,19 +72,19 @@ class ConsumerDecisions:
             response, member = self._tables.classic_members.join(group, call, context, records)
         except BrokerError as error:
             refusal = JoinGroupResponse(error_code=error.code, protocol_name=None)
-            effects.answers.append(Answer(call.reply, refusal))
+            effects.answers.append(MemberAnswer(call.reply, refusal))
             return
         effects.records += records
-        effects.answers.append(Answer(call.reply, response))
+        effects.answers.append(MemberAnswer(call.reply, response))
         if member is not None and former_id is not None and former_id != member.member_id:
             after = group.copy()
             for record in records:
                 after.apply(record)
             self._downgrade_if_due(after, [group.members[former_id]], at, effects, rebalances=False)
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
         response = self._tables.classic_members.sync(self._group, request, self._tables.topics, at)
-        effects.answers.append(Answer(reply, response))
+        effects.answers.append(MemberAnswer(reply, response))
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
         self._tables.classic_members.heartbeat(self._group, member_id, instance_id, generation, at)

@@ -6,7 +6,7 @@ Emits: writes to the shard host; answers to Replies, when their decisions are co
 This is a shell: the rules are in the shards. Each shard has one timer, for its earliest deadline. A heartbeat only
 moves a deadline, so an idle group costs nothing else.
 
-Invariants: every Reply is answered once: by a decision, by its refusal, or when the shard resigns.
+Invariants: every Responder is answered once: by a decision, by its refusal, or when the shard resigns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.broker.coordinator.groups.effects import (
     GroupDecision,
     HeartbeatCall,
     JoinCall,
-    Reply,
+    Responder,
 )
 from barnabas.broker.coordinator.groups.records import AnyRecord, GroupRecord, ResolvedRegex
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
@@ -175,7 +175,7 @@ class GroupCoordinator:
             shard.replay_marker(producer_id, -1, commit=commit)
         self._decide(partition, lambda shard, at: shard.start_loaded(at))
 
-    def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
+    def on_shard_resigned(self, partition: int, replies: list[Responder]) -> None:
         """A shard is dropped (ShardOwner): refuses its parked requests."""
         _, timer = self._timers.pop(partition, (0, None))
         if timer is not None:
@@ -221,7 +221,7 @@ class GroupCoordinator:
         """Decides a JoinGroup; its reply is parked or answered, with the errors of `shard_for` too."""
         self._decide_request(call.request.group_id, lambda shard, at: shard.join(call, at), call.reply)
 
-    def sync(self, request: SyncGroupRequest, reply: Reply) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Responder) -> None:
         """Decides a SyncGroup; its reply is parked or answered, with the errors of `shard_for` too."""
         self._decide_request(request.group_id, lambda shard, at: shard.sync(request, reply, at), reply)
 
@@ -282,7 +282,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         decide: Callable[[GroupShard, At], GroupDecision],
-        reply: Reply | None,
+        reply: Responder | None,
         then: Done[None] | None = None,
     ) -> None:
         """Writes a decision about the group of a request; refuses the request if the group's partition is unknown."""
@@ -300,7 +300,7 @@ class GroupCoordinator:
         self,
         partition: int,
         decide: Callable[[GroupShard, At], GroupDecision],
-        reply: Reply | None = None,
+        reply: Responder | None = None,
         then: Done[None] | None = None,
     ) -> None:
         """Writes a decision and sends its answers.
@@ -339,7 +339,7 @@ class GroupCoordinator:
         self,
         partition: int,
         decisions: list[GroupDecision],
-        reply: Reply | None,
+        reply: Responder | None,
         error: BrokerError,
     ) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if error.code in TOO_LARGE else error.code

@@ -16,7 +16,6 @@ from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatReq
 from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 __all__ = [
-    "Answer",
     "At",
     "Conversion",
     "DeadlineKey",
@@ -24,14 +23,15 @@ __all__ = [
     "GroupDecision",
     "HeartbeatCall",
     "JoinCall",
-    "Reply",
+    "MemberAnswer",
+    "Responder",
 ]
 
 DeadlineKey = tuple[str, str, str]
 """Kind, group id, and member id or "". Kinds: "session", "rebalance", "join", "sync"."""
 
 
-class Reply(Protocol):
+class Responder(Protocol):
     """Receiver of the answer to a request of a member. Cores only keep it; the shell of the shards calls it.
 
     Both methods do nothing after the first call of either.
@@ -53,10 +53,10 @@ class At(NamedTuple):
     monotonic_ms: int
 
 
-class Answer(NamedTuple):
+class MemberAnswer(NamedTuple):
     """A response and its receiver. It is sent when the records of its decision are committed."""
 
-    reply: Reply
+    reply: Responder
     response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
 
 
@@ -73,7 +73,7 @@ class JoinCall(NamedTuple):
     client_id: str
     client_host: str
     fresh_id: str
-    reply: Reply
+    reply: Responder
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -89,7 +89,7 @@ class HeartbeatCall(NamedTuple):
     client_id: str
     client_host: str
     fresh_id: str
-    reply: Reply
+    reply: Responder
 
 
 class Conversion(NamedTuple):
@@ -111,7 +111,7 @@ class Effects:
         conversions: `GroupShard.start_converted` follows when their records are staged.
     """
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[MemberAnswer] = field(default_factory=list)
     records: list[AnyRecord] = field(default_factory=list)
     conversions: list[Conversion] = field(default_factory=list)
 
@@ -119,14 +119,14 @@ class Effects:
         """Returns these results as the answer of a decision."""
         return Decision(self, self.records)
 
-    def refuse_join(self, reply: Reply, code: ErrorCode, member_id: str) -> None:
+    def refuse_join(self, reply: Responder, code: ErrorCode, member_id: str) -> None:
         """Answers a JoinGroup with an error."""
         response = JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
-        self.answers.append(Answer(reply, response))
+        self.answers.append(MemberAnswer(reply, response))
 
-    def refuse_sync(self, reply: Reply, code: ErrorCode) -> None:
+    def refuse_sync(self, reply: Responder, code: ErrorCode) -> None:
         """Answers a SyncGroup with an error."""
-        self.answers.append(Answer(reply, SyncGroupResponse(error_code=code)))
+        self.answers.append(MemberAnswer(reply, SyncGroupResponse(error_code=code)))
 
 
 GroupDecision = Decision[Effects, AnyRecord]

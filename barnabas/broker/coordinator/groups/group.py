@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.broker.coordinator.groups.committing import Committer
-from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Responder
 from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
@@ -44,7 +44,7 @@ class Group(Protocol):
         """Decides a JoinGroup: parks it or answers it; refusals are answers, too."""
         ...
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
         """Decides a SyncGroup: parks it or answers it.
 
         Raises:

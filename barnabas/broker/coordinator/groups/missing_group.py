@@ -13,7 +13,7 @@ from barnabas.broker.coordinator.groups.classic_decisions import join_new_group
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, HeartbeatCall, JoinCall, Responder
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
@@ -36,7 +36,7 @@ class MissingGroup:
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
         join_new_group(self._tables, call, at, effects, None)
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:

@@ -13,16 +13,16 @@ Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
+from barnabas.broker.coordinator.host.decision import Undo
 
 __all__ = ["NO_PRODUCER_ID", "OffsetStore"]
 
 NO_PRODUCER_ID = -1
 CHUNK = 256  # keys in one list
 
-Undo = Callable[[], None]
 _Key = tuple[str, str, int]  # group id, topic, partition
 _Entry = tuple[int, CommittedOffset]  # order of writing, value
 _Partitions = dict[int, _Entry]

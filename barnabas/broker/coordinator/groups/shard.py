@@ -21,14 +21,14 @@ from typing import Protocol
 from barnabas.broker.coordinator.groups.classic_decisions import ClassicDecisions
 from barnabas.broker.coordinator.groups.consumer_decisions import ConsumerDecisions
 from barnabas.broker.coordinator.groups.effects import (
-    Answer,
     At,
     Conversion,
     Effects,
     GroupDecision,
     HeartbeatCall,
     JoinCall,
-    Reply,
+    MemberAnswer,
+    Responder,
 )
 from barnabas.broker.coordinator.groups.group import Group
 from barnabas.broker.coordinator.groups.missing_group import MissingGroup
@@ -42,17 +42,17 @@ from barnabas.errors import BrokerError
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
-__all__ = ["GroupShard", "ShardOwner"]
+__all__ = ["GroupShard", "GroupShardOwner"]
 
 
-class ShardOwner(Environment, Protocol):
+class GroupShardOwner(Environment, Protocol):
     """The coordinator of a shard."""
 
     def on_shard_active(self, partition: int, shard: GroupShard) -> None:
         """The shard is loaded."""
         ...
 
-    def on_shard_resigned(self, partition: int, replies: list[Reply]) -> None:
+    def on_shard_resigned(self, partition: int, replies: list[Responder]) -> None:
         """The leadership of the shard is lost; these requests are parked."""
         ...
 
@@ -65,7 +65,7 @@ class GroupShard:
         owner: is told when the shard is loaded or resigned.
     """
 
-    def __init__(self, partition: int, settings: GroupSettings, owner: ShardOwner) -> None:
+    def __init__(self, partition: int, settings: GroupSettings, owner: GroupShardOwner) -> None:
         self.partition = partition
         self.tables = GroupTables(settings, owner)
         self.offsets = self.tables.offsets
@@ -110,7 +110,7 @@ class GroupShard:
         self._owner.on_shard_active(self.partition, self)
 
     def on_resigned(self) -> None:
-        replies: list[Reply] = []
+        replies: list[Responder] = []
         for group in self.tables.classic.values():
             for member in group.members.values():
                 parked = (group.park_join(member, None), member.awaiting_sync)
@@ -126,7 +126,7 @@ class GroupShard:
         self.group(call.request.group_id).join(call, at, effects)
         return effects.decision()
 
-    def sync(self, request: SyncGroupRequest, reply: Reply, at: At) -> GroupDecision:
+    def sync(self, request: SyncGroupRequest, reply: Responder, at: At) -> GroupDecision:
         """Decides a SyncGroup; a refusal is an answer, too."""
         effects = Effects()
         try:
@@ -157,7 +157,7 @@ class GroupShard:
         except BrokerError as error:
             effects = Effects()
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message or None)
-        effects.answers.append(Answer(call.reply, response))
+        effects.answers.append(MemberAnswer(call.reply, response))
         return effects.decision()
 
     def store_resolved(self, group_id: str, found: dict[str, ResolvedRegex]) -> GroupDecision:

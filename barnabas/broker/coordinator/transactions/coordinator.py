@@ -30,10 +30,9 @@ from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.coordinator.transactions.markers import MarkerChannel
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
-from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity, TransactionShard
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer, TransactionShard
 from barnabas.broker.coordinator.transactions.state import (
     NO_TIMEOUT_MS,
-    TopicPartition,
     TransactionMetadata,
     TransactionState,
 )
@@ -48,6 +47,7 @@ from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
+from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["TransactionCoordinator"]
 
@@ -178,8 +178,8 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         timeout_ms: int,
-        expected: ProducerIdentity | None,
-        done: Done[Ended],
+        expected: ProducerIdAndEpoch | None,
+        done: Done[TransactionAnswer],
         *,
         two_phase: bool = False,
         keep_prepared: bool = False,
@@ -206,7 +206,7 @@ class TransactionCoordinator:
             return
         self.held.supersede(transactional_id)
 
-        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[TransactionAnswer, TransactionRecord]:
             return shard.init_producer_id(
                 transactional_id,
                 timeout_ms,
@@ -217,15 +217,15 @@ class TransactionCoordinator:
                 keep_prepared=keep_prepared,
             )
 
-        def decided(outcome: Ended | BrokerError) -> None:
+        def decided(outcome: TransactionAnswer | BrokerError) -> None:
             if not isinstance(outcome, BrokerError) and outcome.prepared is not None:
                 outcome = BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)  # an ongoing transaction is aborted first
             self._answer(done, outcome)
 
         self.producer_ids.when_available(partial(self._write_unless, transactional_id, decide, decided, done))
 
-    def _answer_new_producer_id(self, done: Done[Ended], error: BrokerError | None) -> None:
-        done(error or Ended(ProducerIdentity(self.producer_ids.take(), 0), None))
+    def _answer_new_producer_id(self, done: Done[TransactionAnswer], error: BrokerError | None) -> None:
+        done(error or TransactionAnswer(ProducerIdAndEpoch(self.producer_ids.take(), 0), None))
 
     def _checked_timeout(self, transactional_id: str, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
         """Returns the timeout of the producer's transactions in ms; raises for invalid parameters."""
@@ -245,7 +245,7 @@ class TransactionCoordinator:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         transaction_version: int,
         done: Done[None],
@@ -326,7 +326,7 @@ class TransactionCoordinator:
                 not have.
             waiter: as in `add_partitions`.
         """
-        producer = ProducerIdentity(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
             is_gone = waiter.is_gone if waiter is not None else lambda: False
             self.verifications.ask(
@@ -355,7 +355,7 @@ class TransactionCoordinator:
         done(errors)
 
     def verify_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Returns a code for each partition: NONE or TRANSACTION_ABORTABLE.
 
@@ -375,11 +375,11 @@ class TransactionCoordinator:
     def end_transaction(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         *,
         commit: bool,
         transaction_version: int,
-        done: Done[ProducerIdentity],
+        done: Done[ProducerIdAndEpoch],
     ) -> None:
         """Decides EndTxn.
 
@@ -394,7 +394,7 @@ class TransactionCoordinator:
             return
         self.held.supersede(transactional_id)
 
-        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[TransactionAnswer, TransactionRecord]:
             return shard.end_transaction(
                 transactional_id,
                 producer,
@@ -404,7 +404,7 @@ class TransactionCoordinator:
                 now_ms=now_ms,
             )
 
-        def decided(outcome: Ended | BrokerError) -> None:
+        def decided(outcome: TransactionAnswer | BrokerError) -> None:
             self._answer(done, outcome if isinstance(outcome, BrokerError) else outcome.identity)
 
         write = partial(self._write_unless, transactional_id, decide, decided, done)

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from barnabas.broker.call import Done
-from barnabas.broker.coordinator.transactions.state import TopicPartition, TransactionMetadata, TransactionState
+from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     WritableTxnMarker,
@@ -30,6 +30,7 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["MarkerChannel", "MarkerGateway"]
 

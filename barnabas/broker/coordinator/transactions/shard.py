@@ -22,18 +22,18 @@ from barnabas.broker.coordinator.transactions.records import TransactionRecord, 
 from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    TopicPartition,
     TransactionMetadata,
     TransactionState,
     check_transition,
 )
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.storage.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Ended", "ProducerIdentity", "ShardOwner", "TransactionShard"]
+__all__ = ["ProducerIdAndEpoch", "TransactionAnswer", "TransactionShard", "TransactionShardOwner"]
 
 _A = TypeVar("_A")
 _S = TransactionState
@@ -41,17 +41,17 @@ _PREPARED = frozenset((_S.PREPARE_COMMIT, _S.PREPARE_ABORT))
 _EXPIRABLE = frozenset((_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT))
 
 
-class ProducerIdentity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and an epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
-NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
-class Ended(NamedTuple):
+class TransactionAnswer(NamedTuple):
     """Result of InitProducerId, EndTxn or an abort.
 
     Attributes:
@@ -60,12 +60,12 @@ class Ended(NamedTuple):
         kept: the identity of a transaction that the producer took over (KIP-939).
     """
 
-    identity: ProducerIdentity
+    identity: ProducerIdAndEpoch
     prepared: TransactionMetadata | None
-    kept: ProducerIdentity = NO_PRODUCER
+    kept: ProducerIdAndEpoch = NO_PRODUCER
 
 
-class ShardOwner(Protocol):
+class TransactionShardOwner(Protocol):
     """The coordinator of a shard."""
 
     def on_shard_active(self, shard: TransactionShard) -> None: ...
@@ -86,7 +86,7 @@ class TransactionShard:
     """
 
     def __init__(
-        self, partition: int, coordinator_epoch: int, owner: ShardOwner, record_version: Callable[[], int]
+        self, partition: int, coordinator_epoch: int, owner: TransactionShardOwner, record_version: Callable[[], int]
     ) -> None:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
@@ -188,13 +188,13 @@ class TransactionShard:
         self,
         transactional_id: str,
         timeout_ms: int,
-        expected: ProducerIdentity | None,
+        expected: ProducerIdAndEpoch | None,
         new_producer_id: Callable[[], int],
         server_version: int,
         now_ms: int,
         *,
         keep_prepared: bool = False,
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         """Decides InitProducerId: a producer id and epoch for a producer that starts or recovers (KIP-360).
 
         During a transaction this aborts it: the answer is NO_PRODUCER with the prepared transaction, and the client
@@ -227,11 +227,11 @@ class TransactionShard:
             )
         else:
             after = before.with_next_epoch(timeout_ms, expected.producer_epoch if expected else None, now_ms)
-        return _changed(after, Ended(ProducerIdentity(after.producer_id, after.producer_epoch), None))
+        return _changed(after, TransactionAnswer(ProducerIdAndEpoch(after.producer_id, after.producer_epoch), None))
 
     def abort_timed_out(
         self, timed_out: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         """Fences and aborts a transaction whose deadline has passed.
 
         Raises:
@@ -246,7 +246,7 @@ class TransactionShard:
 
     def _fence(
         self, before: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         if server_version >= 2:
             # An abort under TV2 increments the epoch, which fences. The producer may take the new epoch (KIP-360).
             next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
@@ -254,14 +254,14 @@ class TransactionShard:
         else:
             # The fence is not written alone: its epoch and the abort are one record.
             after = before.fenced().prepared(_S.PREPARE_ABORT, server_version, now_ms)
-        return _changed(after, Ended(NO_PRODUCER, after))
+        return _changed(after, TransactionAnswer(NO_PRODUCER, after))
 
     # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
 
     def add_partitions(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         transaction_version: int,
         now_ms: int,
@@ -282,7 +282,7 @@ class TransactionShard:
         return _changed(before.with_partitions(partitions, transaction_version, now_ms, monotonic_ms), None)
 
     def verify_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Returns NONE for partitions of the ongoing transaction, TRANSACTION_ABORTABLE for others (KIP-890).
 
@@ -299,7 +299,7 @@ class TransactionShard:
             for partition in partitions
         }
 
-    def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> TransactionMetadata:
+    def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
         metadata = self.transactions.get(transactional_id)
         if metadata is None or metadata.client_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -307,7 +307,7 @@ class TransactionShard:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         return metadata
 
-    def _of_writer(self, transactional_id: str, producer: ProducerIdentity) -> TransactionMetadata:
+    def _of_writer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
         metadata = self._of_producer(transactional_id, producer)
         if metadata.is_kept and metadata.state is _S.ONGOING:
             text = f"the transaction of {transactional_id} is prepared: it can be committed or aborted, not written to"
@@ -319,13 +319,13 @@ class TransactionShard:
     def end_transaction(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         *,
         commit: bool,
         transaction_version: int,
         new_producer_id: Callable[[], int],
         now_ms: int,
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         """Decides EndTxn, or repeats the answer of the decision that was made.
 
         Raises:
@@ -342,31 +342,31 @@ class TransactionShard:
     def _end_tv1(
         self,
         before: TransactionMetadata,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         commit: bool,
         transaction_version: int,
         now_ms: int,
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         self._of_producer(before.transactional_id, producer)
         if before.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         prepare, complete = _outcome(commit)
         if before.state is _S.ONGOING:
             after = before.prepared(prepare, transaction_version, now_ms)
-            return _changed(after, Ended(producer, after))
+            return _changed(after, TransactionAnswer(producer, after))
         if before.state is complete:  # the same epoch: the answer was lost and the client retries
-            return Decision(Ended(producer, None))
+            return Decision(TransactionAnswer(producer, None))
         raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS if before.state is prepare else ErrorCode.INVALID_TXN_STATE)
 
     def _end_tv2(
         self,
         before: TransactionMetadata,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         commit: bool,
         transaction_version: int,
         new_producer_id: Callable[[], int],
         now_ms: int,
-    ) -> Decision[Ended, TransactionRecord]:
+    ) -> Decision[TransactionAnswer, TransactionRecord]:
         # First: the pending transition may bring the producer id that this request names.
         if before.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -395,7 +395,7 @@ class TransactionShard:
         if retry and not is_current:
             if state is not complete:
                 raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-            return Decision(Ended(ProducerIdentity(producer_id, epoch), None))
+            return Decision(TransactionAnswer(ProducerIdAndEpoch(producer_id, epoch), None))
         if state is not _S.ONGOING and commit:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
@@ -407,10 +407,10 @@ class TransactionShard:
             without_partitions=state is not _S.ONGOING,
         )
         if next_producer_id != NO_PRODUCER_ID:
-            identity = ProducerIdentity(next_producer_id, 0)
+            identity = ProducerIdAndEpoch(next_producer_id, 0)
         else:
-            identity = ProducerIdentity(after.client_id, after.client_epoch)
-        return _changed(after, Ended(identity, after))
+            identity = ProducerIdAndEpoch(after.client_id, after.client_epoch)
+        return _changed(after, TransactionAnswer(identity, after))
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Decision[bool, TransactionRecord]:
         """Completes a transaction whose markers are all written; answers False if it was completed before.
@@ -462,24 +462,24 @@ def _outcome(commit: bool) -> tuple[TransactionState, TransactionState]:
 def _keep(
     before: TransactionMetadata,
     timeout_ms: int,
-    expected: ProducerIdentity | None,
+    expected: ProducerIdAndEpoch | None,
     new_producer_id: Callable[[], int],
     now_ms: int,
-) -> Decision[Ended, TransactionRecord]:
+) -> Decision[TransactionAnswer, TransactionRecord]:
     """Hands an ongoing transaction to the producer of this request, with a new identity (KIP-939)."""
-    kept = ProducerIdentity(before.producer_id, before.producer_epoch)
-    client = ProducerIdentity(before.client_id, before.client_epoch)
+    kept = ProducerIdAndEpoch(before.producer_id, before.producer_epoch)
+    client = ProducerIdAndEpoch(before.client_id, before.client_epoch)
     if expected is not None and expected != client:
         if not before.is_kept or expected != (before.previous_producer_id, before.last_producer_epoch):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        return Decision(Ended(client, None, kept))  # the client retries a call that succeeded
+        return Decision(TransactionAnswer(client, None, kept))  # the client retries a call that succeeded
     after = before.kept(
         timeout_ms, now_ms, next_producer_id=new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID
     )
-    return _changed(after, Ended(ProducerIdentity(after.client_id, after.client_epoch), None, kept))
+    return _changed(after, TransactionAnswer(ProducerIdAndEpoch(after.client_id, after.client_epoch), None, kept))
 
 
-def _may_continue(before: TransactionMetadata, expected: ProducerIdentity) -> bool:
+def _may_continue(before: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     """Returns whether InitProducerId may continue from this producer id; `with_next_epoch` checks the epoch."""
     return (
         before.producer_epoch == NO_EPOCH

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = [
     "EPOCH_FENCE",
@@ -30,13 +31,10 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_TIMEOUT_MS",
     "VALID_PREVIOUS",
-    "TopicPartition",
     "TransactionMetadata",
     "TransactionState",
     "check_transition",
 ]
-
-TopicPartition = tuple[str, int]
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

@@ -17,7 +17,7 @@ from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
-from barnabas.broker.coordinator.transactions.shard import Ended, TransactionShard
+from barnabas.broker.coordinator.transactions.shard import TransactionAnswer, TransactionShard
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
@@ -93,12 +93,12 @@ class TransactionTimeouts:
         if error is not None:
             return  # the next try follows after ABORT_RETRY_MS
 
-        def decide(shard: TransactionShard, now_ms: int) -> Decision[Ended, TransactionRecord]:
+        def decide(shard: TransactionShard, now_ms: int) -> Decision[TransactionAnswer, TransactionRecord]:
             return shard.abort_timed_out(timed_out, self._producer_ids.take, self._transaction_version(), now_ms)
 
         self._host.write(partition, decide, partial(_log_abort, timed_out))
 
 
-def _log_abort(timed_out: TransactionMetadata, outcome: Ended | BrokerError) -> None:
+def _log_abort(timed_out: TransactionMetadata, outcome: TransactionAnswer | BrokerError) -> None:
     if not isinstance(outcome, BrokerError):
         log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)

@@ -21,8 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from barnabas.broker.call import Done
-from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
-from barnabas.broker.coordinator.transactions.state import TopicPartition
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -30,6 +29,7 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["Question", "VerificationChannel", "VerificationGateway"]
 
@@ -75,7 +75,7 @@ class Question:
     def __init__(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         *,
         add: bool,

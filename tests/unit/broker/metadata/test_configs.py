@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config_remarks import remarks_on_change
-from barnabas.broker.metadata.configs import ConfigOperation, alter_configs, replace_configs
+from barnabas.broker.metadata.configs import ConfigOperation, alter_configs, incremental_alter_configs
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord, MetadataRecord
 from barnabas.errors import ErrorCode
@@ -36,7 +36,7 @@ def alter(
     configs = [AlterableConfig(name=key, value=value, config_operation=op) for key, value, op in changes]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    decision = alter_configs(view(image), request)
+    decision = incremental_alter_configs(view(image), request)
     (response,) = decision.answer.responses
     assert (response.resource_type, response.resource_name) == (kind, name)
     return response.error_code, response.error_message, list(decision.records)
@@ -162,7 +162,7 @@ def test_each_resource_is_decided_by_itself_and_a_repeated_one_not_at_all() -> N
             resource(BROKER, "1", ("log.retention.ms", "6")),
         ]
     )
-    decision = alter_configs(view(orders()), request)
+    decision = incremental_alter_configs(view(orders()), request)
     assert [response.error_code for response in decision.answer.responses] == [0, 3, 42]
     assert len(decision.records) == 1
 
@@ -212,8 +212,8 @@ def test_the_keys_of_one_resource_are_decided_in_slices() -> None:
         configs=[AlterConfigsRequestConfig(name=name, value="1") for name in names],
     )
     for work in (
-        alter_configs.in_slices(view(orders()), IncrementalAlterConfigsRequest(resources=[altered])),
-        replace_configs.in_slices(view(orders()), AlterConfigsRequest(resources=[replaced])),
+        incremental_alter_configs.in_slices(view(orders()), IncrementalAlterConfigsRequest(resources=[altered])),
+        alter_configs.in_slices(view(orders()), AlterConfigsRequest(resources=[replaced])),
     ):
         units = [step for step in work if isinstance(step, int)]
         assert max(units) <= 2

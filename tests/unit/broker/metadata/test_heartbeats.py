@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.heartbeats import heartbeat
+from barnabas.broker.metadata.heartbeats import broker_heartbeat
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import ConfigRecord, PartitionChangeRecord
 from barnabas.broker.metadata.registration import register_broker
@@ -53,7 +53,7 @@ class Brokers:
         )
         for name, value in wants.items():
             setattr(request, name, value)
-        decision = heartbeat(view(self.image), self.sessions, request, self.now_ms)
+        decision = broker_heartbeat(view(self.image), self.sessions, request, self.now_ms)
         self.sessions.on_heartbeat(
             broker_id, broker.epoch, request.current_metadata_offset, f"connection {broker_id}", self.now_ms
         )
@@ -81,7 +81,7 @@ def test_a_stale_epoch_must_register() -> None:
     with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
         brokers.beat(1, broker_epoch=brokers.image.brokers[1].epoch - 1)
     with pytest.raises(BrokerError, match="STALE_BROKER_EPOCH"):
-        heartbeat(view(brokers.image), brokers.sessions, BrokerHeartbeatRequest(broker_id=7), 0)
+        broker_heartbeat(view(brokers.image), brokers.sessions, BrokerHeartbeatRequest(broker_id=7), 0)
 
 
 def test_a_controlled_shutdown_moves_leaderships_and_waits_for_the_others() -> None:

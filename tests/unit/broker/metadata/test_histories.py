@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.metadata.assignment import Assignment
-from barnabas.broker.metadata.configs import ConfigOperation, alter_configs
+from barnabas.broker.metadata.configs import ConfigOperation, incremental_alter_configs
 from barnabas.broker.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from barnabas.broker.metadata.isr import alter_partition
 from barnabas.broker.metadata.reassignments import alter_reassignments
@@ -123,7 +123,7 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
         elif kind == "alter":
             config = AlterableConfig(name=rest[1], value=rest[2], config_operation=rest[3])
             resource = AlterConfigsResource(resource_type=2, resource_name=rest[0], configs=[config])
-            records = alter_configs(now, IncrementalAlterConfigsRequest(resources=[resource])).records
+            records = incremental_alter_configs(now, IncrementalAlterConfigsRequest(resources=[resource])).records
         elif kind == "move":
             partition = ReassignablePartition(partition_index=0, replicas=rest[1])
             moved = ReassignableTopic(name=rest[0], partitions=[partition])

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.metadata.assignment import Assignment
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage
-from barnabas.broker.metadata.reassignments import alter_reassignments, list_reassignments
+from barnabas.broker.metadata.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.metadata.registration import fence_broker
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.reassignments import (
@@ -157,7 +157,7 @@ def test_what_is_on_the_move_is_listed() -> None:
     image = with_topic(moved(on((1, 2)), [3, 2]), "still", bytes(15) + b"s", ((1,), (1,), 1))
 
     def listed(topics: list[ListPartitionReassignmentsTopics] | None) -> list[tuple[Any, ...]]:
-        answer = list_reassignments(view(image), ListPartitionReassignmentsRequest(topics=topics)).answer
+        answer = list_partition_reassignments(view(image), ListPartitionReassignmentsRequest(topics=topics)).answer
         return [
             (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
             for topic in answer.topics

@@ -37,9 +37,9 @@ from barnabas.broker.quorum.messages import (
     Failure,
     Fetch,
     FetchReply,
-    Outgoing,
-    Reply,
-    Request,
+    OutboundRequest,
+    RaftRequest,
+    RaftResponse,
     SnapshotFetch,
     SnapshotReply,
     Vote,
@@ -68,7 +68,7 @@ class Actor:
         self.node_id = node_id
         self.disk = MemoryDisk()
         self.machine: RaftMachine | None = None
-        self.waiting: list[tuple[Fetch, int, Callable[[Reply], None]]] = []
+        self.waiting: list[tuple[Fetch, int, Callable[[RaftResponse], None]]] = []
         self.told = ""
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Actor:
         for outgoing in machine.take_outgoing():
             self.stage.post(self, outgoing)
 
-    def receive(self, request: Request, done: Callable[[Reply], None]) -> None:
+    def receive(self, request: RaftRequest, done: Callable[[RaftResponse], None]) -> None:
         machine, now_ms = self.machine, self.stage.clock.time_ms
         if machine is None:
             return
@@ -146,7 +146,7 @@ class Stage:
 
     # --- the mail
 
-    def post(self, sender: Actor, outgoing: Outgoing) -> None:
+    def post(self, sender: Actor, outgoing: OutboundRequest) -> None:
         machine, request, to = sender.machine, outgoing.request, outgoing.to
         assert machine is not None
         target = self.actors[to]
@@ -160,11 +160,11 @@ class Stage:
                 machine.on_failure(to, request, failure, self.clock.time_ms)
                 sender.after()
 
-        def answer(reply: Reply) -> None:
+        def answer(reply: RaftResponse) -> None:
             self.out.append(f"{to} -> {sender.node_id}  {show_reply(reply)}")
             self.mail.setdefault((to, sender.node_id), []).append(lambda: take(reply))
 
-        def take(reply: Reply) -> None:
+        def take(reply: RaftResponse) -> None:
             if not over and sender.machine is machine:
                 over.append(True)
                 machine.on_reply(to, request, reply, self.clock.time_ms)
@@ -331,7 +331,7 @@ def epoch_state(actor: Actor) -> str:
     return f"{text}, log {log_range} committed {machine.high_watermark}"
 
 
-def show_request(request: Request) -> str:
+def show_request(request: RaftRequest) -> str:
     if isinstance(request, Vote):
         kind = "pre-vote" if request.pre_vote else "vote"
         return f"{kind}? epoch {request.epoch}, log {request.log.end_offset} of epoch {request.log.epoch}"
@@ -347,7 +347,7 @@ def show_request(request: Request) -> str:
     )
 
 
-def show_reply(reply: Reply) -> str:
+def show_reply(reply: RaftResponse) -> str:
     leader = "" if reply.leader_id == NO_NODE else f" of {reply.leader_id}"
     what: Any = ""
     if isinstance(reply, VoteReply):

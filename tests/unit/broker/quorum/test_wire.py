@@ -16,8 +16,8 @@ from barnabas.broker.quorum.messages import (
     Fetch,
     FetchReply,
     LogPoint,
-    Reply,
-    Request,
+    RaftRequest,
+    RaftResponse,
     SnapshotFetch,
     SnapshotReply,
     Vote,
@@ -31,7 +31,7 @@ from barnabas.protocol.schema import decode, encode
 
 VOTERS = {1: Endpoint("CONTROLLER", "one", 9093), 2: Endpoint("CONTROLLER", "two", 9093)}
 DIRECTORY = bytes(range(16))
-EXCHANGES: list[tuple[Request, Reply, range]] = [
+EXCHANGES: list[tuple[RaftRequest, RaftResponse, range]] = [
     (Vote(7, 1, LogPoint(6, 100), pre_vote=True), VoteReply(ErrorCode.NONE, 2, 7, granted=True), range(2, 3)),
     (Vote(7, 1, LogPoint(6, 100), pre_vote=False), VoteReply(ErrorCode.FENCED_LEADER_EPOCH, -1, 8), range(3)),
     (BeginEpoch(7, 1), EpochReply(ErrorCode.NONE, 1, 7), range(2)),
@@ -69,7 +69,7 @@ def through(message: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize(("request_", "reply", "versions"), EXCHANGES)
-def test_there_and_back(request_: Request, reply: Reply, versions: range) -> None:
+def test_there_and_back(request_: RaftRequest, reply: RaftResponse, versions: range) -> None:
     for version in versions:
         message = wire.request_message(
             request_, cluster_id="c", to=2, directory_id=DIRECTORY, endpoint=VOTERS[1], max_bytes=4_096
@@ -91,7 +91,7 @@ def test_the_leaders_address_goes_along() -> None:
 
 
 @pytest.mark.parametrize(("request_", "_reply", "versions"), EXCHANGES)
-def test_what_is_refused_as_a_whole(request_: Request, _reply: Reply, versions: range) -> None:
+def test_what_is_refused_as_a_whole(request_: RaftRequest, _reply: RaftResponse, versions: range) -> None:
     version = versions[-1]
     message: Any = wire.request_message(
         request_, cluster_id="c", to=2, directory_id=DIRECTORY, endpoint=None, max_bytes=4_096

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupMember, GroupState, Protocols
-from barnabas.broker.coordinator.groups.effects import Reply
+from barnabas.broker.coordinator.groups.effects import Responder
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
 
@@ -171,7 +171,7 @@ class ClassicGroup:
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    def add(self, member: GroupMember, protocol_type: str, reply: Reply | None) -> None:
+    def add(self, member: GroupMember, protocol_type: str, reply: Responder | None) -> None:
         """Adds a member; the first one becomes the leader.
 
         Raises:
@@ -249,7 +249,7 @@ class ClassicGroup:
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def park_join(self, member: GroupMember, reply: Reply | None) -> Reply | None:
+    def park_join(self, member: GroupMember, reply: Responder | None) -> Responder | None:
         """Parks a JoinGroup of the member, or with None takes the parked one; returns the former reply."""
         former, member.awaiting_join = member.awaiting_join, reply
         self.awaiting_joins += (reply is not None) - (former is not None)

@@ -24,7 +24,7 @@ from barnabas.broker.coordinator.groups.classic.answers import joined, synced
 from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.records import group_record
 from barnabas.broker.coordinator.groups.classic.state import GroupMember, GroupState, Protocols
-from barnabas.broker.coordinator.groups.effects import Answer, At, DeadlineKey, Effects, JoinCall, Reply
+from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects, JoinCall, MemberAnswer, Responder
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -141,9 +141,9 @@ class ClassicProtocol:
         unchanged = member.protocols == protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The answer to its JoinGroup may have been lost: sends it again.
-            effects.answers.append(Answer(call.reply, joined(group, member)))
+            effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
         elif group.state is GroupState.STABLE and unchanged and not leads:
-            effects.answers.append(Answer(call.reply, joined(group, member)))
+            effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
         elif group.state is GroupState.EMPTY:
             raise InvariantViolated(f"group {group.group_id!r} is Empty and has member {member.member_id!r}")
         else:
@@ -199,7 +199,7 @@ class ClassicProtocol:
             # An older client does not know skip_assignment. As leader it would send an assignment.
             response.members = []
             response.leader = former_leader or ""
-        effects.answers.append(Answer(call.reply, response))
+        effects.answers.append(MemberAnswer(call.reply, response))
         effects.records.append(group_record(group))
 
     # -- the join phase ------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class ClassicProtocol:
         for member in group.members.values():
             reply = group.park_join(member, None)
             if reply is not None:
-                effects.answers.append(Answer(reply, joined(group, member)))
+                effects.answers.append(MemberAnswer(reply, joined(group, member)))
             self._set_session(group, member, at)
             member.is_new = False
             group.pending_syncs[member.member_id] = None
@@ -271,7 +271,7 @@ class ClassicProtocol:
 
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
-    def sync(self, group: ClassicGroup, request: SyncGroupRequest, reply: Reply, at: At, effects: Effects) -> None:
+    def sync(self, group: ClassicGroup, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
         """Decides a SyncGroup: parks it until the leader sends the assignment, or answers it.
 
         Raises:
@@ -294,7 +294,7 @@ class ClassicProtocol:
         if not group.pending_syncs:
             self.deadlines.cancel(("sync", group.group_id, ""))
         if group.state is GroupState.STABLE:
-            effects.answers.append(Answer(reply, synced(group, member.assignment)))
+            effects.answers.append(MemberAnswer(reply, synced(group, member.assignment)))
             return
         if member.awaiting_sync is not None:  # the member repeats the request over another connection
             effects.refuse_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -445,7 +445,7 @@ class ClassicProtocol:
         self, group: ClassicGroup, member: GroupMember, response: SyncGroupResponse, at: At, effects: Effects
     ) -> None:
         if member.awaiting_sync is not None:
-            effects.answers.append(Answer(member.awaiting_sync, response))
+            effects.answers.append(MemberAnswer(member.awaiting_sync, response))
             member.awaiting_sync = None
             self._set_session(group, member, at)
 

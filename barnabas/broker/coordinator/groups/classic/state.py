@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from barnabas.broker.coordinator.groups.effects import Reply
+from barnabas.broker.coordinator.groups.effects import Responder
 
 __all__ = ["VALID_PREVIOUS", "GroupMember", "GroupState", "Protocols"]
 
@@ -86,8 +86,8 @@ class GroupMember:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: Reply | None = None
-        self.awaiting_sync: Reply | None = None
+        self.awaiting_join: Responder | None = None
+        self.awaiting_sync: Responder | None = None
         self.is_new = False
 
     @property

@@ -21,7 +21,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["ASSIGNORS", "Assignor", "Partitions", "Subscriber", "assign_range", "assign_uniform"]
+__all__ = ["ASSIGNORS", "Assignor", "Partitions", "SubscribedMember", "assign_range", "assign_uniform"]
 
 Partitions = dict[bytes, tuple[int, ...]]
 """Topic id → partitions, ascending; only topics with partitions."""
@@ -29,7 +29,7 @@ Partitions = dict[bytes, tuple[int, ...]]
 BALANCING_ROUNDS_MAX = 16  # each round about halves the imbalance; the same limit as in Kafka
 
 
-class Subscriber(NamedTuple):
+class SubscribedMember(NamedTuple):
     """A member as an assignor sees it.
 
     Attributes:
@@ -43,14 +43,16 @@ class Subscriber(NamedTuple):
     target: Partitions
 
 
-Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Partitions]]
+Assignor = Callable[[Mapping[str, SubscribedMember], Mapping[bytes, int]], dict[str, Partitions]]
 """(Members by id, numbers of partitions by topic id) → target assignments by member id, also empty ones."""
 
 
 # -- range -------------------------------------------------------------------------------------------------------------
 
 
-def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+def assign_range(
+    members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]
+) -> dict[str, Partitions]:
     """Assigns contiguous ranges of each topic to its subscribers; the first ones get one partition more if needed."""
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     result: dict[str, Partitions] = {member_id: {} for member_id in members}
@@ -66,11 +68,11 @@ def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[by
     return result
 
 
-def _range_order(member_id: str, member: Subscriber) -> tuple[bool, str]:
+def _range_order(member_id: str, member: SubscribedMember) -> tuple[bool, str]:
     return (False, member.instance_id) if member.instance_id is not None else (True, member_id)
 
 
-def _topics(members: Mapping[str, Subscriber]) -> list[bytes]:
+def _topics(members: Mapping[str, SubscribedMember]) -> list[bytes]:
     """Every subscribed topic, in the order of ids."""
     return sorted({topic_id for member in members.values() for topic_id in member.topic_ids}, key=_java_order)
 
@@ -83,7 +85,9 @@ def _java_order(topic_id: bytes) -> tuple[int, int]:
 # -- uniform -----------------------------------------------------------------------------------------------------------
 
 
-def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+def assign_uniform(
+    members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]
+) -> dict[str, Partitions]:
     """Assigns the same number of partitions to all members, as far as subscriptions allow, and moves few of them."""
     if not members:
         return {}
@@ -92,7 +96,7 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
     return _Balance(members, partition_counts).build()
 
 
-def _by_quota(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
+def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
     """Assigns by quotas, if all members subscribe to the same topics: a member loses what is above its quota."""
     topics = _topics(members)
     total = sum(partition_counts[topic_id] for topic_id in topics)
@@ -114,7 +118,7 @@ def _by_quota(members: Mapping[str, Subscriber], partition_counts: Mapping[bytes
     return {member_id: _grouped(partitions) for member_id, partitions in result.items()}
 
 
-def _kept(member: Subscriber, partition_counts: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
+def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
     """Returns the partitions of a member's target to which it still subscribes, in a fixed order."""
     return [
         (topic_id, partition)
@@ -135,7 +139,7 @@ def _grouped(partitions: list[tuple[bytes, int]]) -> Partitions:
 class _Balance:
     """Assignment for members with different subscriptions: owners of partitions, moved until the load is even."""
 
-    def __init__(self, members: Mapping[str, Subscriber], partition_counts: Mapping[bytes, int]) -> None:
+    def __init__(self, members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]) -> None:
         self.member_ids = list(members)
         self.load = [0] * len(self.member_ids)
         self.subscribers: dict[bytes, list[int]] = {}

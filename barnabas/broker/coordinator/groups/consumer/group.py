@@ -23,13 +23,12 @@ from barnabas.broker.coordinator.groups.records import (
     ResolvedRegex,
     TargetEpoch,
 )
+from barnabas.broker.coordinator.host.decision import Undo
 from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["ConsumerGroup", "ConsumerGroupState"]
 
 FIRST_EPOCH = 1  # of a group without an epoch record: a member without topics has an epoch above 0, too
-
-Undo = Callable[[], None]
 
 
 class ConsumerGroupState(Enum):

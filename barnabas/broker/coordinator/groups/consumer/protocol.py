@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.broker.coordinator.groups.consumer.assignors import ASSIGNORS, Partitions, Subscriber
+from barnabas.broker.coordinator.groups.consumer.assignors import ASSIGNORS, Partitions, SubscribedMember
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import is_full, owned_partitions, updated_metadata
 from barnabas.broker.coordinator.groups.consumer.member import (
@@ -274,7 +274,7 @@ class ConsumerProtocol:
             return made_at.epoch, group.target.get(updated.member_id, {})
         members = {**group.members, updated.member_id: updated}
         subscribers = {
-            member_id: Subscriber(
+            member_id: SubscribedMember(
                 member.metadata.instance_id, _topic_ids(group, member.metadata, topics), group.target.get(member_id, {})
             )
             for member_id, member in members.items()
@@ -419,7 +419,7 @@ def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -
     return frozenset([topic_id for topic_id in ids if topic_id is not None])
 
 
-def _partition_counts(subscribers: dict[str, Subscriber], topics: Topics) -> dict[bytes, int]:
+def _partition_counts(subscribers: dict[str, SubscribedMember], topics: Topics) -> dict[bytes, int]:
     counts: dict[bytes, int] = {}
     for subscriber in subscribers.values():
         for topic_id in subscriber.topic_ids:

@@ -29,7 +29,7 @@ __all__ = ["RegexSearch"]
 REFRESH_INTERVAL_MS = 1_000
 NAMES_PER_SLICE = 200  # about 1 ms for each expression
 
-Found = Callable[[int, str, dict[str, ResolvedRegex]], None]
+OnResolved = Callable[[int, str, dict[str, ResolvedRegex]], None]
 """Takes the partition of `__consumer_offsets`, the group id, and the topics of each expression."""
 
 
@@ -60,7 +60,7 @@ class _Search:
 class RegexSearch:
     """The searches of one node; one at a time for each group."""
 
-    def __init__(self, reactor: Reactor, current: CurrentImage, found: Found) -> None:
+    def __init__(self, reactor: Reactor, current: CurrentImage, found: OnResolved) -> None:
         self._reactor = reactor
         self._current = current
         self._found = found

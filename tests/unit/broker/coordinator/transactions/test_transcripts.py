@@ -30,7 +30,7 @@ import pytest
 
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
-from barnabas.broker.coordinator.transactions.shard import Ended, ProducerIdentity, TransactionShard
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer, TransactionShard
 from barnabas.broker.coordinator.transactions.state import NO_TIMEOUT_MS, TransactionMetadata
 from barnabas.errors import BrokerError
 
@@ -126,7 +126,7 @@ class Stage:
                 keep = True
             elif word != "as":
                 expected = producer(word)
-        answer: Ended | None = self.write(
+        answer: TransactionAnswer | None = self.write(
             lambda: self.shard.init_producer_id(
                 words[0],
                 timeout_ms,
@@ -162,7 +162,7 @@ class Stage:
         self.out.extend(f"{topic}-{number} {code.name}" for (topic, number), code in errors.items())
 
     def on_end(self, words: list[str], version: int) -> None:
-        answer: Ended | None = self.write(
+        answer: TransactionAnswer | None = self.write(
             lambda: self.shard.end_transaction(
                 words[0],
                 producer(words[1]),
@@ -231,16 +231,16 @@ class Stage:
             self.out.append(tell(metadata) + (f" → {pending.state.label}" if pending else ""))
 
 
-def producer(word: str) -> ProducerIdentity:
+def producer(word: str) -> ProducerIdAndEpoch:
     producer_id, epoch = word.split("/")
-    return ProducerIdentity(int(producer_id), int(epoch))
+    return ProducerIdAndEpoch(int(producer_id), int(epoch))
 
 
 def partitions(words: list[str]) -> list[tuple[str, int]]:
     return [(word.rsplit("-", 1)[0], int(word.rsplit("-", 1)[1])) for word in words]
 
 
-def tell_producer(identity: ProducerIdentity) -> str:
+def tell_producer(identity: ProducerIdAndEpoch) -> str:
     return f"{identity.producer_id}/{identity.producer_epoch}"
 
 

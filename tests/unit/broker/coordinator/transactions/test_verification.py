@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.coordinator.transactions import verification
-from barnabas.broker.coordinator.transactions.shard import ProducerIdentity
+from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (
@@ -77,7 +77,7 @@ class Cluster:
         self.channel.ask(
             Question(
                 name,
-                ProducerIdentity(7, 3),
+                ProducerIdAndEpoch(7, 3),
                 partitions,
                 add=add,
                 done=done,

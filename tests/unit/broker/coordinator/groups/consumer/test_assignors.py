@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
     Partitions,
-    Subscriber,
+    SubscribedMember,
     assign_range,
     assign_uniform,
 )
@@ -38,9 +38,9 @@ def test_every_partition_has_one_subscriber_whatever_comes_and_goes(name: str, s
     counts = {random.randbytes(16): random.randrange(9) for _ in range(random.randrange(1, 5))}
     same = random.random() < 0.4
 
-    def newcomer() -> Subscriber:
+    def newcomer() -> SubscribedMember:
         topics = frozenset(topic for topic in counts if same or random.random() < 0.7)
-        return Subscriber(None if random.random() < 0.7 else f"i{random.random()}", topics, {})
+        return SubscribedMember(None if random.random() < 0.7 else f"i{random.random()}", topics, {})
 
     members = {f"m{number}": newcomer() for number in range(random.randrange(1, 6))}
     for step in range(8):
@@ -68,39 +68,39 @@ def test_every_partition_has_one_subscriber_whatever_comes_and_goes(name: str, s
 def test_uniform_moves_no_more_than_balance_asks_for() -> None:
     counts = {A: 6, B: 6}
     topics = frozenset(counts)
-    members = {name: Subscriber(None, topics, {}) for name in ("m1", "m2", "m3")}
+    members = {name: SubscribedMember(None, topics, {}) for name in ("m1", "m2", "m3")}
     first = assign_uniform(members, counts)
-    members = {name: Subscriber(None, topics, first[name]) for name in members}
-    members["m4"] = Subscriber(None, topics, {})
+    members = {name: SubscribedMember(None, topics, first[name]) for name in members}
+    members["m4"] = SubscribedMember(None, topics, {})
     second = assign_uniform(members, counts)
     assert [size(target) for target in second.values()] == [3, 3, 3, 3]
     assert moved(first, second) == 3
     del members["m1"]
-    members = {name: Subscriber(None, topics, second[name]) for name in members}
+    members = {name: SubscribedMember(None, topics, second[name]) for name in members}
     assert moved(second, assign_uniform(members, counts)) == 0
 
 
 def test_a_surplus_partition_stays_with_the_member_that_has_it() -> None:
     topics = frozenset({A})
     members = {
-        "m1": Subscriber(None, topics, {A: (0,)}),
-        "m2": Subscriber(None, topics, {A: (1, 2)}),
+        "m1": SubscribedMember(None, topics, {A: (0,)}),
+        "m2": SubscribedMember(None, topics, {A: (1, 2)}),
     }
     assert assign_uniform(members, {A: 3}) == {"m1": {A: (0,)}, "m2": {A: (1, 2)}}
 
 
 def test_uniform_evens_out_overlapping_subscriptions() -> None:
     members = {
-        "m1": Subscriber(None, frozenset({A}), {}),
-        "m2": Subscriber(None, frozenset({A, B}), {}),
-        "m3": Subscriber(None, frozenset({B}), {}),
+        "m1": SubscribedMember(None, frozenset({A}), {}),
+        "m2": SubscribedMember(None, frozenset({A, B}), {}),
+        "m3": SubscribedMember(None, frozenset({B}), {}),
     }
     targets = assign_uniform(members, {A: 6, B: 6})
     one, two, three = (size(target) for target in targets.values())
     # Even among the subscribers of each topic; over all three, Kafka's stops one short of it, too.
     assert abs(one - two) <= 1
     assert abs(two - three) <= 1
-    members["m3"] = Subscriber(None, frozenset({A, B}), targets["m3"])
+    members["m3"] = SubscribedMember(None, frozenset({A, B}), targets["m3"])
     members = {name: member._replace(target=targets[name]) for name, member in members.items()}
     assert moved(targets, assign_uniform(members, {A: 6, B: 6})) <= 1
 
@@ -108,11 +108,17 @@ def test_uniform_evens_out_overlapping_subscriptions() -> None:
 def test_range_gives_static_members_the_same_ranges_under_new_ids() -> None:
     topics = frozenset({A, B})
     before = assign_range(
-        {"x": Subscriber("i2", topics, {}), "y": Subscriber("i1", topics, {}), "a": Subscriber(None, topics, {})},
+        {
+            "x": SubscribedMember("i2", topics, {}),
+            "y": SubscribedMember("i1", topics, {}),
+            "a": SubscribedMember(None, topics, {}),
+        },
         {A: 4, B: 4},
     )
     assert before == {"y": {A: (0, 1), B: (0, 1)}, "x": {A: (2,), B: (2,)}, "a": {A: (3,), B: (3,)}}
-    after = assign_range({"p": Subscriber("i1", topics, {}), "q": Subscriber("i2", topics, {})}, {A: 4, B: 4})
+    after = assign_range(
+        {"p": SubscribedMember("i1", topics, {}), "q": SubscribedMember("i2", topics, {})}, {A: 4, B: 4}
+    )
     assert after["p"] == {A: (0, 1), B: (0, 1)}
 
 
@@ -120,13 +126,13 @@ def test_topics_are_ordered_as_java_orders_their_ids() -> None:
     """Ids are two signed numbers: one that begins with 0xff comes before one that begins with 0x01."""
     negative = b"\xff" * 16
     members = {
-        "m1": Subscriber(None, frozenset({A, negative}), {}),
-        "m2": Subscriber(None, frozenset({A, negative}), {}),
+        "m1": SubscribedMember(None, frozenset({A, negative}), {}),
+        "m2": SubscribedMember(None, frozenset({A, negative}), {}),
     }
     assert assign_uniform(members, {A: 1, negative: 1}) == {"m1": {negative: (0,)}, "m2": {A: (0,)}}
 
 
 def test_nobody_and_nothing() -> None:
     assert assign_uniform({}, {}) == {}
-    assert assign_range({"m": Subscriber(None, frozenset(), {})}, {}) == {"m": {}}
-    assert assign_uniform({"m": Subscriber(None, frozenset({C}), {})}, {C: 0}) == {"m": {}}
+    assert assign_range({"m": SubscribedMember(None, frozenset(), {})}, {}) == {"m": {}}
+    assert assign_uniform({"m": SubscribedMember(None, frozenset({C}), {})}, {C: 0}) == {"m": {}}
