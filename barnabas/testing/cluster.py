@@ -21,6 +21,7 @@ from barnabas.testing.handle import Handle
 
 if TYPE_CHECKING:
     from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.history.handles import History
 
 __all__ = ["Broker", "BrokerHandle", "Cluster"]
 
@@ -134,6 +135,11 @@ class Cluster(Handle):
     def faults(self) -> Faults:
         """Faults on the wire: `kafka.faults.on("EndTxn").error("COORDINATOR_NOT_AVAILABLE")`."""
         return self.wire_faults()
+
+    @property
+    def history(self) -> History:
+        """What the brokers acknowledged and delivered, from the first use of this attribute on."""
+        return self.recorded()
 
     @property
     def mode(self) -> Mode:

@@ -19,6 +19,7 @@ from barnabas.testing.errors import KitError
 if TYPE_CHECKING:
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.history.handles import History
 
 __all__ = ["Handle"]
 
@@ -51,6 +52,7 @@ class Handle:
         self._backend: Backend | None = None
         self._core: Core | None = None
         self._faults: Faults | None = None
+        self._history: History | None = None  # stays when the brokers have ended
 
     # -- start and stop
 
@@ -151,7 +153,23 @@ class Handle:
             self._faults = Faults(self)
         return self._faults
 
+    def recorded(self, level: str = "all") -> History:
+        """The history of this cluster, recorded from now on. Raises NotPossible if the cluster was started elsewhere."""
+        if self._mode == "remote":
+            raise not_possible("a history", "remote")
+        if self._history is None:
+            from barnabas.testing.history.handles import History
+
+            history = History(self)
+            history.start(level)
+            self._history = history
+        elif level == "all" and self._history.level != "all" and self._core is not None:
+            self._history.start(level)
+        return self._history
+
     async def _on_started(self, broker_id: int) -> None:
+        if self._history is not None:
+            await self._history.on_started(broker_id)
         if self._faults is not None:
             await self._faults.on_started(broker_id)
 
@@ -162,6 +180,8 @@ class Handle:
     def _on_event(self, broker_id: int, name: str, value: Any) -> None:
         if name == "fault" and self._faults is not None:
             self._faults.on_hit(broker_id, value)
+        elif name == "history" and self._history is not None:
+            self._history.on_event(value)
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

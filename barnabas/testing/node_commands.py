@@ -21,4 +21,6 @@ COMMANDS: Final[dict[str, str]] = {
     "end_fault": "barnabas.testing.faults.commands:end",
     "release_fault": "barnabas.testing.faults.commands:release",
     "remove_fault": "barnabas.testing.faults.commands:remove",
+    "history_level": "barnabas.testing.history.commands:set_level",
+    "history_seen": "barnabas.testing.history.commands:seen",
 }

@@ -26,6 +26,7 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.faults.router import FaultyRouter
+from barnabas.testing.history.recorder import Recorder, RecordingRouter
 from barnabas.testing.node_commands import COMMANDS
 
 __all__ = ["Json", "NodeHost"]
@@ -40,6 +41,7 @@ class NodeHost:
         clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
         node: the node, from `start` on.
         faults: the router of its clients' listener, from `start` on.
+        recorder: what it notes about requests.
         state: for extensions: one value each, under the extension's name.
     """
 
@@ -61,6 +63,7 @@ class NodeHost:
         self.emit = emit
         self.state: dict[str, Any] = {}
         self.faults: FaultyRouter | None = None
+        self.recorder = Recorder(self.node_id, self.emit)
         self.node: Node | None = None
         self._on_fatal = on_fatal
 
@@ -79,7 +82,10 @@ class NodeHost:
         await self.node.start()
 
     def _make_router(self, node: Node) -> FaultyRouter:
-        self.faults = FaultyRouter(node, lambda number, met: self.emit("fault", {"number": number, **met}))
+        self.recorder.now_ms = self.clock.now_ms
+        self.faults = RecordingRouter(
+            node, lambda number, met: self.emit("fault", {"number": number, **met}), self.recorder
+        )
         return self.faults
 
     async def stop(self) -> None:

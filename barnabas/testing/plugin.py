@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
     from barnabas.testing.cluster import Broker, Cluster
     from barnabas.testing.faults.handles import Faults
+    from barnabas.testing.history.handles import History
 
 MARKER = (
     "kafka(brokers=1, config=None, topics=None, isolation=None): the Kafka that the fixture `kafka` gives this test: number of "
@@ -145,6 +146,12 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def kafka_faults(kafka: Cluster) -> Faults:
     """Faults on the wire: `kafka_faults.on("EndTxn").error("COORDINATOR_NOT_AVAILABLE")`. One that hits nothing fails the test."""
     return kafka.faults
+
+
+@pytest.fixture
+def kafka_history(kafka: Cluster) -> History:
+    """What the brokers acknowledge and deliver during this test: `kafka_history.check()`, `kafka_history.events`."""
+    return kafka.history
 
 
 @pytest.fixture

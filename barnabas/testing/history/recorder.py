@@ -1,0 +1,215 @@
+"""RecordingRouter: a router that notes what its broker acknowledges and delivers. Recorder: where the notes go.
+
+Driven by: the connections of the broker, as `FaultyRouter` is; `set_level` (a command of the kit). Emits: events (`events.py`) to a
+sink; the last requests of each connection, on request.
+
+Levels:
+- "off": requests take the way of `FaultyRouter`; nothing is noted.
+- "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring; requests and
+  answers are kept as they are and described when somebody asks. No records are kept.
+- "all": also events. They are made when the handler knows the outcome, so the event of a write is noted before its acknowledgement
+  leaves, and a fault that replaces or cuts the answer changes nothing in it.
+
+Invariants: the recorder keeps a bounded number of entries, and events that its reader has not taken are bounded, too: beyond that the
+numbers of the events have a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.call import Call
+from barnabas.broker.router import Route
+from barnabas.errors import BrokerError
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.testing.errors import KitError, unknown
+from barnabas.testing.faults.router import FaultyRouter, is_internal
+from barnabas.testing.faults.router import _mapped as mapped
+from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches
+
+if TYPE_CHECKING:
+    from barnabas.broker.handlers.all_needs import AllNeeds
+
+__all__ = ["LEVELS", "Recorder", "RecordingRouter"]
+
+LEVELS: Final = ("off", "last", "all")
+CONNECTIONS_KEPT: Final = 200
+REQUESTS_KEPT: Final = 12  # of each connection
+UNSEEN_MAX: Final = 20_000  # events that the other process has not confirmed
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+WRITE_TXN_MARKERS: Final = 27
+# Answers of these APIs are small, so the ring keeps them for their errors.
+ANSWERS_KEPT: Final = frozenset({0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 68})
+
+Sink = Callable[[int, list[Fields]], None]  # number of the first event, and the events
+Entry = tuple[int, int, Any, Any]  # time, API key, what is kept of the request, what is kept of its answer
+
+
+class Recorder:
+    """What one broker notes.
+
+    Attributes:
+        level: one of LEVELS.
+        noted: number of the last event.
+        forgotten: how many events had no room.
+    """
+
+    def __init__(self, broker_id: int, emit: Callable[[str, Any], None]) -> None:
+        self.broker_id = broker_id
+        self.now_ms: Callable[[], int] = lambda: 0  # the host sets it to its clock
+        self.level = "off"
+        self.noted = 0
+        self.forgotten = 0
+        self.sink: Callable[[Fields], None] | None = None  # in this process
+        self.last: dict[int, tuple[Any, deque[Entry]]] = {}  # by number of the connection
+        self._seen = 0  # number of the last event that the other process has confirmed
+        self._emit = emit
+
+    def set_level(self, level: str, sink: Callable[[Fields], None] | None = None) -> None:
+        """Notes more or less from now on. `sink` takes the events if the reader lives in this process."""
+        if level not in LEVELS:
+            raise KitError(unknown("level of the history", level, LEVELS))
+        self.level = level
+        self.sink = sink
+        if level == "off":
+            self.last.clear()
+
+    def seen(self, number: int) -> None:
+        """The reader has got the events up to this one."""
+        self._seen = max(self._seen, number)
+
+    def note(self, fields: Fields) -> None:
+        """Adds an event."""
+        self.noted += 1
+        event = {**fields, "number": self.noted, "at_ms": self.now_ms(), "broker": self.broker_id}
+        if self.sink is not None:
+            self.sink(event)
+        elif self.noted - self._seen <= UNSEEN_MAX:
+            self._emit("history", event)
+        else:
+            self.forgotten += 1
+
+    def requests(self, connection: Any) -> deque[Entry]:
+        """The ring of a connection."""
+        found = self.last.get(connection.number)
+        if found is None:
+            if len(self.last) >= CONNECTIONS_KEPT:
+                del self.last[next(iter(self.last))]
+            found = self.last[connection.number] = connection, deque(maxlen=REQUESTS_KEPT)
+            if self.level == "all":
+                connection.on_close(partial(self._closed, connection))
+        return found[1]
+
+    def _closed(self, connection: Any) -> None:
+        if self.level == "all":
+            self.note({"kind": "closed", **_origin(connection.client_id, connection)})
+
+
+def _origin(client_id: str | None, connection: Any) -> Fields:
+    return {"client": client_id or "", "address": repr(connection), "connection": connection.number}
+
+
+class RecordingRouter(FaultyRouter):
+    """See the module.
+
+    Args:
+        hit: as of FaultyRouter.
+    """
+
+    def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None], recorder: Recorder) -> None:
+        super().__init__(node, self._on_hit)
+        self._report_hit = hit
+        self._recorder = recorder
+        self._serving: Call[Any] | None = None
+        self._recorded: dict[int, Route] = {}  # routes whose handlers are wrapped
+        self.apply_level()
+
+    def apply_level(self) -> None:
+        """Follows the recorder's level. A router that notes nothing is an ordinary one: it pays for no test."""
+        level = self._recorder.level
+        self.routes.clear()
+        self._recorded.clear()
+        self.__dict__.pop("answer", None)
+        if level != "off":
+            self.__dict__["answer"] = self._noting if level == "last" else self._recording
+
+    # -- level "last"
+
+    def _noting(self, route: Route, call: Call[Any]) -> Any:
+        response = FaultyRouter.answer(self, route, call)
+        recorder = self._recorder
+        key = route.api_key
+        connection = call.connection
+        found = recorder.last.get(connection.number)
+        requests = found[1] if found is not None else recorder.requests(connection)
+        if key == PRODUCE:
+            requests.append((recorder.now_ms(), PRODUCE, call.request.transactional_id, response))
+        elif key == FETCH:
+            requests.append((recorder.now_ms(), FETCH, call.request.topics, None))
+        else:
+            requests.append((recorder.now_ms(), key, call.request, response if key in ANSWERS_KEPT else None))
+        return response
+
+    # -- level "all"
+
+    def _recording(self, route: Route, call: Call[Any]) -> Any:
+        before, self._serving = self._serving, call
+        try:
+            return self._noting(route, call)
+        finally:
+            self._serving = before
+
+    def route(self, api_key: int, version: int) -> Route:
+        """As of FaultyRouter; under "all" its handler is wrapped."""
+        route = super().route(api_key, version)
+        if self._recorder.level == "all" and api_key in DESCRIBED:
+            place = api_key << 16 | version
+            if self._recorded.get(place) is not route:
+                self._recorded[place] = route
+                self._wrap(route)
+        return route
+
+    def _wrap(self, route: Route) -> None:
+        handler = route.handler
+
+        def recorded(needs: Any, call: Call[Any]) -> Any:
+            if is_internal(call) and call.api_key != WRITE_TXN_MARKERS:
+                return handler(needs, call)
+            note = self._note_of(call)
+            try:
+                response = handler(needs, call)
+            except BrokerError as error:
+                note(route.refuse(call, error))
+                raise
+            return mapped(response, note)
+
+        route.handler = recorded
+
+    def _note_of(self, call: Call[Any]) -> Callable[[Any], Any]:
+        """What notes the outcome of a request. It keeps no view of the request, whose buffer is used again."""
+        key, request, batches = call.api_key, call.request, None
+        if key == PRODUCE:
+            batches = produced_batches(request)
+            request = ProduceRequest(acks=request.acks, transactional_id=request.transactional_id)
+        origin = _origin(call.client_id, call.connection)
+
+        def note(response: Any) -> Any:
+            if response is not None or key == PRODUCE:
+                for each in DESCRIBED[key](request, response, self._topic_name, batches):
+                    self._recorder.note({**each, **origin})
+            return response
+
+        return note
+
+    def _on_hit(self, number: int, met: dict[str, Any]) -> None:
+        if self._recorder.level == "all":
+            action = self._faults[number].rule.action
+            call = self._serving
+            origin = {} if call is None else _origin(call.client_id, call.connection)
+            self._recorder.note({"kind": "fault", "fault": number, "api": met["api"], "action": action, **origin})
+        self._report_hit(number, met)

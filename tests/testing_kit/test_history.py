@@ -1,0 +1,102 @@
+"""kafka.history: what brokers note about requests, in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.testing import Broker, Cluster, KitError, NotPossible
+from barnabas.testing.backend import Mode
+from barnabas.testing.history.events import (
+    Closed,
+    Delivered,
+    FaultMet,
+    GroupChanged,
+    OffsetsCommitted,
+    Produced,
+    ProducerIdGiven,
+    TransactionEnded,
+    event_of,
+)
+from tests.support.oracle.wire import Wire
+
+
+@pytest.fixture(scope="module", params=["thread", pytest.param("process", marks=pytest.mark.process)])
+def shared(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    mode: Mode = request.param
+    with Broker(mode=mode) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def kafka(shared: Cluster) -> Iterator[Cluster]:
+    shared.history.clear()
+    yield shared
+    shared.faults.clear()
+
+
+async def _work(kafka: Cluster, topic: str) -> None:
+    from barnabas.client import Consumer, Producer
+
+    servers = kafka.bootstrap_servers
+    writer = Producer(bootstrap_servers=servers, client_id="writer", transactional_id=f"{topic}-id")
+    async with writer, writer.transaction():
+        await writer.send(topic, b"tea", key=b"42")
+    async with Consumer(
+        topic,
+        bootstrap_servers=servers,
+        client_id="reader",
+        group_id=f"{topic}-group",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+    ) as consumer:
+        while not await consumer.getmany(timeout_ms=1000):
+            pass
+        await consumer.commit()
+
+
+async def test_the_events_of_a_transaction_and_its_reader(kafka: Cluster) -> None:
+    topic = await kafka.aio.create_topic("paid")
+    await _work(kafka, topic)
+    history = kafka.history
+
+    [given] = history.of(ProducerIdGiven)
+    assert (given.transactional_id, given.client, given.error) == ("paid-id", "writer", "")
+    [produced] = history.of(Produced)
+    assert (produced.topic, produced.partition, produced.base_offset, produced.count) == ("paid", 0, 0, 1)
+    assert (produced.producer_id, produced.transactional, produced.acks) == (given.producer_id, True, -1)
+    assert produced.records == (("42", "tea"),)
+    assert produced.address.startswith("127.0.0.1:")
+    [ended] = history.of(TransactionEnded)
+    assert (ended.producer_id, ended.committed, ended.error) == (given.producer_id, True, "")
+    fetched = history.of(Delivered, topic="paid")
+    assert {(each.client, each.isolation) for each in fetched} == {("reader", "read_committed")}
+    assert fetched[0].batches[0][:3] == (0, 0, given.producer_id)
+    assert {each.group for each in history.of(GroupChanged)} == {"paid-group"}
+    [committed] = history.of(OffsetsCommitted)
+    assert committed.by_member
+    assert committed.offsets == (("paid", 0, 2),), "the offset after the marker"
+    assert [event_of(each.to_json()) for each in history.events] == list(history.events)
+    kafka.wait(kafka.core().delete_topics([topic]))
+
+
+def test_a_write_whose_answer_a_fault_cuts_is_recorded_with_its_effect(kafka: Cluster) -> None:
+    kafka.create_topic("cut")
+    kafka.faults.on("Produce").disconnect(at="applied")
+    with Wire(kafka.broker(1).address, client_id="app") as peer, pytest.raises(ConnectionResetError):
+        peer.produce(9, "cut", 0, [b"tea"])
+    [produced] = kafka.history.of(Produced)
+    [met] = kafka.history.of(FaultMet)
+    assert (produced.base_offset, produced.error, met.action) == (0, "", "disconnect")
+    assert met.connection == produced.connection
+    assert met.number < produced.number
+    assert [each.connection for each in kafka.history.of(Closed)] == [met.connection]
+
+
+def test_wrong_use_is_named() -> None:
+    with Broker() as kafka, pytest.raises(KitError, match="did you mean 'topic'"):
+        kafka.history.of(Produced, topik="orders")
+    with pytest.raises(NotPossible, match="history"):
+        _ = Cluster.connect("127.0.0.1:1").history
