@@ -9,6 +9,7 @@ __all__ = [
     "DECODED_ELEMENTS_MAX",
     "DECOMPRESSED_BYTES_MAX",
     "DELETED_TOPICS_MAX",
+    "DESCRIBED_BYTES_MAX",
     "EPOCHS_REMEMBERED_MAX",
     "FENCED_PRODUCERS_MAX",
     "FETCH_SESSION_PARTITIONS_MAX",
@@ -61,6 +62,8 @@ REGISTERED_ITEMS_MAX = 1_000  # listeners of one registration, and features as w
 SEQUENCE_MAX = 2**31 - 1  # base sequences wrap to 0 after it (KIP-98)
 PRODUCER_EPOCH_MAX = 32_766  # the highest epoch of a producer; the coordinator uses 32,767 to fence (KIP-360, KIP-890)
 PRODUCER_ID_BLOCK_SIZE = 1_000  # ids in one ProducerIdsRecord, as in Kafka
+# Settings in one DescribeConfigs answer: 10,000 topics with synonyms take 21 MB. Resources above it get INVALID_REQUEST.
+DESCRIBED_BYTES_MAX = 40 * 1024 * 1024
 DELETED_TOPICS_MAX = 10_000  # names of deleted topics that a broker keeps to recognise a topic created again: 2.5 MB
 REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused because of their records
 RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers of one cluster

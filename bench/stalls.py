@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What huge requests cost others: the catalogue of tests/support/processes/huge against one broker.
 
-usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--out results.json]
+usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--stacks MS] [--out results.json]
 
 While each request is served, another client produces at depth 1. Printed for each: that client's longest pause, the longest turn
-of the broker's loop (CPU time), how much the broker's resident memory grew, how long the answer took, its size and its error codes.
+of the broker's loop (CPU time), how much the broker's resident memory grew, how long the answer took, its size and its error codes. With --stacks it also prints where
+the CPU time of each turn above MS milliseconds went; the samples make the turns a little longer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from tests.support.processes.huge import CATALOGUE  # noqa: E402  # after the path
 from tests.support.processes.huge.request import BrokerObjects  # noqa: E402  # as above
 from tests.support.processes.stalling import Stalled, send_each  # noqa: E402  # as above
+from tests.support.processes.watched_broker import STACKS_VARIABLE  # noqa: E402  # as above
 
 
 def main() -> None:
@@ -32,11 +34,13 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--stacks", type=float, default=0.0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     world = BrokerObjects(partitions=arguments.partitions, topics=arguments.topics)
     chosen = [huge for huge in CATALOGUE if arguments.only in huge.name]
     found: list[Stalled] = []
+    os.environ[STACKS_VARIABLE] = str(arguments.stacks)
     with tempfile.TemporaryDirectory() as folder:
         print(f"{'request':52s} {'pause ms':>9s} {'turn ms':>8s} {'RSS MB':>7s} {'answer s':>8s} {'kB':>7s}  codes")
         for stalled in send_each(Path(folder), world, chosen):
@@ -48,6 +52,8 @@ def main() -> None:
                 f"{sorted(stalled.codes)}{wrong}",
                 flush=True,
             )
+            if stalled.stacks:
+                print(stalled.stacks, end="", flush=True)
     print(f"longest pause {max(each.pause_s for each in found) * 1000:.1f} ms, {len(found)} requests")
     if arguments.out is not None:
         rows: list[dict[str, Any]] = [

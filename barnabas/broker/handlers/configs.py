@@ -8,13 +8,14 @@ settings of a resource, IncrementalAlterConfigs changes single settings.
 Version notes: DescribeConfigs v3 returns types and documentation.
 
 Deviations: INVALID_REQUEST answers resources other than topics, brokers and groups (loggers, client metrics), unknown operations of
-IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), and a resource named twice in AlterConfigs (Kafka 4.3.1 never answers).
+IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), a resource named twice in AlterConfigs (Kafka 4.3.1 never answers), and the
+resources of a DescribeConfigs request whose answer would exceed DESCRIBED_BYTES_MAX.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_
 from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import DESCRIBED_BYTES_MAX
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
@@ -38,7 +40,7 @@ from barnabas.protocol.messages.admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from barnabas.work import Work, distinct_in_slices
+from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -58,6 +60,10 @@ Resource = AlterConfigsResource | AlterConfigsRequestResource
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
 RESOURCES_A_YIELD: Final = 16
+ENTRY_BYTES: Final = 8  # of an entry of DescribeConfigs and of a synonym, without its texts
+DESCRIPTIONS_SHARED_MAX: Final = 1_000  # different settings of resources: 15 MB
+_SHARED: Final = (TOPIC_RESOURCE, GROUP_RESOURCE)
+_TOO_LONG: Final = "The answer is too long: describe fewer resources at once."
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 A = TypeVar("A", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
@@ -173,17 +179,13 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
     """Lists configurations with sources, synonyms and meaning."""
     results = []
     answered: set[tuple[int, str]] = set()
+    descriptions = _Descriptions(needs, call.request)
     for resource in call.request.resources:
         yield 1
         if (resource.resource_type, resource.resource_name) in answered:
             continue  # a repetition is answered once: a broker's answer has 300 entries
         answered.add((resource.resource_type, resource.resource_name))
-        keys = None
-        if resource.configuration_keys is not None:
-            keys = yield from distinct_in_slices(resource.configuration_keys)
-        found = _described(needs, call.request, resource, keys)
-        results.append(found)
-        yield 2 * len(found.configs)
+        results.append((yield from descriptions.of(resource)))
     for number in range(len(answered)):  # freeing all of them at once would take 10 ms
         answered.pop()
         if number % RESOURCES_A_YIELD == 0:
@@ -191,34 +193,86 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
     return DescribeConfigsResponse(results=results)
 
 
-def _described(
-    needs: Needs, request: DescribeConfigsRequest, resource: DescribeConfigsResource, keys: Container[str] | None
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    try:
-        entries = _entries(needs, resource)
-    except BrokerError as error:
-        result.error_code, result.error_message = error.code, error.message
+class _Descriptions:
+    """The answers for the resources of one request. Resources with the same settings share their entries."""
+
+    def __init__(self, needs: Needs, request: DescribeConfigsRequest) -> None:
+        self._needs = needs
+        self._request = request
+        self._shared: dict[tuple[object, ...], tuple[list[DescribeConfigsResourceResult], int]] = {}
+        self._size_bytes = 0
+
+    def of(self, resource: DescribeConfigsResource) -> Steps[DescribeConfigsResult]:
+        """Returns the answer for one resource."""
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            settings = _settings(self._needs, resource)
+            keys = None
+            shared = None
+            if resource.configuration_keys is not None:
+                keys = yield from distinct_in_slices(resource.configuration_keys)
+            elif resource.resource_type in _SHARED:
+                shared = (resource.resource_type, *settings.items())
+            found = None if shared is None else self._shared.get(shared)
+            configs, size_bytes = found or (yield from self._entries(resource, settings, keys))
+            self._size_bytes += size_bytes
+            if self._size_bytes > DESCRIBED_BYTES_MAX:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, _TOO_LONG)
+            if shared is not None and len(self._shared) < DESCRIPTIONS_SHARED_MAX:
+                self._shared[shared] = configs, size_bytes
+            result.configs = configs
+        except BrokerError as error:
+            result.error_code, result.error_message = error.code, error.message
         return result
-    result.configs = [_config(entry, request) for entry in entries if keys is None or entry.name in keys]
-    return result
+
+    def _entries(
+        self, resource: DescribeConfigsResource, settings: Mapping[str, str], keys: Container[str] | None
+    ) -> Steps[tuple[list[DescribeConfigsResourceResult], int]]:
+        """Returns the entries of one resource, and about how many bytes of the answer they take."""
+        configs: list[DescribeConfigsResourceResult] = []
+        size_bytes = 0
+        for entry in _described(self._needs, resource, settings):
+            if keys is None or entry.name in keys:
+                found = _config(entry, self._request)
+                configs.append(found)
+                size_bytes += _size(found)
+            yield 2
+        return configs, size_bytes
 
 
-def _entries(needs: Needs, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+def _settings(needs: Needs, resource: DescribeConfigsResource) -> Mapping[str, str]:
+    """Returns the own settings of a topic or group; checks the name of any resource."""
     name = resource.resource_name
+    image = needs.current_image.image
     if resource.resource_type == TOPIC_RESOURCE:
         validate_topic_name(name)
-        if needs.current_image.image.topic(name) is None:
+        if image.topic(name) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # no message, as in Kafka
-        return topic_entries(needs.config, needs.current_image.image.topic_config(name))
+        return image.topic_config(name)
     if resource.resource_type == BROKER_RESOURCE:
         _check_broker_name(needs, name, "Broker id", "expected {} or empty string")
-        return broker_entries(needs.config) if name else cluster_entries(needs.current_image.image.cluster_config)
+        return image.cluster_config
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return group_entries(needs.config, needs.current_image.image.config(GROUP_RESOURCE, name))
+        return image.config(GROUP_RESOURCE, name)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _described(needs: Needs, resource: DescribeConfigsResource, settings: Mapping[str, str]) -> Iterable[ConfigEntry]:
+    if resource.resource_type == TOPIC_RESOURCE:
+        return topic_entries(needs.config, settings)
+    if resource.resource_type == GROUP_RESOURCE:
+        return group_entries(needs.config, settings)
+    return broker_entries(needs.config) if resource.resource_name else cluster_entries(settings)
+
+
+def _size(config: DescribeConfigsResourceResult) -> int:
+    """Returns about how many bytes of the answer an entry takes; characters count as one byte."""
+    size_bytes = ENTRY_BYTES + len(config.name) + len(config.value or "") + len(config.documentation or "")
+    for synonym in config.synonyms:
+        size_bytes += ENTRY_BYTES + len(synonym.name) + len(synonym.value or "")
+    return size_bytes
 
 
 def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -13,6 +13,7 @@ epochs (KIP-848), v10 topic ids.
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
@@ -28,6 +29,7 @@ from barnabas.broker.coordinator.groups.records import (
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
+from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -68,6 +70,7 @@ __all__ = [
 
 NO_OFFSET = -1
 GROUPS_PER_UNIT: Final = 16
+PARTITIONS_PER_UNIT: Final = 64
 
 
 class Needs(Protocol):
@@ -107,17 +110,15 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             offsets.check(known, partition, answer)
-    return _commit(needs, call, offsets, response) if offsets.accepted else response
+    if not offsets.accepted:
+        return response
+    pending: Pending[OffsetCommitResponse] = Pending()
 
+    def done(outcome: BrokerError | None) -> None:
+        if outcome is not None:
+            offsets.refuse(outcome)
+        pending.resolve(response)
 
-def _commit(
-    needs: Needs,
-    call: Call[OffsetCommitRequest],
-    offsets: OffsetChecks,
-    response: OffsetCommitResponse,
-) -> Pending[OffsetCommitResponse]:
-    """Writes the offsets; an error of the group refuses all accepted partitions."""
-    request = call.request
     committer = Committer(
         request.group_id,
         request.member_id,
@@ -125,18 +126,7 @@ def _commit(
         request.generation_id_or_member_epoch,
         call.version,
     )
-    pending: Pending[OffsetCommitResponse] = Pending()
-
-    def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.group(request.group_id).check_commit(committer, offsets.records, at)
-        return Decision(None, offsets.records)
-
-    def done(outcome: BrokerError | None) -> None:
-        if outcome is not None:
-            offsets.refuse(outcome)
-        pending.resolve(response)
-
-    needs.groups.write(request.group_id, decide, done)
+    yield from commit_in_parts(needs.groups, committer, offsets.records, None, done)
     return pending
 
 
@@ -341,56 +331,83 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Pending[OffsetDeleteResponse]:
+def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
     """Deletes offsets of topics to which the group is not subscribed."""
     request = call.request
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     pending: Pending[OffsetDeleteResponse] = Pending()
 
-    def decide(shard: GroupShard, _at: At) -> Decision[_Refused, AnyRecord]:
-        group = shard.group(request.group_id)
-        group.check_offset_delete()
-        refused: _Refused = []
-        records: list[AnyRecord] = []
-        for topic in request.topics:
-            count = needs.current_image.image.partition_count(topic.name)
-            codes: dict[int, ErrorCode] = {}
-            refused.append((count, codes))
-            known = [one.partition_index for one in topic.partitions if 0 <= one.partition_index < count]
-            if group.is_subscribed_to(topic.name):
-                codes.update(dict.fromkeys(known, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
-                continue
-            for partition in known:
-                tombstone = shard.offset_tombstone(request.group_id, topic.name, partition)
-                if tombstone is not None:
-                    records.append(tombstone)
-        return Decision(refused, records)
-
-    def done(outcome: _Refused | BrokerError) -> None:
+    def done(outcome: list[list[ErrorCode]] | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             pending.resolve(OffsetDeleteResponse(error_code=outcome.code))
         else:
             pending.resolve(_deleted_in_slices(request, outcome))
 
-    needs.groups.write(request.group_id, decide, done)
+    parts = yield from _parts_of_deletion(request)
+    yield from write_in_parts(
+        needs.groups,
+        request.group_id,
+        [partial(_decide_deletion, needs, request.group_id, part) for part in parts],
+        done,
+    )
     return pending
 
 
-# For each topic: its number of partitions, and the refused ones with their codes.
-_Refused = list[tuple[int, dict[int, ErrorCode]]]
+_Part = list[tuple[str, list[int]]]  # topics with partitions, in the order of the request
 
 
-def _deleted_in_slices(request: OffsetDeleteRequest, refused: _Refused) -> Work:
+def _parts_of_deletion(request: OffsetDeleteRequest) -> Steps[list[_Part]]:
+    """Returns the partitions in parts that take one turn each; at least one part, which checks the group."""
+    parts: list[_Part] = [[]]
+    count = 0
+    for topic in request.topics:
+        at_once = offsets_at_once(request.group_id, topic.name)
+        partitions = [one.partition_index for one in topic.partitions]
+        yield 1 + len(partitions) // PARTITIONS_PER_UNIT
+        for start in range(0, len(partitions), at_once):
+            taken = partitions[start : start + at_once]
+            if count + len(taken) > at_once:
+                parts.append([])
+                count = 0
+            parts[-1].append((topic.name, taken))
+            count += len(taken)
+    return parts
+
+
+def _decide_deletion(
+    needs: Needs, group_id: str, part: _Part, shard: GroupShard, _at: At
+) -> Decision[list[ErrorCode], AnyRecord]:
+    """Decides about one part; the answer is the codes of its partitions."""
+    group = shard.group(group_id)
+    group.check_offset_delete()
+    codes: list[ErrorCode] = []
+    records: list[AnyRecord] = []
+    for topic, partitions in part:
+        count = needs.current_image.image.partition_count(topic)
+        subscribed = group.is_subscribed_to(topic)
+        for partition in partitions:
+            if not 0 <= partition < count:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif subscribed:
+                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            else:
+                codes.append(ErrorCode.NONE)
+                tombstone = shard.offset_tombstone(group_id, topic, partition)
+                if tombstone is not None:
+                    records.append(tombstone)
+    return Decision(codes, records)
+
+
+def _deleted_in_slices(request: OffsetDeleteRequest, parts: list[list[ErrorCode]]) -> Work:
     """Returns the answer."""
+    codes = chain.from_iterable(parts)
     response = OffsetDeleteResponse()
-    for topic, (count, codes) in zip(request.topics, refused, strict=True):
+    for topic in request.topics:
         answers: list[OffsetDeleteResponsePartition] = []
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         for one in topic.partitions:
-            known = 0 <= one.partition_index < count
-            code = codes.get(one.partition_index, ErrorCode.NONE) if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answers.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code))
+            answers.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=next(codes)))
             if len(answers) % 8 == 0:
                 yield 1
     return response

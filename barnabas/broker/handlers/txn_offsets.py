@@ -12,16 +12,17 @@ to the transaction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Done, Pending, Table
 from barnabas.broker.coordinator.groups.committing import Committer
-from barnabas.broker.coordinator.groups.effects import At
-from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
-from barnabas.broker.coordinator.groups.shard import GroupShard
-from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
+from barnabas.broker.coordinator.groups.records import OffsetRecord
+from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
+from barnabas.broker.handlers.offset_parts import commit_in_parts
+from barnabas.broker.slices import Ended, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.machine import VerificationGuard
     from barnabas.broker.replica.replicas import Replicas
+    from barnabas.broker.slices import Slices
 
 __all__ = ["HANDLERS", "Needs", "refuse_txn_offset_commit", "txn_offset_commit"]
 
@@ -57,6 +59,7 @@ class Needs(Protocol):
     current_image: CurrentImage
     replicas: Replicas
     connection_fence: ConnectionFence
+    slices: Slices
 
 
 def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
@@ -120,8 +123,7 @@ def _verify(
         if code:
             done(BrokerError(_verification_code(code, call.version)))
         else:
-            _commit_in_transaction(needs, call, records, guard, done)
-            pending.effected()
+            _commit_in_transaction(needs, call, records, guard, pending, done)
 
     if guard is None or not needs.config.get_bool("transaction.partition.verification.enable"):
         guard = None
@@ -152,17 +154,26 @@ def _commit_in_transaction(
     call: Call[TxnOffsetCommitRequest],
     records: list[OffsetRecord],
     guard: VerificationGuard | None,
+    pending: Pending[TxnOffsetCommitResponse],
     done: Done[None],
 ) -> None:
+    """Writes the offsets; the later requests of the connection wait until all are written."""
     request = call.request
     committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id, None)
     producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
+    rest = advance(commit_in_parts(needs.groups, committer, records, producer, done))
+    if isinstance(rest, Ended):
+        pending.effected()
+    else:
+        pending.on_closed = needs.slices.start(rest, lambda _: pending.effected(), _failed(done)).cancel
 
-    def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
-        shard.group(request.group_id).check_commit(committer, records, at)
-        return Decision(None, records, producer)
 
-    needs.groups.write(request.group_id, decide, done)
+def _failed(done: Done[None]) -> Callable[[BaseException], None]:
+    def failed(error: BaseException) -> None:
+        done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        raise error
+
+    return failed
 
 
 def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:

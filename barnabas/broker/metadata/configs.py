@@ -25,6 +25,7 @@ from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
+from barnabas.protocol.decoding import STRING_BYTES_MAX
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -41,6 +42,7 @@ __all__ = ["ConfigOperation", "alter_configs", "incremental_alter_configs"]
 
 MIN_ISR: Final = "min.insync.replicas"
 KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
+CHARACTERS_PER_UNIT: Final = 64  # of a value that is parsed: a list of 32 kB takes 5 ms
 NOT_HERE: Final = (8, 16)  # loggers of a broker, client metrics: known types without settings here
 
 
@@ -154,8 +156,7 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
     changes: dict[str, str | None] = {}
     changed: dict[str, str | None] = dict(settings)
     for number, config in enumerate(configs):
-        if number % KEYS_PER_UNIT == 0:
-            yield 1
+        yield _units(number, config.value)
         entry = TOPIC_KEYS.get(config.name)
         key = None if entry is None else entry.key
         current = settings.get(config.name)
@@ -177,8 +178,7 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     changes: dict[str, str | None] = {}
     for number, config in enumerate(configs):
-        if number % KEYS_PER_UNIT == 0:
-            yield 1
+        yield _units(number, config.value)
         key = server_key(config.name)
         current = settings.get(config.name)
         if current is None and key is not None:
@@ -202,13 +202,17 @@ def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfi
     settings = view.image.config(GROUP_RESOURCE, group)
     changes: dict[str, str | None] = {}
     for number, config in enumerate(configs):
-        if number % KEYS_PER_UNIT == 0:
-            yield 1
+        yield _units(number, config.value)
         entry = GROUP_KEYS.get(config.name)
         changes[config.name] = _changed(config, None if entry is None else entry.key, settings.get(config.name))
     after = {name: value for name, value in {**settings, **changes}.items() if value is not None}
     validate_group_config(view.config, after)
     return _records(GROUP_RESOURCE, group, settings, changes, clear_elr_of="")
+
+
+def _units(number: int, value: str | None) -> int:
+    """The work of one key: of every KEYS_PER_UNITth short one, and of each long one."""
+    return (number % KEYS_PER_UNIT == 0) + len(value or "") // CHARACTERS_PER_UNIT
 
 
 def _check_min_isr(broker: str, value: str | None) -> None:
@@ -233,8 +237,16 @@ def _changed(config: AlterableConfig, key: ConfigKey | None, current: str | None
     members = [member.strip() for member in (current or "").split(",") if member.strip()]
     named = [member.strip() for member in value.split(",") if member.strip()]
     if operation == ConfigOperation.APPEND:
-        return ",".join(dict.fromkeys([*members, *named]))
-    return ",".join(member for member in members if member not in named)
+        changed = ",".join(dict.fromkeys([*members, *named]))
+        if len(changed.encode()) > STRING_BYTES_MAX:  # no broker could read its record
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{STRING_BYTES_MAX} bytes.",
+            )
+        return changed
+    without = frozenset(named)
+    return ",".join(member for member in members if member not in without)
 
 
 def _records(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import Steps
 
 __all__ = [
     "UNASSIGNED_DIRECTORY",
@@ -21,9 +23,13 @@ __all__ = [
 ]
 
 UNASSIGNED_DIRECTORY = bytes(16)
+UNITS_OF_A_PARTITION: Final = 1  # of work
+BROKERS_PER_UNIT: Final = 32  # that are compared for one replica
 
 
-def place_partitions(image: MetadataImage, count: int, replication_factor: int, start: int) -> list[PartitionImage]:
+def place_partitions(
+    image: MetadataImage, count: int, replication_factor: int, start: int
+) -> Steps[list[PartitionImage]]:
     """`count` new partitions with `replication_factor` replicas, the first on the `start`th broker (modulo their number).
 
     Raises:
@@ -51,6 +57,7 @@ def place_partitions(image: MetadataImage, count: int, replication_factor: int, 
         replicas = _over_racks(image, _turned(alive, at), replication_factor, taken)
         replicas += _over_racks(image, _turned(fenced, at), replication_factor - len(replicas), taken)
         partitions.append(_partition(image, replicas))
+        yield UNITS_OF_A_PARTITION + replication_factor * len(image.brokers) // BROKERS_PER_UNIT
     return partitions
 
 
@@ -95,10 +102,11 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int]) -> None:
     """Raises BrokerError(INVALID_REPLICA_ASSIGNMENT) for no broker, one twice, or one that is not registered."""
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
-    for broker_id, times in Counter(replicas).items():
+    checked = replicas[: len(image.brokers) + 1]  # of more replicas than there are brokers, one of these is wrong
+    for broker_id, times in Counter(checked).items():
         if times > 1:
             raise _invalid(f"The manual partition assignment includes the broker {broker_id} more than once.")
-    for broker_id in replicas:
+    for broker_id in checked:
         if broker_id not in image.brokers:
             raise _invalid(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."

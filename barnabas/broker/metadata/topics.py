@@ -14,7 +14,7 @@ from typing import Final
 from barnabas.broker.config_entries import topic_entries
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
 from barnabas.broker.metadata.image import TOPIC_RESOURCE, PartitionImage, TopicImage
-from barnabas.broker.metadata.placement import assigned_partition, place_partitions
+from barnabas.broker.metadata.placement import UNITS_OF_A_PARTITION, assigned_partition, place_partitions
 from barnabas.broker.metadata.records import (
     ConfigRecord,
     MetadataRecord,
@@ -41,7 +41,7 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 __all__ = ["create_partitions", "create_topics", "delete_topics"]
 
@@ -50,6 +50,8 @@ NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it
 UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
 NAMES_PER_UNIT: Final = 16  # names that are only counted
+CHARACTERS_PER_UNIT: Final = 64  # of a setting's value that is parsed: a list of 32 kB takes 5 ms
+RECORDS_PER_UNIT: Final = 4  # that are only made
 UNITS_OF_A_TOPIC: Final = 3  # a created topic, without its records
 
 
@@ -76,7 +78,7 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
         partitions_left -= result.num_partitions
         records += topic_records
         results.append(result)
-        yield UNITS_OF_A_TOPIC + len(topic_records)
+        yield UNITS_OF_A_TOPIC + len(topic.configs)
         check_record_count(len(records))
     return MetadataDecision(CreateTopicsResponse(topics=results), [] if request.validate_only else records)
 
@@ -116,16 +118,15 @@ class _Creation:
             )
         overrides: dict[str, str | None] = {}
         for at, config in enumerate(topic.configs, 1):
-            if at % NAMES_PER_UNIT == 0:
-                yield 1
+            yield (at % NAMES_PER_UNIT == 0) + len(config.value or "") // CHARACTERS_PER_UNIT
             overrides[config.name] = config.value
         validate_topic_config(overrides)
         settings = {name: value for name, value in overrides.items() if value is not None}
         topic_id = view.new_id()
-        partitions = _new_partitions(view, topic, topic_id, partitions_left)
+        partitions = yield from _new_partitions(view, topic, topic_id, partitions_left)
         records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         records += _config_records(topic.name, settings)
-        records += _partition_records(topic_id, 0, partitions)
+        yield from _add_partition_records(records, topic_id, 0, partitions)
         result = CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -156,9 +157,9 @@ class _Creation:
 
 def _new_partitions(
     view: ClusterView, topic: CreatableTopic, topic_id: bytes, partitions_left: int
-) -> list[PartitionImage]:
+) -> Steps[list[PartitionImage]]:
     if topic.assignments:
-        return _assigned(view, topic, partitions_left)
+        return (yield from _assigned(view, topic, partitions_left))
     count, replication_factor = topic.num_partitions, topic.replication_factor
     if count == 0 or count < -1:
         raise BrokerError(
@@ -174,26 +175,32 @@ def _new_partitions(
     if replication_factor == -1:
         replication_factor = view.config.get_int("default.replication.factor")
     _check_partitions_left(count, partitions_left)
-    return place_partitions(view.image, count, replication_factor, topic_id[0] << 8 | topic_id[1])
+    return (yield from place_partitions(view.image, count, replication_factor, topic_id[0] << 8 | topic_id[1]))
 
 
-def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) -> list[PartitionImage]:
+def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) -> Steps[list[PartitionImage]]:
     for field, value in (("replication factor", topic.replication_factor), ("numPartitions", topic.num_partitions)):
         if value != -1:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {field} was not set to -1.",
             )
-    numbers = [assignment.partition_index for assignment in topic.assignments]
-    if sorted(numbers) != list(range(len(numbers))):
+    brokers: dict[int, list[int]] = {}
+    for at, assignment in enumerate(topic.assignments):
+        if at % NAMES_PER_UNIT == 0:
+            yield 1
+        brokers[assignment.partition_index] = assignment.broker_ids
+    count = len(topic.assignments)
+    if len(brokers) < count or min(brokers) != 0 or max(brokers) != count - 1:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    _check_partitions_left(len(numbers), partitions_left)
-    assignments = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
-    return [
-        assigned_partition(view.image, assignment.partition_index, assignment.broker_ids) for assignment in assignments
-    ]
+    _check_partitions_left(count, partitions_left)
+    partitions = []
+    for number in range(count):
+        partitions.append(assigned_partition(view.image, number, brokers[number]))
+        yield UNITS_OF_A_PARTITION
+    return partitions
 
 
 def _check_partitions_left(count: int, partitions_left: int) -> None:
@@ -208,20 +215,24 @@ def _config_records(topic: str, settings: dict[str, str]) -> list[MetadataRecord
     ]
 
 
-def _partition_records(topic_id: bytes, first: int, partitions: Sequence[PartitionImage]) -> list[MetadataRecord]:
-    return [
-        PartitionRecord(
-            partition_id=number,
-            topic_id=topic_id,
-            replicas=list(partition.replicas),
-            isr=list(partition.isr),
-            leader=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            directories=list(partition.directories),
+def _add_partition_records(
+    records: list[MetadataRecord], topic_id: bytes, first: int, partitions: Sequence[PartitionImage]
+) -> Work:
+    for number, partition in enumerate(partitions, first):
+        if number % RECORDS_PER_UNIT == 0:
+            yield 1
+        records.append(
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=list(partition.directories),
+            )
         )
-        for number, partition in enumerate(partitions, first)
-    ]
 
 
 @LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]
@@ -313,17 +324,16 @@ def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Wo
         try:
             if once is None:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            added = _widen(view, once, partitions_left)
+            added = yield from _widen(view, once, partitions_left)
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
         partitions_left -= len(added)
         records += added
-        yield len(added)
     return MetadataDecision(CreatePartitionsResponse(results=results), [] if request.validate_only else records)
 
 
-def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: int) -> list[MetadataRecord]:
+def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: int) -> Steps[list[MetadataRecord]]:
     topic = view.image.topic(request.name)
     if topic is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -337,18 +347,21 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
         )
     additional = request.count - present
     _check_partitions_left(additional, partitions_left)
+    records: list[MetadataRecord] = []
     if request.assignments is None:
         replication_factor = len(topic.partitions[0].replicas)
-        added = place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
-        return _partition_records(topic.topic_id, present, added)
+        added = yield from place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
+        yield from _add_partition_records(records, topic.topic_id, present, added)
+        return records
     if len(request.assignments) != additional:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)} "
             f"assignment(s) were specified.",
         )
-    assigned = [
-        assigned_partition(view.image, present + index, assignment.broker_ids)
-        for index, assignment in enumerate(request.assignments)
-    ]
-    return _partition_records(topic.topic_id, present, assigned)
+    assigned = []
+    for number, assignment in enumerate(request.assignments, present):
+        assigned.append(assigned_partition(view.image, number, assignment.broker_ids))
+        yield UNITS_OF_A_PARTITION
+    yield from _add_partition_records(records, topic.topic_id, present, assigned)
+    return records

@@ -30,6 +30,7 @@ class Stalled:
     pause_s: the longest wait of another producer, while the request was served and right after.
     turn_s: the longest turn of the broker's loop, in CPU time.
     growth_bytes: of the broker's resident memory, from before the request until after its answer.
+    stacks: where the CPU time of long turns went, if the broker prints it.
     """
 
     huge: Huge
@@ -40,6 +41,7 @@ class Stalled:
     answer_s: float
     answer_bytes: int
     codes: frozenset[int]
+    stacks: str
 
     @property
     def as_expected(self) -> bool:
@@ -85,6 +87,7 @@ def _send(
     body = encode(header, registry.request_header_version(key, huge.version)) + encode(request, huge.version)
     frame = pack(">i", len(body)) + body
     before = broker.rss_bytes()
+    logged = len(broker.log())
     producer.measured()
     longest.seconds = 0.0
     began = time.monotonic()
@@ -98,7 +101,22 @@ def _send(
     growth_bytes = broker.rss_bytes() - before
     codes = {CLOSED} if answer is None else _codes(key, huge.version, answer)
     size_bytes = 0 if answer is None else len(answer)
-    return Stalled(huge, pause_s, produced, turn_s, growth_bytes, answer_s, size_bytes, frozenset(codes))
+    return Stalled(
+        huge,
+        pause_s,
+        produced,
+        turn_s,
+        growth_bytes,
+        answer_s,
+        size_bytes,
+        frozenset(codes),
+        _stacks(broker.log()[logged:]),
+    )
+
+
+def _stacks(logged: str) -> str:
+    """The lines of watched_broker.Stacks."""
+    return "".join(line for line in logged.splitlines(keepends=True) if line.startswith(("turn of", "  ")))
 
 
 def _exchange(peer: socket.socket, frame: bytes) -> bytearray | None:

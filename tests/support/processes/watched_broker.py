@@ -5,7 +5,8 @@ what two turns took. CPU time, unlike time, is not stretched by other processes 
 
 Called as `python -m tests.support.processes.watched_broker serve …`, with the name of a file of 8 bytes in
 WATCHED_LOOP; the file is mapped into memory, so that the test can read the longest turn (a double, in seconds) and set
-it back while the broker is busy.
+it back while the broker is busy. With a number of milliseconds in WATCHED_STACKS the broker also prints, for each turn
+that took longer, where its CPU time went: the call chains that samples found most often, innermost function first.
 """
 
 from __future__ import annotations
@@ -13,14 +14,21 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import signal
 import struct
+import sys
 import time
+from collections import Counter
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 VARIABLE: Final = "WATCHED_LOOP"
+STACKS_VARIABLE: Final = "WATCHED_STACKS"
 TICK_SECONDS: Final = 0.001
+SAMPLE_SECONDS: Final = 0.001  # of CPU time; the kernel may take 4 ms
+CHAIN_LENGTH: Final = 7  # functions of a printed call chain
+CHAINS_PRINTED: Final = 6  # of one turn
 _LAYOUT: Final = struct.Struct("d")
 
 
@@ -52,7 +60,39 @@ class LongestTurn:
         self._memory.close()
 
 
-async def watch(longest: LongestTurn) -> None:
+class Stacks:
+    """Samples the stack of the loop's thread by CPU time, and prints the samples of long turns."""
+
+    def __init__(self, longer_than_s: float) -> None:
+        self._longer_than_s = longer_than_s
+        self._samples: Counter[str] = Counter()
+        if longer_than_s > 0:
+            signal.signal(signal.SIGPROF, self._sample)
+            signal.setitimer(signal.ITIMER_PROF, SAMPLE_SECONDS, SAMPLE_SECONDS)
+
+    def _sample(self, _number: int, frame: FrameType | None) -> None:
+        chain: list[str] = []
+        while frame is not None and len(chain) < CHAIN_LENGTH:
+            code = frame.f_code
+            chain.append(f"{Path(code.co_filename).stem}.{code.co_name}:{frame.f_lineno}")
+            frame = frame.f_back
+        self._samples[" < ".join(chain)] += 1
+
+    def close(self) -> None:
+        """Stops the samples: a signal during the end of the interpreter would kill the process."""
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+    def on_turn(self, seconds: float) -> None:
+        """A turn has ended that took this CPU time."""
+        if seconds > self._longer_than_s > 0:
+            lines = [f"turn of {seconds * 1000:.1f} ms\n"]
+            lines += [f"  {count:4d}  {chain}\n" for chain, count in self._samples.most_common(CHAINS_PRINTED)]
+            sys.stderr.write("".join(lines))
+            sys.stderr.flush()
+        self._samples.clear()
+
+
+async def watch(longest: LongestTurn, stacks: Stacks) -> None:
     """Measures until it is cancelled."""
     used = time.thread_time()
     while True:
@@ -60,6 +100,7 @@ async def watch(longest: LongestTurn) -> None:
         now = time.thread_time()
         if now - used > longest.seconds:
             longest.seconds = now - used
+        stacks.on_turn(now - used)
         used = now
 
 
@@ -70,14 +111,17 @@ def main() -> None:
 
     plain = loop.run
     longest = LongestTurn(Path(os.environ[VARIABLE]))
+    longer_than_ms = float(os.environ.get(STACKS_VARIABLE, "0"))
 
     def watched(main: Any) -> Any:
         async def both() -> Any:
-            task = asyncio.get_running_loop().create_task(watch(longest))
+            stacks = Stacks(longer_than_ms / 1000)
+            task = asyncio.get_running_loop().create_task(watch(longest, stacks))
             try:
                 return await main
             finally:
                 task.cancel()
+                stacks.close()
 
         return plain(both())
 

@@ -245,6 +245,11 @@ class ShardHost(Generic[S]):
         except BrokerError as error:
             raise BrokerError(_coordinator_code(error.code), str(error)) from error
 
+    def batch_bytes_max(self, key: str) -> int:
+        """Returns the largest batch that the log of a key's partition takes; raises as `partition_of` and `Replicas.leader`."""
+        replica: Replica = self._replicas.leader(self.topic, self.partition_of(key))
+        return replica.log.config.max_message_bytes
+
     def is_here(self, partition: int) -> bool:
         """Returns whether this node leads the partition, loaded or not."""
         return partition in self._partitions

@@ -1,0 +1,122 @@
+"""Writes of many offsets: OffsetCommit, TxnOffsetCommit and OffsetDelete write them in parts, one in each turn of the loop.
+
+A part is one decision of the group and one batch of its log. Its size is bounded, because a decision, the encoding of its records and
+their append happen in one turn. Requests of up to RECORDS_AT_ONCE offsets have one part, as in Kafka. Between two parts of a longer
+one the group may change or the broker may crash: then some offsets are committed, and the request is refused or has no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from barnabas.broker.call import Done
+from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.effects import At
+from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
+from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import SLICE, Work
+
+if TYPE_CHECKING:
+    from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+
+__all__ = ["commit_in_parts", "offsets_at_once", "write_in_parts"]
+
+RECORDS_AT_ONCE: Final = 256  # 2 ms
+BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes
+RECORD_BYTES: Final = 45  # of an offset in the log, without group, topic and metadata
+
+A = TypeVar("A")
+Decide = Callable[[GroupShard, At], Decision[A, AnyRecord]]
+
+
+def commit_in_parts(
+    groups: GroupCoordinator,
+    committer: Committer,
+    records: Sequence[OffsetRecord],
+    producer: ProducerStamp | None,
+    done: Done[None],
+) -> Work:
+    """Commits offsets.
+
+    Args:
+        producer: of the transaction, None outside of one.
+        done: gets None once all parts are committed, or the first error of a part; later parts are not written then.
+    """
+
+    def decide_on(part: Sequence[OffsetRecord]) -> Decide[None]:
+        def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
+            shard.group(committer.group_id).check_commit(committer, part, at)
+            return Decision(None, part, producer)
+
+        return decide
+
+    def all_done(outcome: list[None] | BrokerError) -> None:
+        done(outcome if isinstance(outcome, BrokerError) else None)
+
+    parts, size_bytes = _parts(records)
+    if len(parts) > 1:
+        try:
+            size_bytes_max = groups.host.batch_bytes_max(committer.group_id)
+        except BrokerError as error:
+            done(error)
+            return
+        if size_bytes > size_bytes_max:
+            done(BrokerError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            return
+    yield from write_in_parts(groups, committer.group_id, [decide_on(part) for part in parts], all_done)
+
+
+def write_in_parts(
+    groups: GroupCoordinator, group_id: str, decisions: Sequence[Decide[A]], done: Done[list[A]]
+) -> Work:
+    """Writes decisions about one group, one in each turn, without waiting for the commit of the one before.
+
+    Args:
+        done: gets the answers of all, or the first error; later decisions are not made then.
+    """
+    answers: list[A] = []
+    failed = False
+
+    def one_done(outcome: A | BrokerError) -> None:
+        nonlocal failed
+        if failed:
+            return
+        if isinstance(outcome, BrokerError):
+            failed = True
+            done(outcome)
+            return
+        answers.append(outcome)
+        if len(answers) == len(decisions):
+            done(answers)
+
+    for decide in decisions:
+        if failed:
+            return
+        groups.write(group_id, decide, one_done)
+        if decide is not decisions[-1]:
+            yield SLICE
+
+
+def offsets_at_once(group_id: str, topic: str) -> int:
+    """Returns how many offsets without metadata one part may have."""
+    return max(min(RECORDS_AT_ONCE, BYTES_AT_ONCE // (len(group_id) + len(topic) + RECORD_BYTES)), 1)
+
+
+def _parts(records: Sequence[OffsetRecord]) -> tuple[list[Sequence[OffsetRecord]], int]:
+    """Returns the parts, and the size of all records in bytes, or less: characters count as one byte."""
+    parts: list[Sequence[OffsetRecord]] = []
+    first = size_bytes = of_part = 0
+    for at, record in enumerate(records):
+        of_record = RECORD_BYTES + len(record.group_id) + len(record.topic)
+        if record.value is not None:
+            of_record += len(record.value.metadata)
+        if at - first == RECORDS_AT_ONCE or (at > first and of_part + of_record > BYTES_AT_ONCE):
+            parts.append(records[first:at])
+            first, of_part = at, 0
+        of_part += of_record
+        size_bytes += of_record
+    parts.append(records[first:])
+    return parts, size_bytes
