@@ -64,6 +64,19 @@ def test_append_and_subtract_start_from_the_value_that_holds() -> None:
     assert settings(*steps, ("cleanup.policy", "delete,compact", SUBTRACT)) == {"cleanup.policy": ""}
 
 
+def test_a_value_does_not_grow_beyond_what_a_record_holds() -> None:
+    """A record of the metadata log with a longer value could be read by no node, at the next start either."""
+    key = "follower.replication.throttled.replicas"
+    first, second = (",".join(f"{n}:1" for n in range(start, start + 4_000)) for start in (1_000, 5_000))
+    image = replayed(orders(), alter(orders(), TOPIC, "orders", (key, first, SET))[2])
+    code, message, records = alter(image, TOPIC, "orders", (key, second, APPEND))
+    assert (code, records) == (ErrorCode.INVALID_CONFIG, [])
+    assert message is not None
+    assert "exceeds the maximum value size of 32767 bytes" in message
+    assert image.topic_config("orders")[key] == first
+    assert alter(image, TOPIC, "orders", (key, "9999:1", APPEND))[0] == 0
+
+
 def test_only_what_changes_is_written() -> None:
     image = replayed(orders(), alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2])
     assert alter(image, TOPIC, "orders", ("retention.ms", "5", SET)) == (0, None, [])

@@ -1,0 +1,157 @@
+"""Commits and deletions of more offsets than one turn of the loop writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.handlers import offset_parts
+from barnabas.broker.node import Node
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.groups import (
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from barnabas.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas.protocol.records import iter_batches
+from tests.support.broker.nodes import Nodes, Peer
+
+COUNT = 100
+AT_ONCE = 8
+PER_WAKE_UP = 2 * AT_ONCE  # a batch has the parts of one wake-up
+STATE_TOPICS = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_partitions": "1"}
+
+
+@pytest.fixture
+async def node(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(offset_parts, "RECORDS_AT_ONCE", AT_ONCE)
+    return await nodes.start(None, **STATE_TOPICS)
+
+
+async def prepare(peer: Peer) -> None:
+    await peer.create("t", COUNT)
+    answer = await peer.call(FindCoordinatorRequest(key="g"), 3)
+    assert answer.error_code == 0
+
+
+def commit_request(group: str = "g", metadata: str = "") -> OffsetCommitRequest:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=n, committed_offset=n + 1, committed_metadata=metadata)
+        for n in range(COUNT)
+    ]
+    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+
+
+async def commit(peer: Peer, request: OffsetCommitRequest) -> set[int]:
+    answer = await peer.call(request, 9)
+    assert len(answer.topics[0].partitions) == COUNT
+    return {partition.error_code for partition in answer.topics[0].partitions}
+
+
+async def committed(peer: Peer) -> dict[int, int]:
+    answer = await peer.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8)
+    return {
+        partition.partition_index: partition.committed_offset
+        for topic in answer.groups[0].topics
+        for partition in topic.partitions
+    }
+
+
+def batch_sizes(node: Node) -> list[int]:
+    """How many records each batch of __consumer_offsets has."""
+    log = node.replicas.leader("__consumer_offsets", 0).log
+    data = log.read(0, 1 << 24, end_offset=log.log_end_offset).records
+    return [header.record_count for _, header in iter_batches(bytes(data)) if not header.is_control]
+
+
+ALL = {n: n + 1 for n in range(COUNT)}
+
+
+async def test_a_commit_is_written_in_parts(peer: Peer, node: Node) -> None:
+    await prepare(peer)
+    assert await commit(peer, commit_request()) == {0}
+    assert await committed(peer) == ALL
+    sizes = batch_sizes(node)
+    assert AT_ONCE <= max(sizes) <= PER_WAKE_UP
+    assert sum(sizes) == COUNT
+
+
+async def test_a_commit_in_a_transaction_is_written_in_parts_and_takes_effect_at_once(peer: Peer, node: Node) -> None:
+    await prepare(peer)
+    await peer.call(FindCoordinatorRequest(key="x", key_type=1), 3)
+    identity = await peer.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 4)
+    ids = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+    added = await peer.call(AddOffsetsToTxnRequest(transactional_id="x", group_id="g", **ids), 3)
+    assert added.error_code == 0
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=n + 1) for n in range(COUNT)]
+    request = TxnOffsetCommitRequest(
+        transactional_id="x", group_id="g", topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)], **ids
+    )
+    answer = await peer.call(request, 3)
+    assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
+    assert max(batch_sizes(node)) <= PER_WAKE_UP
+    assert set((await committed(peer)).values()) <= {-1}, "pending until the marker"
+    assert (await peer.call(EndTxnRequest(transactional_id="x", committed=True, **ids), 3)).error_code == 0
+    while await committed(peer) != ALL:  # the marker follows the answer
+        pass
+
+
+async def test_a_deletion_is_written_in_parts(peer: Peer, node: Node) -> None:
+    await prepare(peer)
+    assert await commit(peer, commit_request()) == {0}
+    partitions = [OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT + 1)]
+    other = [OffsetDeleteRequestPartition(partition_index=0)]
+    answer = await peer.call(
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(name="nope", partitions=other),
+                OffsetDeleteRequestTopic(name="t", partitions=partitions),
+            ],
+        ),
+        0,
+    )
+    codes = [[each.error_code for each in topic.partitions] for topic in answer.topics]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [[unknown], [0] * COUNT + [unknown]]
+    assert await committed(peer) == {}
+    assert max(batch_sizes(node)) <= PER_WAKE_UP
+
+
+async def test_a_commit_that_needs_more_than_one_batch_may_hold_is_refused_as_a_whole(peer: Peer, node: Node) -> None:
+    """Kafka's answer. The group id is in the key of each of 100 offsets: 3 MB for a request of 34 kB."""
+    await prepare(peer)
+    before = node.replicas.leader("__consumer_offsets", 0).log.log_end_offset
+    assert await commit(peer, commit_request("g" * 32_000)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert node.replicas.leader("__consumer_offsets", 0).log.log_end_offset == before
+
+
+async def test_the_error_of_a_part_is_the_answer_for_all(
+    peer: Peer, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await prepare(peer)
+    write = node.groups.write
+    calls: list[int] = []
+
+    def resigned(group_id: str, decide: object, done: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            node.groups.on_resigned(0)
+        write(group_id, decide, done)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(node.groups, "write", resigned)
+    assert await commit(peer, commit_request()) == {ErrorCode.NOT_COORDINATOR}
+    assert len(calls) <= 4, "later parts are not written"
