@@ -22,7 +22,7 @@ from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
-from barnabas.broker.slices import Ended, advance
+from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -162,7 +162,7 @@ def _commit_in_transaction(
     committer = Committer(request.group_id, request.member_id, request.group_instance_id, request.generation_id, None)
     producer = ProducerStamp(request.producer_id, request.producer_epoch, guard)
     rest = advance(commit_in_parts(needs.groups, committer, records, producer, done))
-    if isinstance(rest, Ended):
+    if isinstance(rest, WorkResult):
         pending.effected()
     else:
         pending.on_closed = needs.slices.start(rest, lambda _: pending.effected(), _failed(done)).cancel
