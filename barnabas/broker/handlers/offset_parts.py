@@ -29,7 +29,7 @@ BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes
 RECORD_BYTES: Final = 45  # of an offset in the log, without group, topic and metadata
 
 A = TypeVar("A")
-Decide = Callable[[GroupShard, At], Decision[A, AnyRecord]]
+GroupDecide = Callable[[GroupShard, At], Decision[A, AnyRecord]]
 
 
 def commit_in_parts(
@@ -46,7 +46,7 @@ def commit_in_parts(
         done: gets None once all parts are committed, or the first error of a part; later parts are not written then.
     """
 
-    def decide_on(part: Sequence[OffsetRecord]) -> Decide[None]:
+    def decide_on(part: Sequence[OffsetRecord]) -> GroupDecide[None]:
         def decide(shard: GroupShard, at: At) -> Decision[None, AnyRecord]:
             shard.group(committer.group_id).check_commit(committer, part, at)
             return Decision(None, part, producer)
@@ -70,7 +70,7 @@ def commit_in_parts(
 
 
 def write_in_parts(
-    groups: GroupCoordinator, group_id: str, decisions: Sequence[Decide[A]], done: Done[list[A]]
+    groups: GroupCoordinator, group_id: str, decisions: Sequence[GroupDecide[A]], done: Done[list[A]]
 ) -> Work:
     """Writes decisions about one group, one in each turn, without waiting for the commit of the one before.
 
