@@ -95,6 +95,7 @@ class Cluster(Handle):
         topics: topics to create at the start, name to number of partitions.
         port: client port of the first broker, the others follow; 0 takes free ports.
         timeout: longest duration of one call, in seconds.
+        seed: of the random choices of faults (`probability`, `jitter`); None draws one.
 
     Raises:
         KitError: an argument is wrong; the text has the correct form.
@@ -110,10 +111,11 @@ class Cluster(Handle):
         topics: Mapping[str, int] | None = None,
         port: int = 0,
         timeout: float = TIMEOUT_S,
+        seed: int | None = None,
     ) -> None:
         self._shape: Shape | None = Shape.of(brokers, config, port, mode)
         self._mode: Mode = mode
-        self._setup(topics, timeout)
+        self._setup(topics, timeout, seed)
 
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
@@ -247,8 +249,9 @@ class Broker(Cluster):
         topics: Mapping[str, int] | None = None,
         port: int = 0,
         timeout: float = TIMEOUT_S,
+        seed: int | None = None,
     ) -> None:
-        super().__init__(1, mode=mode, config=config, topics=topics, port=port, timeout=timeout)
+        super().__init__(1, mode=mode, config=config, topics=topics, port=port, timeout=timeout, seed=seed)
 
     @property
     def port(self) -> int:

@@ -180,6 +180,7 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         kafka = Cluster(wanted.brokers, mode="process", config=config, topics=wanted.topics).start()
     else:
         kafka = session.take(wanted)
+    _seed(request, kafka)
     try:
         yield kafka
         _end_faults(request, kafka)
@@ -217,6 +218,7 @@ def _in_namespace(
     try:
         for name, partitions in wanted.topics.items():
             kafka.create_topic(name, partitions)
+        _seed(request, kafka)
         yield kafka
         _end_faults(request, kafka)
     finally:
@@ -225,6 +227,11 @@ def _in_namespace(
                 _name_leaked_clients(request, kafka, namespace.clients)
         finally:
             namespace.close(f"-{session.run_id}-")
+
+
+def _seed(request: pytest.FixtureRequest, kafka: Cluster) -> None:
+    """The random choices of a test's faults follow from the seed of the run and the name of the test."""
+    kafka.seed = f"{request.getfixturevalue('kafka_seed')}/{request.node.nodeid}"
 
 
 def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
 from barnabas.testing.errors import KitError
@@ -25,6 +26,7 @@ __all__ = ["Handle"]
 
 T = TypeVar("T")
 
+SEED_MAX = 2**32
 MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
 
 
@@ -42,10 +44,12 @@ class Handle:
     _shape: Shape | None  # None: of a Kafka that was started elsewhere
     _mode: Mode
 
-    def _setup(self, topics: Mapping[str, int] | None, timeout: float) -> None:
+    def _setup(self, topics: Mapping[str, int] | None, timeout: float, seed: int | None = None) -> None:
         self._topics = _checked_topics(topics)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
             raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise KitError(f"seed={seed!r}: a whole number")
         self._timeout_s = timeout
         self._owner = os.getpid()
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
@@ -53,6 +57,7 @@ class Handle:
         self._core: Core | None = None
         self._faults: Faults | None = None
         self._history: History | None = None  # stays when the brokers have ended
+        self._seed = "" if seed is None else str(seed)
 
     # -- start and stop
 
@@ -142,6 +147,17 @@ class Handle:
         if self._backend is None:
             raise KitError(f"{what}: the {type(self).__name__} is not started: use `with`, or call start()")
         return self._backend
+
+    @property
+    def seed(self) -> str:
+        """For the kit: the text from which the random choices of faults follow; a random one unless it was set."""
+        if not self._seed:
+            self._seed = str(SystemRng().randrange(SEED_MAX))
+        return self._seed
+
+    @seed.setter
+    def seed(self, text: str) -> None:
+        self._seed = text
 
     def wire_faults(self) -> Faults:
         """The faults of this cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""

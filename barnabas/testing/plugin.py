@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-seed",
         type=int,
         metavar="N",
-        help="value of the fixture kafka_seed, for the random choices of your tests [default: a new one for each run]",
+        help="seed of the random choices of faults, and value of the fixture kafka_seed [default: a new one for each run]",
     )
     parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
     parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
@@ -48,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker."""
     config.addinivalue_line("markers", MARKER)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """The seed, for a run with the same random choices."""
+    return f"kafka: --kafka-seed={_seed(config)}"
 
 
 @pytest.hookimpl(optionalhook=True)

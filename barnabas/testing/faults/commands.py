@@ -18,9 +18,11 @@ def _router(host: NodeHost) -> FaultyRouter:
     return host.faults
 
 
-def install(host: NodeHost, number: int, rule: dict[str, Any], rewrite: Rewrite | None = None) -> None:
+def install(
+    host: NodeHost, number: int, rule: dict[str, Any], matched: int = 0, rewrite: Rewrite | None = None
+) -> None:
     """Requests from now on meet the fault. `rewrite` is a function, so only a node in this process can have it."""
-    _router(host).install(number, Rule(**rule), rewrite)
+    _router(host).install(number, Rule(**rule), rewrite, matched)
 
 
 def end(host: NodeHost, number: int) -> None:

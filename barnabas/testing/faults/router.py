@@ -44,11 +44,11 @@ def is_internal(call: Call[Any]) -> bool:
 class _Installed:
     """One fault on this broker."""
 
-    def __init__(self, number: int, rule: Rule, rewrite: Rewrite | None) -> None:
+    def __init__(self, number: int, rule: Rule, rewrite: Rewrite | None, matched: int) -> None:
         self.number = number
         self.rule = rule
         self.rewrite = rewrite
-        self.matched = 0
+        self.matched = matched
         self.hits = 0
         self.ended = False  # it hits nothing more, and still holds what it has hit
         self.held: list[Callable[[], None]] = []  # what runs on release, or when a late request is due
@@ -58,7 +58,8 @@ class FaultyRouter(Router):
     """See the module.
 
     Args:
-        hit: called with the number of a fault and what it has met, a JSON value.
+        hit: called with the number of a fault and what it has met, a JSON value: "matched" says how many requests have matched it on
+            this broker; the other keys describe the request if it was hit.
     """
 
     def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None]) -> None:
@@ -71,9 +72,13 @@ class FaultyRouter(Router):
 
     # -- the table
 
-    def install(self, number: int, rule: Rule, rewrite: Rewrite | None = None) -> None:
-        """Adds a fault; requests from now on meet it."""
-        self._faults[number] = _Installed(number, rule, rewrite)
+    def install(self, number: int, rule: Rule, rewrite: Rewrite | None = None, matched: int = 0) -> None:
+        """Adds a fault; requests from now on meet it.
+
+        Args:
+            matched: how many requests have matched it on this broker before a restart.
+        """
+        self._faults[number] = _Installed(number, rule, rewrite, matched)
 
     def remove(self, number: int) -> None:
         """Removes a fault. Requests that it holds go on; late requests take effect now."""
@@ -128,13 +133,16 @@ class FaultyRouter(Router):
                 named = subjects(call.request, self._topic_name)
             if fault.ended or not rule.matches(name, call.client_id, named or {}):
                 continue
-            fault.matched += 1
-            if fault.matched < rule.nth or (rule.times is not None and fault.hits >= rule.times):
+            if rule.times is not None and fault.hits >= rule.times:
                 continue
-            if rule.probability < 1 and self._node.reactor.rng.random() >= rule.probability:
+            fault.matched += 1
+            if fault.matched < rule.nth or (
+                rule.probability < 1 and rule.drawn(fault.matched, "hit") >= rule.probability
+            ):
+                self._hit(fault.number, {"matched": fault.matched})
                 continue
             fault.hits += 1
-            self._hit(fault.number, self._seen(name, call, named or self._subjects(call)))
+            self._hit(fault.number, {"matched": fault.matched, **self._seen(name, call, named or self._subjects(call))})
             return fault
         return None
 
@@ -166,7 +174,7 @@ class FaultyRouter(Router):
         if rule.action == "disconnect":
             return self._cut(rule, route, call)
         if rule.action == "delay":
-            wait_s = rule.seconds + rule.jitter_s * self._node.reactor.rng.random()
+            wait_s = rule.seconds + rule.jitter_s * rule.drawn(fault.matched, "jitter")
             return self._later(route, call, lambda run: self._call_later(round(wait_s * 1000), run))
         if rule.action == "hold":
             return self._later(route, call, lambda run: self._keep(fault, run))

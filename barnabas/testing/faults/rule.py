@@ -4,6 +4,9 @@ Driven by: `Faults` in the test (checks), `FaultyRouter` in each broker (matches
 
 The order of the tests for a request: API, client id, what the request names (transactional id, group, topic, partition), then the
 count (`nth`), then the probability. A request counts once it matches everything before the count.
+
+Chance follows a seed: what a rule draws for a request depends on its stream and on the request's number alone, so a restarted broker
+draws as if it had never ended.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
@@ -24,6 +28,8 @@ __all__ = ["ACTIONS", "PLACES", "Rule", "apis", "filters_of", "subjects"]
 PLACES: Final = ("received", "applied", "replicated", "half_answered")
 ACTIONS: Final = ("error", "disconnect", "delay", "hold", "drop", "duplicate", "late", "throttle", "rewrite")
 DELAY_S_MAX: Final = 3_600.0
+COUNT_MAX: Final = 2**31 - 1  # of `nth`, `times` and `partition`
+PATTERN_CHARS_MAX: Final = 1_000
 SUBJECTS_MAX: Final = 10_000  # names that are looked at in one request
 
 # Fields of requests, by the filter that they answer. A field `name` is a topic's in a structure that is called one.
@@ -36,6 +42,16 @@ _FIELDS: Final = {
 _TOPIC_ID: Final = "topic_id"
 _COORDINATOR_KEYS: Final = frozenset({"key", "coordinator_keys"})
 _KIND_OF_KEY: Final = {0: "group", 1: "txn"}  # FindCoordinator
+
+
+# How a test writes a field that has another name here.
+WORDS: Final = {
+    "throttle_ms": "throttle",
+    "seconds": "delay",
+    "jitter_s": "jitter",
+    "at": "disconnect",
+    "until": "late",
+}
 
 
 def apis() -> dict[str, registry.Api]:
@@ -116,6 +132,7 @@ class Rule:
         seconds, jitter_s: of a delay; `jitter_s` is the most that is added.
         throttle_ms: as in the answer; the connection is not served for as long.
         until: API whose next request is answered before the late one takes effect.
+        stream: text from which its random numbers follow: of the seed, the test and the fault.
     """
 
     api: str
@@ -135,6 +152,7 @@ class Rule:
     jitter_s: float = 0.0
     throttle_ms: int = 0
     until: str = ""
+    stream: str = ""
 
     def check(self) -> Rule:
         """Returns the rule. Raises KitError if it can never have its effect; the text has the nearest right word."""
@@ -146,8 +164,10 @@ class Rule:
             if getattr(self, name) is not None and self.api != "*" and name not in filters_of(self.api):
                 possible = ", ".join(sorted(filters_of(self.api))) or "none of them"
                 raise KitError(f"{self.api} requests name no {name}: of txn, group, topic and partition use {possible}")
-        if self.nth < 1 or (self.times is not None and self.times < 1):
+        if not 1 <= self.nth <= COUNT_MAX or not (self.times is None or 1 <= self.times <= COUNT_MAX):
             raise KitError(f"nth={self.nth}, times={self.times}: both count from 1; times=None hits every request")
+        if self.partition is not None and not 0 <= self.partition <= COUNT_MAX:
+            raise KitError(f"partition={self.partition}: partitions count from 0")
         if not 0 < self.probability <= 1:
             raise KitError(f"probability={self.probability}: above 0, at most 1")
         self._check_action()
@@ -158,13 +178,18 @@ class Rule:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise KitError(f"{name}={value!r}: write a pattern as text, for example {name}='orders-*'")
+            if value is not None and len(value) > PATTERN_CHARS_MAX:
+                raise KitError(f"{name} has {len(value)} characters: {PATTERN_CHARS_MAX} are possible")
+        for name in ("api", "action", "error", "at", "until"):
+            if not isinstance(getattr(self, name), str):
+                raise KitError(f"{WORDS.get(name, name)}={getattr(self, name)!r}: write a name")
         for name in ("partition", "nth", "times", "throttle_ms"):
             value = getattr(self, name)
             if not (_is(value, int) or (value is None and name in ("partition", "times"))):
-                raise KitError(f"{name}={value!r}: write a whole number")
+                raise KitError(f"{WORDS.get(name, name)}={value!r}: write a whole number")
         for name in ("probability", "seconds", "jitter_s"):
             if not _is(getattr(self, name), int, float):
-                raise KitError(f"{name}={getattr(self, name)!r}: write a number")
+                raise KitError(f"{WORDS.get(name, name)}={getattr(self, name)!r}: write a number")
 
     def _check_action(self) -> None:
         if self.action not in ACTIONS:
@@ -188,6 +213,16 @@ class Rule:
         if self.api == "*":
             return False
         return any(each.name == "throttle_time_ms" for each in apis()[self.api].response.FIELDS)
+
+    def drawn(self, number: int, purpose: str) -> float:
+        """A random number, 0 to below 1, for a request: the same for the same stream.
+
+        Args:
+            number: of the matching request on its broker, from 1.
+            purpose: tells several draws for one request apart.
+        """
+        digest = blake2b(f"{self.stream}/{purpose}/{number}".encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) / 2**53
 
     @property
     def selects_by_content(self) -> bool:
