@@ -291,7 +291,7 @@ def main() -> None:
         finally:
             for cluster in clusters.values():
                 end(cluster)
-        report(args, samples)  # before the folders are removed, which may take a minute
+            report(args, samples)  # also after an error; before the folders are removed, which may take a minute
 
 
 def report(args: argparse.Namespace, samples: Samples) -> None:

@@ -282,7 +282,8 @@ class Forwarding(threading.Thread):
 
 
 @pytest.mark.soak
-def test_twelve_kills_of_containers(composed: Composed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", ["librdkafka", "barnabas"])
+def test_twelve_kills_of_containers(composed: Composed, tmp_path: Path, client: str) -> None:
     """A killed container has no address any more: nothing refuses a connection there, and its name is unknown."""
     composed.wait_for_brokers(3)
     cluster = ComposedCluster(composed)
@@ -292,7 +293,7 @@ def test_twelve_kills_of_containers(composed: Composed, tmp_path: Path) -> None:
         watched.append(Forwarding(cluster.nodes[node_id].address))
         cluster.nodes[node_id].launch()
 
-    with killed_copy(cluster, tmp_path, "librdkafka") as run:
+    with killed_copy(cluster, tmp_path, client) as run:
         killing = Killing(run, seed=SEED, start=start)
         gaps = killing.carry_out(
             schedule(SEED, KILLS, calm_seconds=4.0), excepted=lambda: [w.held for w in watched if w.held]

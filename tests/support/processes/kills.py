@@ -36,6 +36,15 @@ FEED_SECONDS = 0.1
 SETTLE_SECONDS = 5.0  # after the last kill; its gap ends by then, or is judged as it is
 
 
+def longest_stretch(stretches: Iterable[tuple[float, float]], excepted: Iterable[tuple[float, float]]) -> float:
+    """Returns the length of the longest part of a stretch that lies outside of all excepted times; 0 if there is none."""
+    left = [(begin, end) for begin, end in stretches if begin < end]
+    for first, last in excepted:
+        parts = [part for begin, end in left for part in ((begin, min(end, first)), (max(begin, last), end))]
+        left = [(begin, end) for begin, end in parts if begin < end]
+    return max((end - begin for begin, end in left), default=0.0)
+
+
 class Health:
     """Watches whether a majority of the brokers serves and is in sync, in a thread.
 
@@ -65,12 +74,10 @@ class Health:
     def healthy_seconds(self, since: float, until: float) -> float:
         """The longest healthy stretch between two moments."""
         changes = [*self._changes, (until, False)]
-        stretches = [(begin, end) for (begin, healthy), (end, _) in pairwise(changes) if healthy]
-        for first, last in self._excepted:
-            stretches = [
-                part for begin, end in stretches for part in ((begin, min(end, first)), (max(begin, last), end))
-            ]
-        return max(0.0, *(min(end, until) - max(begin, since) for begin, end in [(since, since), *stretches]))
+        stretches = [
+            (max(begin, since), min(end, until)) for (begin, healthy), (end, _) in pairwise(changes) if healthy
+        ]
+        return longest_stretch(stretches, self._excepted)
 
     def except_for(self, began: float, ended: float) -> None:
         """The time between these moments does not count, whatever the brokers did."""
