@@ -13,12 +13,15 @@ from typing import Any, Final, Literal, Protocol
 
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, unknown
+from barnabas.testing.extension import Commands
 
-__all__ = ["INTERNAL_LISTENER", "MODES", "Backend", "Mode", "RunState", "Shape", "not_possible"]
+__all__ = ["INTERNAL_LISTENER", "LOSSES", "MODES", "Backend", "Lose", "Mode", "RunState", "Shape", "not_possible"]
 
 Mode = Literal["thread", "process", "remote"]
 RunState = Literal["down", "running", "paused"]
+Lose = Literal["nothing", "page_cache"]
 MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
+LOSSES: Final[tuple[Lose, ...]] = ("nothing", "page_cache")
 BROKERS_MAX: Final = 9  # all run on this machine
 REPLICAS_MAX: Final = 3
 
@@ -140,6 +143,7 @@ class Backend(Protocol):
 
     mode: Mode
     on_event: Callable[[int, str, Any], None]  # broker id, name, JSON value; called in the kit's thread
+    before_start: Callable[[int], Commands]  # broker id → what it runs before its node exists
 
     @property
     def bootstrap_servers(self) -> str:
@@ -168,6 +172,10 @@ class Backend(Protocol):
         """Whether it runs."""
         ...
 
+    def may_fail(self, broker_id: int) -> None:
+        """If this broker stops by itself, before its next start, that is no failure."""
+        ...
+
     def failures(self) -> list[str]:
         """A sentence for each broker that has stopped by itself since the last call."""
         ...
@@ -192,8 +200,8 @@ class Backend(Protocol):
         """Stops a broker cleanly: it hands its leaderships over."""
         ...
 
-    async def kill_broker(self, broker_id: int) -> None:
-        """Ends a broker as SIGKILL does: its written data stay."""
+    async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does; its written data stay. With "page_cache" only what was synced stays."""
         ...
 
     async def pause_broker(self, broker_id: int) -> None:

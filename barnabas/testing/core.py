@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.testing.backend import Backend, not_possible
 from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
+from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
     from barnabas.client import Admin
@@ -28,35 +29,33 @@ POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
 
-async def _nothing(_: int) -> None:
-    pass
-
-
 class Core:
     """See the module.
 
     Args:
         timeout_s: longest duration of one call.
-        on_started: awaited when a broker has started again.
-        on_resumed: awaited when a paused broker continues.
+
+    Attributes:
+        extensions: parts of the kit that keep something in brokers; each is added on its first use.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        timeout_s: float,
-        on_started: Callable[[int], Awaitable[None]] = _nothing,
-        on_resumed: Callable[[int], Awaitable[None]] = _nothing,
-    ) -> None:
+    def __init__(self, backend: Backend, timeout_s: float) -> None:
         self.backend = backend
-        self.on_started = on_started
-        self.on_resumed = on_resumed
+        self.extensions: list[Extension] = []
+        backend.before_start = lambda broker_id: [
+            each for extension in self.extensions for each in extension.before_start(broker_id)
+        ]
+        backend.on_event = self._on_event
         self.timeout_s = timeout_s
         self.started = False
         self._admin: Admin | None = None
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
         self.created: list[str] = []  # topics that this handle has created
+
+    def _on_event(self, broker_id: int, name: str, value: Any) -> None:
+        for extension in self.extensions:
+            extension.on_event(broker_id, name, value)
 
     # -- start and stop
 
@@ -283,7 +282,8 @@ class Core:
         elif state == "running":
             await self.backend.stop_broker(broker_id)
         await self.backend.start_broker(broker_id)
-        await self.on_started(broker_id)
+        for extension in self.extensions:
+            await extension.on_started(broker_id)
         await self._until(
             lambda: self._listed_everywhere(broker_id), f"every broker knows that broker {broker_id} serves"
         )
@@ -329,7 +329,8 @@ class Core:
             was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
             if was_paused:
-                await self.on_resumed(broker_id)
+                for extension in self.extensions:
+                    await extension.on_resumed(broker_id)
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""

@@ -78,8 +78,9 @@ class Handle:
         if self._core is not None:
             raise KitError("the cluster is started already")
         backend = self._backend = self._new_backend()
-        core = self._core = Core(backend, self._timeout_s, self._on_started, self._on_resumed)
-        backend.on_event = self._on_event
+        core = self._core = Core(backend, self._timeout_s)
+        if self._history is not None:
+            core.extensions.append(self._history)
         kit_thread.keep(self, backend.abandon)
         try:
             await core.start(self._topics)
@@ -167,6 +168,7 @@ class Handle:
             from barnabas.testing.faults.handles import Faults
 
             self._faults = Faults(self)
+            self.core().extensions.append(self._faults)
         return self._faults
 
     def recorded(self, level: str = "all") -> History:
@@ -177,27 +179,12 @@ class Handle:
             from barnabas.testing.history.handles import History
 
             history = History(self)
+            self.core().extensions.append(history)
             history.start(level)
             self._history = history
         elif level == "all" and self._history.level != "all" and self._core is not None:
             self._history.start(level)
         return self._history
-
-    async def _on_started(self, broker_id: int) -> None:
-        if self._history is not None:
-            await self._history.on_started(broker_id)
-        if self._faults is not None:
-            await self._faults.on_started(broker_id)
-
-    async def _on_resumed(self, broker_id: int) -> None:
-        if self._faults is not None:
-            await self._faults.on_resumed(broker_id)
-
-    def _on_event(self, broker_id: int, name: str, value: Any) -> None:
-        if name == "fault" and self._faults is not None:
-            self._faults.on_hit(broker_id, value)
-        elif name == "history" and self._history is not None:
-            self._history.on_event(value)
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.testing.backend import Mode, RunState, Shape
+from barnabas.testing.extension import Commands
 from barnabas.testing.ports import HOST, ReservedPorts
 
 __all__ = ["LocalBackend"]
@@ -26,6 +27,8 @@ class LocalBroker(Protocol):
         """Whether it runs."""
         ...
 
+    may_fail: bool  # its end by itself is no failure
+
 
 B = TypeVar("B", bound=LocalBroker)
 
@@ -37,6 +40,7 @@ class LocalBackend(ABC, Generic[B]):
 
     def __init__(self, shape: Shape) -> None:
         self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        self.before_start: Callable[[int], Commands] = lambda broker_id: ()
         self._ports = ReservedPorts(shape.brokers, shape.port)
         self._inner_ports = ReservedPorts(shape.inner_ports)
         self._failures: list[str] = []
@@ -69,6 +73,9 @@ class LocalBackend(ABC, Generic[B]):
 
     def state(self, broker_id: int) -> RunState:
         return self._brokers[broker_id].state
+
+    def may_fail(self, broker_id: int) -> None:
+        self._brokers[broker_id].may_fail = True
 
     def failures(self) -> list[str]:
         found, self._failures = self._failures, []

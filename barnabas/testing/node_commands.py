@@ -23,4 +23,8 @@ COMMANDS: Final[dict[str, str]] = {
     "remove_fault": "barnabas.testing.faults.commands:remove",
     "history_level": "barnabas.testing.history.commands:set_level",
     "history_seen": "barnabas.testing.history.commands:seen",
+    "set_links": "barnabas.testing.world.commands:set_links",
+    "set_disk_faults": "barnabas.testing.world.commands:set_disk_faults",
+    "set_losses": "barnabas.testing.world.commands:set_losses",
+    "lose_page_cache": "barnabas.testing.world.commands:lose_page_cache",
 }

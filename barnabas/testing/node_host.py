@@ -25,9 +25,13 @@ from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
+from barnabas.testing.backend import INTERNAL_LISTENER
+from barnabas.testing.extension import Commands
 from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.history.recorder import Recorder, RecordingRouter
 from barnabas.testing.node_commands import COMMANDS
+from barnabas.testing.world.disks import WorldDisk
+from barnabas.testing.world.network import WorldNetwork
 
 __all__ = ["Json", "NodeHost"]
 
@@ -40,6 +44,7 @@ class NodeHost:
     Attributes:
         clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
         node: the node, from `start` on.
+        links, files: network and disk of the node, as far as a test can shape and break them.
         faults: the router of its clients' listener, from `start` on.
         recorder: what it notes about requests.
         state: for extensions: one value each, under the extension's name.
@@ -58,17 +63,28 @@ class NodeHost:
         self.node_id = self.config.node_id
         self.clock: Clock = SystemClock()
         self.rng: Rng = SystemRng()
-        self.disk = disk
-        self.network: Network = AsyncioNetwork()
         self.emit = emit
+        self.files = WorldDisk(
+            disk, lambda fault, call, path: self.emit("disk", {"id": fault, "call": call, "path": path})
+        )
+        self.disk: Disk = self.files
+        listeners = [each for each in self.config.listeners if each.name != INTERNAL_LISTENER]
+        self.links = WorldNetwork(AsyncioNetwork(), self.rng, frozenset(each.port for each in listeners))
+        self.network: Network = self.links
         self.state: dict[str, Any] = {}
         self.faults: FaultyRouter | None = None
         self.recorder = Recorder(self.node_id, self.emit)
         self.node: Node | None = None
         self._on_fatal = on_fatal
 
-    async def start(self) -> None:
-        """Starts the node; returns when it serves. Raises what `Node.start` raises."""
+    async def start(self, commands: Commands = ()) -> None:
+        """Starts the node; returns when it serves. Raises what `Node.start` raises.
+
+        Args:
+            commands: run before the node exists.
+        """
+        for name, arguments in commands:
+            await self.command(name, arguments)
         self.node = Node(
             self.config,
             clock=self.clock,
@@ -92,11 +108,13 @@ class NodeHost:
         """Stops the node cleanly."""
         if self.node is not None:
             await self.node.stop()
+        self.links.end()
 
     def kill(self) -> None:
         """Ends the node as a crash does."""
         if self.node is not None:
             self.node.kill()
+        self.links.end()
 
     @property
     def running(self) -> Node:

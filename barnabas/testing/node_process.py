@@ -49,20 +49,21 @@ class _Program:
 
     def _on_value(self, value: dict[str, Any]) -> None:
         if self._host is None and "settings" in value:
-            self._scope.start(self._start(value["settings"], value["cluster_directory"]), name="start")
+            self._scope.start(self._start(value), name="start")
         else:
             self._scope.start(self._answer(value), name=f"command {value['name']}")
 
-    async def _start(self, settings: dict[str, str], cluster_directory: str) -> None:
+    async def _start(self, given: dict[str, Any]) -> None:
         from barnabas.runtime import descriptors
         from barnabas.runtime.files import FileDisk
 
-        self._cluster_directory = cluster_directory
+        self._cluster_directory = given["cluster_directory"]
+        settings = given["settings"]
         descriptors.raise_limit()
         disk = FileDisk(settings["log.dirs"], open_files_max=descriptors.open_files_max(1))
         try:
             self._host = NodeHost(settings, disk, emit=self._emit, on_fatal=self._on_fatal)
-            await self._host.start()
+            await self._host.start(given["commands"])
         except (BarnabasError, OSError) as error:
             self._send({"error": str(error)})
             self._end(1)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.runtime.json_lines import JsonLines
-from barnabas.testing.backend import Mode, RunState, Shape
+from barnabas.testing.backend import Lose, Mode, RunState, Shape
 from barnabas.testing.directories import ClusterDirectory, remove_ownerless
 from barnabas.testing.errors import KitError, NotPossible
 from barnabas.testing.local_backend import LocalBackend
@@ -49,6 +49,8 @@ class _Broker:
         self.link: JsonLines | None = None
         self.paused = False
         self.expected_to_end = True
+        self.may_fail = False
+        self.losses = 0  # how often its page cache was lost
         self.ready: asyncio.Future[None] | None = None
         self.answers: dict[int, asyncio.Future[Any]] = {}
         self.sent = 0  # number of commands so far
@@ -110,11 +112,17 @@ class ProcessBackend(LocalBackend[_Broker]):
             raise KitError("the cluster has ended")
         broker.ready = asyncio.get_running_loop().create_future()
         ours = _launch(broker)
-        broker.paused, broker.expected_to_end = False, False
+        broker.paused = broker.expected_to_end = broker.may_fail = False
         broker.link = await JsonLines.open(
             ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
         )
-        broker.link.send({"settings": broker.settings, "cluster_directory": str(self._directory.path)})
+        broker.link.send(
+            {
+                "settings": broker.settings,
+                "cluster_directory": str(self._directory.path),
+                "commands": [("set_losses", {"losses": broker.losses}), *self.before_start(broker_id)],
+            }
+        )
         try:
             await broker.ready
         except BaseException:
@@ -127,9 +135,12 @@ class ProcessBackend(LocalBackend[_Broker]):
         await self.command(broker_id, "stop", {})
         await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
 
-    async def kill_broker(self, broker_id: int) -> None:
+    async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
         broker = self._brokers[broker_id]
         broker.expected_to_end = True
+        if lose == "page_cache":
+            broker.losses += 1
+            await self.command(broker_id, "lose_page_cache", {})
         if broker.process is not None and broker.process.poll() is None:
             broker.process.kill()
         await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
@@ -171,7 +182,11 @@ class ProcessBackend(LocalBackend[_Broker]):
         elif "error" in value:
             _settle(broker.ready, None, KitError(f"broker {broker.node_id} did not start: {value['error']}"))
         elif "failed" in value:
-            self._failures.append(f"broker {broker.node_id} stopped by itself: {value['failed']}")
+            if not broker.may_fail:
+                self._failures.append(f"broker {broker.node_id} stopped by itself: {value['failed']}")
+            broker.expected_to_end = True
+            if broker.process is not None and broker.ready is not None and broker.ready.done():
+                broker.process.kill()  # its node has ended
         elif "event" in value:
             self.on_event(broker.node_id, value["event"], value["value"])
 

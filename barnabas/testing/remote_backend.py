@@ -11,8 +11,9 @@ from typing import Any
 
 from barnabas.client import Admin
 from barnabas.client.errors import KafkaError
-from barnabas.testing.backend import Mode, RunState, not_possible
+from barnabas.testing.backend import Lose, Mode, RunState, not_possible
 from barnabas.testing.errors import KitError
+from barnabas.testing.extension import Commands
 
 __all__ = ["RemoteBackend"]
 
@@ -24,6 +25,7 @@ class RemoteBackend:
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
         self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None
+        self.before_start: Callable[[int], Commands] = lambda broker_id: ()
         self._bootstrap = bootstrap_servers
         self._timeout_ms = int(timeout_s * 1000)
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -48,6 +50,9 @@ class RemoteBackend:
 
     def state(self, broker_id: int) -> RunState:
         return "running"
+
+    def may_fail(self, broker_id: int) -> None:
+        pass
 
     def failures(self) -> list[str]:
         return []
@@ -75,7 +80,7 @@ class RemoteBackend:
     async def stop_broker(self, broker_id: int) -> None:
         raise not_possible("stop_broker", self.mode)
 
-    async def kill_broker(self, broker_id: int) -> None:
+    async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
         raise not_possible("kill", self.mode)
 
     async def pause_broker(self, broker_id: int) -> None:

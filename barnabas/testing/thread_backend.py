@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.backend import Mode, RunState
+from barnabas.testing.backend import Lose, Mode, RunState
 from barnabas.testing.local_backend import LocalBackend
 from barnabas.testing.node_host import NodeHost
 
@@ -31,6 +31,8 @@ class _Broker:
         self.disk = MemoryDisk(f"memory of broker {node_id}")
         self.host: NodeHost | None = None
         self.thread: LoopThread | None = None
+        self.may_fail = False
+        self.serves = False  # its start has ended
 
     @property
     def state(self) -> RunState:
@@ -68,15 +70,19 @@ class ThreadBackend(LocalBackend[_Broker]):
             loop.call_soon_threadsafe(self.on_event, broker_id, name, value)
 
         def on_fatal(error: BaseException) -> None:
-            self._failures.append(f"broker {broker_id} stopped by itself: {error}")
+            if not broker.may_fail:
+                self._failures.append(f"broker {broker_id} stopped by itself: {error}")
+            loop.call_soon_threadsafe(_end_failed, broker, host)
 
+        broker.may_fail = broker.serves = False
         host = NodeHost(broker.settings, broker.disk, emit=emit, on_fatal=on_fatal)
         broker.host, broker.thread = host, LoopThread(f"barnabas-broker-{broker_id}")
         try:
-            await self._within(broker, host.start())
+            await self._within(broker, host.start(self.before_start(broker_id)))
         except BaseException:
             _end(broker)
             raise
+        broker.serves = True
 
     async def stop_broker(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
@@ -84,8 +90,8 @@ class ThreadBackend(LocalBackend[_Broker]):
             await self._within(broker, broker.host.stop())
         _end(broker)
 
-    async def kill_broker(self, broker_id: int) -> None:
-        _end(self._brokers[broker_id])
+    async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
+        _end(self._brokers[broker_id], lose)
 
     async def pause_broker(self, broker_id: int) -> None:
         thread = self._brokers[broker_id].thread
@@ -111,22 +117,31 @@ class ThreadBackend(LocalBackend[_Broker]):
         return await asyncio.wrap_future(broker.thread.submit(work))
 
 
-def _end_soon(broker: _Broker) -> None:
+def _end_soon(broker: _Broker, lose: Lose = "nothing") -> None:
     """Begins to end a node; its disk keeps what was written, as the page cache does when a process is killed."""
     host = broker.host
 
     def kill() -> None:
         if host is not None:
             host.kill()
-        broker.disk.kill()  # before tasks are cancelled: what they still do has no effect
+        if lose == "nothing":
+            broker.disk.kill()  # before tasks are cancelled: what they still do has no effect
+        else:
+            broker.disk.crash()
 
     if broker.thread is not None:
         broker.thread.end_soon(kill)
 
 
-def _end(broker: _Broker) -> None:
+def _end_failed(broker: _Broker, host: NodeHost) -> None:
+    """A node has stopped by itself: its thread ends, too, so the broker is down."""
+    if broker.host is host and broker.serves:
+        _end_soon(broker)
+
+
+def _end(broker: _Broker, lose: Lose = "nothing") -> None:
     """Ends a node at once and waits for the end of its thread."""
-    _end_soon(broker)
+    _end_soon(broker, lose)
     thread = broker.thread
     broker.host = broker.thread = None
     if thread is not None:

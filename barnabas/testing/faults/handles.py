@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.testing.errors import KitError, KitTimeout, NotPossible, named_arguments
+from barnabas.testing.extension import Extension
 from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected
 from barnabas.testing.faults.fault import Fault, FaultAio
 
@@ -47,7 +48,7 @@ class _Cluster(Protocol):
     def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-class Faults:
+class Faults(Extension):
     """The faults of one cluster."""
 
     def __init__(self, cluster: _Cluster) -> None:
@@ -243,6 +244,11 @@ class Faults:
         backend = self._cluster.backend("faults")
         for command, arguments in self._missed.pop(broker_id, []):
             await backend.command(broker_id, command, arguments)
+
+    def on_event(self, broker_id: int, name: str, value: Any) -> None:
+        """As of Extension."""
+        if name == "fault":
+            self.on_hit(broker_id, value)
 
     def on_hit(self, broker_id: int, met: dict[str, Any]) -> None:
         """A broker reports a request that has matched a fault, in the kit's thread. After the last hit every broker ends the fault."""

@@ -20,6 +20,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from barnabas.testing.errors import KitError, KitTimeout
+from barnabas.testing.extension import Extension
 from barnabas.testing.history.events import HistoryEvent, event_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _size(event: Mapping[str, Any]) -> int:
     return EVENT_BYTES + PART_BYTES * sum(len(event.get(name, ())) for name in ("batches", "records", "offsets"))
 
 
-class History:
+class History(Extension):
     """The history of one cluster, from its first use on."""
 
     def __init__(self, cluster: _Cluster) -> None:
@@ -155,7 +156,12 @@ class History:
         backend = self._cluster.backend("history")
         await backend.command(broker_id, "history_level", self._arguments(backend))
 
-    def on_event(self, event: Mapping[str, Any]) -> None:
+    def on_event(self, broker_id: int, name: str, value: Any) -> None:
+        """As of Extension."""
+        if name == "history":
+            self._on_noted(value)
+
+    def _on_noted(self, event: Mapping[str, Any]) -> None:
         """A broker in a process of its own has sent an event, in the kit's thread. It keeps what is not confirmed."""
         self.take(event)
         if event["number"] % SEEN_EVERY == 0:

@@ -1,0 +1,33 @@
+"""Extension: a part of the kit that keeps something in running brokers: faults, cuts, the state of disks, an offset of the clock.
+
+Driven by: `Core`, in the kit's thread, for each of `Core.extensions`. Emits: commands to brokers (`node_commands.py`).
+
+A broker that restarts is a new host that knows nothing. It gets the commands of `before_start` before its node takes the first step,
+and `on_started` is awaited when it serves. A paused broker takes no command; `on_resumed` is awaited when it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Commands", "Extension"]
+
+Commands = Sequence[tuple[str, dict[str, Any]]]  # names of node_commands.py with their arguments, which are JSON values
+
+
+class Extension:
+    """An extension that keeps nothing; a subclass overrides what it needs."""
+
+    def before_start(self, broker_id: int) -> Commands:
+        """The commands that a broker runs before its node starts."""
+        return ()
+
+    async def on_started(self, broker_id: int) -> None:
+        """A broker has started again and serves."""
+
+    async def on_resumed(self, broker_id: int) -> None:
+        """A paused broker continues."""
+
+    def on_event(self, broker_id: int, name: str, value: Any) -> None:
+        """A broker has emitted something, for this part or for another one."""

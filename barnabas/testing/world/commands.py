@@ -1,0 +1,34 @@
+"""The kit's commands about links and disks, inside a node's loop. `node_commands.py` has their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.testing.node_host import NodeHost
+from barnabas.testing.world.disks import DiskFault
+from barnabas.testing.world.network import LinkRule
+
+__all__ = ["lose_page_cache", "set_disk_faults", "set_links", "set_losses"]
+
+
+def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]) -> None:
+    """Replaces all rules about links. `ports`: port of a listener for clients or brokers → id of its broker."""
+    known = {int(port): broker_id for port, broker_id in ports.items()}
+    known |= {each.port: node_id for node_id, each in host.config.voter_endpoints.items()}
+    host.links.set_rules(tuple(LinkRule.of(each) for each in rules), known)
+
+
+def set_disk_faults(host: NodeHost, faults: list[dict[str, Any]]) -> None:
+    """Replaces all faults of the disk."""
+    host.files.set_faults([DiskFault(**each) for each in faults])
+
+
+def set_losses(host: NodeHost, losses: int) -> None:
+    """How often the page cache of this disk was lost before: another boot for the node."""
+    host.files.losses = losses
+
+
+def lose_page_cache(host: NodeHost) -> dict[str, int]:
+    """Ends the node at once and loses what it has not synced. Returns the bytes that files have lost, by path."""
+    host.kill()
+    return host.files.lose_page_cache()
