@@ -92,6 +92,7 @@ class Node:
         config: BrokerConfig,
         *,
         clock: Clock,
+        client_clock: Clock | None = None,
         rng: Rng,
         disk: Disk,
         other_disks: Sequence[Disk] = (),
@@ -103,6 +104,7 @@ class Node:
         """Constructs the parts; uses neither disk nor network.
 
         Args:
+            client_clock: measures sessions of groups and timeouts of transactions, if a test kit moves that time; None for `clock`.
             disk: the first of `log.dirs`; it also holds the metadata log.
             other_disks: the other log directories, in the order of `log.dirs`.
             offload: runs long C calls in threads.
@@ -110,7 +112,9 @@ class Node:
             make_router: makes the router of the clients' listener; a test kit's router adds faults.
         """
         self.config = config
-        self.reactor = Reactor(clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure)
+        self.reactor = Reactor(
+            clock, rng, name=f"node {config.node_id}", on_fatal=self._on_failure, client_clock=client_clock
+        )
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""

@@ -1,6 +1,7 @@
 """Reactor: what every shell of a node needs from the process: clock, rng, scope, `soon`, `call_later`, the next turn, `fatal`.
 
 Driven by: the asyncio loop, and by the node, which attaches the loop at its start and stops or kills the reactor at its end.
+`client_time` is the same clock with the same timers, unless the node was given another clock for what it measures for clients.
 Emits: callbacks. `soon` runs them at the end of the present wake-up, `call_later` at their deadline, `next_turn` in the next turn of
 the loop, after everything that has arrived by then.
 
@@ -20,7 +21,7 @@ from barnabas.errors import InvariantViolated
 from barnabas.ports import Clock, Rng
 from barnabas.runtime.scope import Scope
 
-__all__ = ["Reactor"]
+__all__ = ["ClientTime", "Reactor"]
 
 log = logging.getLogger(__name__)
 
@@ -28,22 +29,61 @@ STALL_MS: Final = 500  # a timer this late means that the process was suspended;
 SOON_PASSES_MAX: Final = 10_000  # callbacks run in one wake-up before the loop serves other events
 
 
+def stall_ms(clock: Clock, deadline_ms: int) -> int:
+    """How late the timer of `deadline_ms` is by the clock, if that is more than any work takes; else 0."""
+    late_ms = clock.monotonic_ms() - deadline_ms
+    return late_ms if late_ms > STALL_MS else 0
+
+
+class ClientTime:
+    """The clock and timers of what a broker measures for clients: sessions and rebalances of groups, timeouts of transactions.
+
+    A test kit moves this clock forward; what nodes measure of each other keeps the time of the machine.
+
+    Attributes:
+        clock: wall clock and monotonic clock.
+        timers: deadlines by that clock.
+    """
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self.clock = clock
+        self.timers = timers
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Runs the callback after `delay_ms`; `cancel` of the returned timer prevents it."""
+        return self.timers.call_later(delay_ms, callback)
+
+    def stall_ms(self, deadline_ms: int) -> int:
+        """How long the process was suspended when the timer of `deadline_ms` (monotonic) had to run; 0 if it was not."""
+        return stall_ms(self.clock, deadline_ms)
+
+
 class Reactor:
     """Clock, random numbers, scope and callbacks of one node. The module docstring describes them.
 
     Attributes:
         clock: wall clock and monotonic clock.
+        client_time: clock and timers of what is measured for clients.
         rng: the source of random numbers and uuids.
         scope: the tasks of the node.
         failure: the error that stopped the node, else None.
     """
 
-    def __init__(self, clock: Clock, rng: Rng, *, name: str, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Rng,
+        *,
+        name: str,
+        on_fatal: Callable[[BaseException], None],
+        client_clock: Clock | None = None,
+    ) -> None:
         """Constructs the reactor without an event loop; `attach` sets it.
 
         Args:
             name: name of the scope in messages.
             on_fatal: called once, with the first error passed to `fatal`.
+            client_clock: the clock of `client_time`; None for `clock`.
         """
         self.clock = clock
         self.rng = rng
@@ -54,6 +94,11 @@ class Reactor:
         self._soon: list[Callable[[], None]] = []
         self._soon_due = False
         self.timers = Timers(clock, self._loop_call_later, self.fatal)
+        self.client_time = (
+            ClientTime(clock, self.timers)
+            if client_clock is None
+            else ClientTime(client_clock, Timers(client_clock, self._loop_call_later, self.fatal))
+        )
 
     def attach(self) -> None:
         """Uses the running loop from now on."""
@@ -72,8 +117,7 @@ class Reactor:
 
     def stall_ms(self, deadline_ms: int) -> int:
         """How long the process was suspended when the timer of `deadline_ms` (monotonic) had to run; 0 if it was not."""
-        late_ms = self.clock.monotonic_ms() - deadline_ms
-        return late_ms if late_ms > STALL_MS else 0
+        return stall_ms(self.clock, deadline_ms)
 
     def next_turn(self, callback: Callable[[], None]) -> None:
         """Runs the callback in the next turn of the loop."""
@@ -108,12 +152,14 @@ class Reactor:
         """Ends every task, cancels every deadline and runs the pending callbacks of `soon`."""
         await self.scope.stop()
         self.timers.stop()
+        self.client_time.timers.stop()
         self._run_soon()
 
     def kill(self) -> None:
         """Ends at once: no task, deadline or callback runs any more."""
         self._soon.clear()
         self.timers.stop()
+        self.client_time.timers.stop()
         self.scope.cancel()
 
     def _loop_call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:

@@ -92,6 +92,20 @@ class Timers:
             self._arm(deadline_ms)
         return timer
 
+    @property
+    def next_ms(self) -> int | None:
+        """The earliest deadline, in monotonic milliseconds; None if nothing waits."""
+        while self._heap and self._heap[0][2].callback is None:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0][0] if self._heap else None
+
+    def on_clock_moved(self) -> None:
+        """The clock was moved forward: what is due is called from the next turn of the loop on."""
+        deadline_ms = self.next_ms
+        if deadline_ms is not None:
+            self._arm(deadline_ms)
+
     def stop(self) -> None:
         """Drops all entries; calls nothing any more."""
         self._heap.clear()
@@ -132,8 +146,6 @@ class Timers:
                 self._on_broken(error)
             except Exception:
                 log.exception("a deadline's callback failed")
-        while self._heap and self._heap[0][2].callback is None:  # not worth a wake-up
-            heapq.heappop(self._heap)
-            self._cancelled -= 1
-        if self._heap:  # a callback may have armed an earlier one
-            self._arm(self._heap[0][0])
+        deadline_ms = self.next_ms  # a cancelled entry is not worth a wake-up
+        if deadline_ms is not None:  # a callback may have armed an earlier one
+            self._arm(deadline_ms)

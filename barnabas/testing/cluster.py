@@ -20,6 +20,7 @@ from barnabas.testing.errors import named_arguments
 from barnabas.testing.handle import Handle
 
 if TYPE_CHECKING:
+    from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
 
@@ -142,6 +143,11 @@ class Cluster(Handle):
     def history(self) -> History:
         """What the brokers acknowledged and delivered, from the first use of this attribute on."""
         return self.recorded()
+
+    @property
+    def clock(self) -> KafkaClock:
+        """The time of the brokers: `kafka.clock.advance(hours=25)`."""
+        return self.moved_clock()
 
     @property
     def mode(self) -> Mode:

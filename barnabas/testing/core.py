@@ -110,7 +110,7 @@ class Core:
 
     async def admin(self) -> Admin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
-        if not self._running():
+        if not self.running():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
             raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")
         if self._admin is None:
@@ -210,14 +210,15 @@ class Core:
         return found.get(topic, [])
 
     def _any_running(self) -> int | None:
-        return next(iter(self._running()), None)
+        return next(iter(self.running()), None)
 
-    def _running(self) -> list[int]:
+    def running(self) -> list[int]:
+        """Ids of the brokers that run and are not paused."""
         return [each for each in self.backend.broker_ids if self.backend.state(each) == "running"]
 
     async def _in_sync(self, topic: str, partitions: int = 0) -> bool:
         """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
-        running = self._running()
+        running = self.running()
         for broker_id in [None] if self.backend.mode == "remote" else running:
             found = await self._known(broker_id, topic)
             if len(found) < max(partitions, 1):
@@ -229,7 +230,7 @@ class Core:
         return True
 
     async def _without(self, names: list[str]) -> bool:
-        for broker_id in [None] if self.backend.mode == "remote" else self._running():
+        for broker_id in [None] if self.backend.mode == "remote" else self.running():
             for name in names:
                 if await self._known(broker_id, name):
                     return False
@@ -251,19 +252,20 @@ class Core:
             raise KitError(f"broker {broker_id!r} is unknown; this cluster has {_listed('broker', known)}")
         return broker_id
 
-    def _own(self, what: str) -> None:
+    def own(self, what: str) -> None:
+        """Raises NotPossible, which names `what`, if the brokers were started elsewhere."""
         if self.backend.mode == "remote":
             raise not_possible(what, "remote")
 
     async def kill(self, broker_id: int) -> None:
         """Ends a broker as SIGKILL does."""
-        self._own("kill")
+        self.own("kill")
         async with self._turn, self._deadline(f"the end of broker {self.check_broker(broker_id)}"):
             await self.backend.kill_broker(broker_id)
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly."""
-        self._own("stop_broker")
+        self.own("stop_broker")
         async with self._turn, self._deadline(f"the clean stop of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "paused":
                 raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
@@ -271,7 +273,7 @@ class Core:
 
     async def restart(self, broker_id: int) -> None:
         """Starts a broker again on its data; stops a running one cleanly first."""
-        self._own("restart")
+        self.own("restart")
         async with self._turn, self._deadline(f"the restart of broker {self.check_broker(broker_id)}"):
             await self._restart(broker_id)
 
@@ -289,14 +291,14 @@ class Core:
         )
 
     async def _listed_everywhere(self, *broker_ids: int) -> bool:
-        for each in self._running():
+        for each in self.running():
             if not set(broker_ids) <= set(await self.backend.command(each, "live_brokers", {})):
                 return False
         return True
 
     async def rolling_restart(self) -> None:
         """Restarts one broker after the other; each is in sync again before the next one stops."""
-        self._own("rolling_restart")
+        self.own("rolling_restart")
         async with self._turn, self._deadline("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
             for broker_id in self.backend.broker_ids:
                 await self._restart(broker_id)
@@ -316,7 +318,7 @@ class Core:
 
     async def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does."""
-        self._own("pause")
+        self.own("pause")
         async with self._turn, self._deadline(f"the pause of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "down":
                 raise KitError(f"broker {broker_id} is down, so it cannot be paused: restart it first")
@@ -324,7 +326,7 @@ class Core:
 
     async def resume(self, broker_id: int) -> None:
         """Continues a paused broker."""
-        self._own("resume")
+        self.own("resume")
         async with self._turn, self._deadline(f"the resumption of broker {self.check_broker(broker_id)}"):
             was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
@@ -332,9 +334,15 @@ class Core:
                 for extension in self.extensions:
                     await extension.on_resumed(broker_id)
 
+    @asynccontextmanager
+    async def turn(self, what: str, factor: int = 1) -> AsyncIterator[None]:
+        """For an extension: its calls run one at a time with those of this class, with the deadline of a call times `factor`."""
+        async with self._turn, self._deadline(what, self.timeout_s * factor):
+            yield
+
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""
-        self._own(f"command '{name}'")
+        self.own(f"command '{name}'")
         if self.backend.state(self.check_broker(broker_id)) != "running":
             raise KitError(f"broker {broker_id} is {self.backend.state(broker_id)}, so it cannot do '{name}'")
         async with self._deadline(f"command '{name}' of broker {broker_id}"):
@@ -363,7 +371,7 @@ class Core:
     async def client_connections(self) -> dict[str, tuple[int, str]]:
         """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
         async with self._deadline("the list of connections"):
-            told = {each: await self.backend.command(each, "connections", {}) for each in self._running()}
+            told = {each: await self.backend.command(each, "connections", {}) for each in self.running()}
         return {
             each["client_id"]: (broker_id, f"{each['host']}:{each['port']}")
             for broker_id, answer in told.items()
@@ -414,7 +422,7 @@ class Core:
         async with self._turn, self._deadline(f"the move of the leader of {topic}-{partition}"):
             replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]
             if to is None:
-                others = [each for each in replicas if each != before and each in self._running()]
+                others = [each for each in replicas if each != before and each in self.running()]
                 if not others:
                     raise KitError(f"{topic}-{partition} has no other running replica than broker {before}")
                 to = others[0]
@@ -434,7 +442,7 @@ class Core:
         await admin.elect_leaders([where])
 
         async def moved() -> bool:
-            for broker_id in [None] if self.backend.mode == "remote" else self._running():
+            for broker_id in [None] if self.backend.mode == "remote" else self.running():
                 if (await self._known(broker_id, topic))[partition]["leader"] != replicas[0]:
                     return False
             return True

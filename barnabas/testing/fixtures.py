@@ -39,6 +39,11 @@ LEAK_GRACE_S: Final = (
 )
 NAME_CHARS_MAX: Final = 120  # of a test's name within the name of a topic or group
 
+SHARED_TIME: Final = (
+    "kafka.clock: other tests use these brokers, too, and time cannot be moved back: "
+    "give the test brokers of its own, @pytest.mark.kafka(isolation='cluster')"
+)
+
 _SESSION = pytest.StashKey["KafkaSession"]()
 
 
@@ -215,6 +220,8 @@ def _in_namespace(
         pytest.skip(f"this test needs {wanted.brokers} brokers, and this Kafka has {len(kafka.brokers)}")
     namespace = Namespace(kafka)
     namespace.open()
+    if kafka.mode != "remote":
+        kafka.clock.refusal = SHARED_TIME
     try:
         for name, partitions in wanted.topics.items():
             kafka.create_topic(name, partitions)
@@ -225,6 +232,7 @@ def _in_namespace(
         try:
             if kafka.mode != "remote":
                 _name_leaked_clients(request, kafka, namespace.clients)
+                kafka.clock.refusal = ""
         finally:
             namespace.close(f"-{session.run_id}-")
 

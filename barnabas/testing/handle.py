@@ -18,6 +18,7 @@ from barnabas.testing.backend import Backend, Mode, Shape, not_possible
 from barnabas.testing.errors import KitError
 
 if TYPE_CHECKING:
+    from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
@@ -58,6 +59,7 @@ class Handle:
         self._faults: Faults | None = None
         self._history: History | None = None  # stays when the brokers have ended
         self._seed = "" if seed is None else str(seed)
+        self._clock: KafkaClock | None = None
 
     # -- start and stop
 
@@ -110,7 +112,7 @@ class Handle:
 
     def _forget(self) -> None:
         kit_thread.release(self)
-        self._core = self._backend = self._faults = None
+        self._core = self._backend = self._faults = self._clock = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -185,6 +187,16 @@ class Handle:
         elif level == "all" and self._history.level != "all" and self._core is not None:
             self._history.start(level)
         return self._history
+
+    def moved_clock(self) -> KafkaClock:
+        """The time of this cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
+        if self._clock is None:
+            from barnabas.testing.clock.handles import KafkaClock
+
+            self.core().own("clock")
+            self._clock = KafkaClock(self)
+            self.core().extensions.append(self._clock)
+        return self._clock
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

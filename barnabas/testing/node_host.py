@@ -26,6 +26,7 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.backend import INTERNAL_LISTENER
+from barnabas.testing.clock.travel import Travel
 from barnabas.testing.extension import Commands
 from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.history.recorder import Recorder, RecordingRouter
@@ -43,6 +44,7 @@ class NodeHost:
 
     Attributes:
         clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
+        travel: the offset of the clocks, which `kafka.clock` moves.
         node: the node, from `start` on.
         links, files: network and disk of the node, as far as a test can shape and break them.
         faults: the router of its clients' listener, from `start` on.
@@ -61,7 +63,8 @@ class NodeHost:
         """Raises BrokerError: a setting is wrong."""
         self.config = BrokerConfig(settings)
         self.node_id = self.config.node_id
-        self.clock: Clock = SystemClock()
+        self.travel = Travel(SystemClock())
+        self.clock: Clock = self.travel.clock
         self.rng: Rng = SystemRng()
         self.emit = emit
         self.files = WorldDisk(
@@ -88,6 +91,7 @@ class NodeHost:
         self.node = Node(
             self.config,
             clock=self.clock,
+            client_clock=self.travel.client_clock,
             rng=self.rng,
             disk=self.disk,
             network=self.network,

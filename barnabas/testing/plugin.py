@@ -15,6 +15,7 @@ from barnabas.testing.stash import FAILED, SEED
 
 if TYPE_CHECKING:
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
+    from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.cluster import Broker, Cluster
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
@@ -157,6 +158,12 @@ def kafka_faults(kafka: Cluster) -> Faults:
 def kafka_history(kafka: Cluster) -> History:
     """What the brokers acknowledge and deliver during this test: `kafka_history.check()`, `kafka_history.events`."""
     return kafka.history
+
+
+@pytest.fixture
+def kafka_clock(kafka: Cluster) -> KafkaClock:
+    """The time of the brokers of `kafka`: `kafka_clock.advance(hours=25)`."""
+    return kafka.clock
 
 
 @pytest.fixture

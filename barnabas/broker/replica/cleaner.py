@@ -64,6 +64,7 @@ class Cleaner:
         self._checkpoint_soon = checkpoint_soon
         self._offload = offload
         self._unreadable: dict[Replica, None] = {}
+        self._turn = asyncio.Lock()  # one pass at a time
 
     def start(self) -> None:
         """Arms the first check if log.cleaner.enable is true."""
@@ -77,12 +78,25 @@ class Cleaner:
         if not self._reactor.scope.stopping:
             self._reactor.scope.start(self._clean_all(), name="cleaner")
 
+    async def clean_now(self) -> bool:
+        """Cleans the logs that are due, beside the check that is armed. Returns False if one waits for the sync of its records."""
+        if not self._config.get_bool("log.cleaner.enable"):
+            return True
+        async with self._turn:
+            return not await self._pass()
+
     async def _clean_all(self) -> None:
         """Cleans the logs that are due, then arms the next check."""
+        async with self._turn:
+            unsynced = await self._pass()
         delay_ms = self._config.get_int("log.cleaner.backoff.ms")
+        self._look_in(min(delay_ms, SYNC_LOOK_MS) if unsynced else delay_ms)
+
+    async def _pass(self) -> bool:
+        """Cleans the logs that are due. Returns whether a log is due whose records are not synced yet."""
         stuck: dict[Replica, None] = {}  # failed: skipped until the next check
         while True:
-            chosen = None
+            chosen, unsynced = None, False
             for replica in await self._due():
                 cleanable = None if replica in stuck else self._assess(replica)  # again: time has passed
                 if cleanable is None:
@@ -91,15 +105,14 @@ class Cleaner:
                     chosen = replica, cleanable
                     break
                 self._replicas.request_sync(replica)
-                delay_ms = min(delay_ms, SYNC_LOOK_MS)
+                unsynced = True
             if chosen is None:
-                break
+                return unsynced
             replica = chosen[0]
             cleaned_to = replica.log.cleaned_to
             await self._clean(*chosen)
             if replica.log.cleaned_to <= cleaned_to:
                 stuck[replica] = None
-        self._look_in(delay_ms)
 
     async def _due(self) -> list[Replica]:
         """Replicas whose logs are to be cleaned, the dirtiest first; lets the loop serve others in between."""

@@ -89,6 +89,13 @@ class Upkeep:
 
         self._reactor.call_later(interval_ms, run)
 
+    def check(self, replica: Replica) -> bool:
+        """Applies retention and the expiry of producers to one replica now. Returns whether more segments are to be deleted."""
+        before = replica.log.log_start_offset
+        self._look(replica, self._retain)
+        self._look(replica, self._expire_producers)
+        return not replica.failed and replica.log.log_start_offset > before
+
     def _walk(self, look: Callable[[Replica], int | None], replicas: Sequence[Replica] | None = None) -> None:
         """Calls `look` on these replicas or all, UNITS_PER_TURN a turn; it returns its units above one."""
         self._walk_from(0, list(self._replicas.all()) if replicas is None else replicas, look)

@@ -348,7 +348,7 @@ class Stalled(SystemClock):
 async def test_after_a_stall_heartbeats_are_read_before_sessions_end(peer: Peer, another: Any, node: Node) -> None:
     await prepare(peer)
     silent, alive = await member(peer, "h"), await member(peer)
-    node.reactor.clock = Stalled()
+    node.reactor.client_time.clock = Stalled()
     node.groups._on_timer(0)  # every session is long over
     assert await heartbeat(peer, alive) is NONE
     await eventually(lambda: state_of(peer, "h"), "Empty")
@@ -403,7 +403,7 @@ async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
     await prepare(peer)
     assert await commit(peer, 1) is NONE
     assert await committed(peer) == 1
-    node.reactor.clock = Later()
+    node.reactor.client_time.clock = Later()
     await eventually(lambda: committed(peer), -1)
     assert (await peer.call(ListGroupsRequest(), 5)).groups == []
 
@@ -414,7 +414,7 @@ async def test_a_shard_that_was_replaced_during_the_expiry_expires_nothing(nodes
     peer = await nodes.peer(node)
     await prepare(peer)
     assert await commit(peer, 1) is NONE
-    node.reactor.clock = Later()
+    node.reactor.client_time.clock = Later()
     expiry = node.groups._expire()
     shards = node.groups.host.active_shards
 

@@ -12,7 +12,7 @@ Invariants: every Responder is answered once: by a decision, by its refusal, or 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -207,7 +207,8 @@ class GroupCoordinator:
 
     def now(self) -> At:
         """Returns the time of a decision."""
-        return At(self._reactor.clock.now_ms(), self._reactor.clock.monotonic_ms())
+        clock = self._reactor.client_time.clock
+        return At(clock.now_ms(), clock.monotonic_ms())
 
     def shard_for(self, group_id: str) -> GroupShard:
         """Returns the shard of a group.
@@ -368,15 +369,16 @@ class GroupCoordinator:
             return
         if armed is not None:
             armed[1].cancel()
-        self._arm(partition, deadline_ms, deadline_ms - self._reactor.clock.monotonic_ms(), self._on_timer)
+        now_ms = self._reactor.client_time.clock.monotonic_ms()
+        self._arm(partition, deadline_ms, deadline_ms - now_ms, self._on_timer)
 
     def _arm(self, partition: int, deadline_ms: int, delay_ms: int, then: Callable[[int], None]) -> None:
-        timer = self._reactor.call_later(max(delay_ms, 0), partial(then, partition))
+        timer = self._reactor.client_time.call_later(max(delay_ms, 0), partial(then, partition))
         self._timers[partition] = (deadline_ms, timer)
 
     def _on_timer(self, partition: int) -> None:
         deadline_ms, _ = self._timers[partition]
-        if self._reactor.stall_ms(deadline_ms):
+        if self._reactor.client_time.stall_ms(deadline_ms):
             # Heartbeats that arrived while the process was suspended are read before any session ends.
             self._arm(partition, deadline_ms, AFTER_STALL_MS, self._on_due)
         else:
@@ -393,10 +395,18 @@ class GroupCoordinator:
     def _on_retention(self) -> None:
         self._expiry = self._slices.start(self._expire(), lambda _: self._arm_retention(), self._reactor.fatal)
 
-    def _expire(self) -> Work:
+    def expire_offsets(self, done: Callable[[], None], keep: Container[str] = ()) -> None:
+        """Deletes expired offsets now, in slices, and empty groups without offsets, except those of `keep`.
+
+        Args:
+            done: called when the tombstones are written, committed or not.
+        """
+        self._slices.start(self._expire(keep), lambda _: done(), self._reactor.fatal)
+
+    def _expire(self, keep: Container[str] = ()) -> Work:
         """Writes tombstones for what has expired, shard after shard."""
         for partition, shard in list(self.host.active_shards()):
-            for looked, records in shard.expired(self.now()):
+            for looked, records in shard.expired(self.now(), keep):
                 if not self._has(partition, shard):
                     break  # offsets that another coordinator has written since are not in this shard
                 if records:

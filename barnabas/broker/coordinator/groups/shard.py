@@ -13,7 +13,7 @@ Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -213,17 +213,20 @@ class GroupShard:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
-    def expired(self, at: At) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
+    def expired(self, at: At, keep: Container[str] = ()) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
         """Finds expired offsets, and groups without members that have no other offsets.
 
         Yields the number of offsets that were checked, and tombstones, which must be staged before the next step.
+
+        Args:
+            keep: groups that are kept, without their expired offsets.
         """
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
             present = partial(self.group, group.group_id)
             all_expired = yield from expired_offsets(present, self.offsets, retention_ms, at.now_ms)
             group = present()  # as it is after those steps
-            if all_expired and group.is_empty:
+            if all_expired and group.is_empty and group.group_id not in keep:
                 yield 1, group.tombstones()
 
     def offset_tombstone(self, group_id: str, topic: str, partition: int) -> OffsetRecord | None:

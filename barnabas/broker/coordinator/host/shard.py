@@ -259,6 +259,11 @@ class ShardHost(Generic[S]):
         return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
 
     @property
+    def is_idle(self) -> bool:
+        """Whether every decision is committed."""
+        return not any(part.queue or part.uncommitted for part in self._partitions.values())
+
+    @property
     def is_loading(self) -> bool:
         """Whether a partition is still loading; ListGroups and ListTransactions then answer an error."""
         return any(part.phase is _Phase.LOADING for part in self._partitions.values())

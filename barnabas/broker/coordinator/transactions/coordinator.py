@@ -123,6 +123,10 @@ class TransactionCoordinator:
         log.info("%d requests were answered CONCURRENT_TRANSACTIONS since the start", self.concurrent_answers)
         self.host.close()
 
+    def expire_ids(self) -> int:
+        """Deletes expired transactional ids now, a batch at most; returns their number. 0: there is none."""
+        return self._expiry.expire_batch()
+
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This node became leader of a partition of `__transaction_state`."""
         self.host.on_elected(partition, leader_epoch)
@@ -151,7 +155,7 @@ class TransactionCoordinator:
     # --- ShardOwner ---------------------------------------------------------------------------------------------------
 
     def on_shard_active(self, shard: TransactionShard) -> None:
-        clock = self._reactor.clock
+        clock = self._reactor.client_time.clock
         shard.restart_deadlines(clock.now_ms(), clock.monotonic_ms())
         for prepared in shard.prepared():
             self.markers.add(shard.partition, shard.coordinator_epoch, prepared)
@@ -262,7 +266,7 @@ class TransactionCoordinator:
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
             return
-        monotonic_ms = self._reactor.clock.monotonic_ms()
+        monotonic_ms = self._reactor.client_time.clock.monotonic_ms()
 
         def decide(shard: TransactionShard, now_ms: int) -> Decision[None, TransactionRecord]:
             return shard.add_partitions(

@@ -41,20 +41,29 @@ class TransactionalIdExpiry:
             self._timer.cancel()
             self._timer = None
 
+    def expire_batch(self) -> int:
+        """Writes one batch of tombstones now; returns how many ids it has. 0: no id is expired."""
+        return self._write_batch(0)[1]
+
     def _expire_from(self, first: int) -> None:
         """Writes one batch of tombstones; continues with this or the next partition after a pause."""
+        partition, written = self._write_batch(first)
+        if written:
+            again = partition if written == TOMBSTONES_PER_BATCH else partition + 1
+            self._timer = self._reactor.call_later(PAUSE_MS, partial(self._expire_from, again))
+        else:
+            self.start()
+
+    def _write_batch(self, first: int) -> tuple[int, int]:
+        """Writes the tombstones of one partition, from the partition `first` on. Returns the partition and their number."""
         before_ms = self._reactor.clock.now_ms() - self._config.get_int("transactional.id.expiration.ms")
         for partition, shard in self._host.active_shards():
-            if partition < first:
-                continue
-            expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_BATCH]
+            expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_BATCH] if partition >= first else []
             for transactional_id in expirable:
                 self._expire(partition, transactional_id, before_ms)
             if expirable:
-                again = partition if len(expirable) == TOMBSTONES_PER_BATCH else partition + 1
-                self._timer = self._reactor.call_later(PAUSE_MS, partial(self._expire_from, again))
-                return
-        self.start()
+                return partition, len(expirable)
+        return first, 0
 
     def _expire(self, partition: int, transactional_id: str, before_ms: int) -> None:
         self._host.write(partition, lambda shard, _now_ms: shard.expire(transactional_id, before_ms), _ignore)

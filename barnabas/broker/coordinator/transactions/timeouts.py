@@ -43,7 +43,7 @@ class TransactionTimeouts:
         producer_ids: ProducerIds,
         transaction_version: Callable[[], int],
     ) -> None:
-        self._reactor = reactor
+        self._time = reactor.client_time
         self._host = host
         self._producer_ids = producer_ids
         self._transaction_version = transaction_version
@@ -65,12 +65,12 @@ class TransactionTimeouts:
         if self._timer is not None:
             self._timer.cancel()
         self._due_ms = deadline_ms
-        delay_ms = max(deadline_ms - self._reactor.clock.monotonic_ms(), 0)
-        self._timer = self._reactor.call_later(delay_ms, self._on_timer)
+        delay_ms = max(deadline_ms - self._time.clock.monotonic_ms(), 0)
+        self._timer = self._time.call_later(delay_ms, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._reactor.clock.monotonic_ms()
+        now_ms = self._time.clock.monotonic_ms()
         next_ms: int | None = None
         for partition, shard in self._host.active_shards():
             for timed_out in shard.timed_out(now_ms):

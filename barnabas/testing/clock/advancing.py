@@ -1,0 +1,77 @@
+"""Moves the time of a cluster forward: all brokers together, from one due timer to the next.
+
+Driven by: `KafkaClock.advance`, in the kit's thread. Emits: commands to the running brokers.
+
+Time does not jump at once. A timer that is due on the way runs at its own time: a member whose session ends after 45 s leaves its group
+empty at that time, so the group's offsets expire seven days later and not at the end of the jump. Checks that repeat (retention, the
+cleaner, expiry) run at the end, and the cleaner also at the beginning, so that tombstones have their horizon from then on.
+
+Invariants: all running brokers have the cluster's offset when a jump ends; paused brokers get it when they are resumed, those that are
+down when they start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Protocol
+
+from barnabas.testing.core import Core
+
+__all__ = ["Moved", "advance", "catch_up"]
+
+STEPS_MAX: Final = 500  # due times on the way; the rest of the way is one jump
+STEPS_S: Final = 8.0  # real time for them
+WAIT_MS: Final = 2_000  # for the effects of one step
+
+
+class Moved(Protocol):
+    """The time of a cluster."""
+
+    offset_ms: int  # how far its brokers are ahead of the machine
+
+
+async def advance(core: Core, time: Moved, delta_ms: int) -> None:
+    """Moves the time of all brokers forward; returns when what became due is done.
+
+    Args:
+        delta_ms: above 0.
+    """
+    core.own("clock.advance")
+    async with core.turn("clock.advance", factor=2):
+        target_ms = time.offset_ms + delta_ms
+        await _all(core, "begin_jump", {"wait_ms": WAIT_MS})
+        await _walk(core, time, target_ms)
+        await _move(core, time, target_ms)
+        await _all(core, "check_logs", {})
+        await _all(core, "expire_groups_and_ids", {"wait_ms": WAIT_MS})
+        await _all(core, "clean_logs", {"wait_ms": WAIT_MS})
+
+
+async def catch_up(core: Core, time: Moved, broker_id: int) -> None:
+    """Moves the time of a broker that was paused to that of the others."""
+    if time.offset_ms:
+        await core.command(broker_id, "move_clock", {"offset_ms": time.offset_ms, "wait_ms": 0})
+
+
+async def _walk(core: Core, time: Moved, target_ms: int) -> None:
+    """Goes from due time to due time, up to the target."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + STEPS_S
+    following_ms = await _move(core, time, time.offset_ms)
+    for _ in range(STEPS_MAX):
+        if following_ms is None or following_ms >= target_ms or loop.time() > end_s:
+            return
+        following_ms = await _move(core, time, following_ms)
+
+
+async def _move(core: Core, time: Moved, offset_ms: int) -> int | None:
+    """Moves all brokers to an offset. Returns the next one at which a timer is due."""
+    time.offset_ms = max(time.offset_ms, offset_ms)
+    arguments = {"offset_ms": time.offset_ms, "wait_ms": WAIT_MS}
+    due = [each for each in await _all(core, "move_clock", arguments) if each is not None]
+    return min(due, default=None)
+
+
+async def _all(core: Core, name: str, arguments: dict[str, Any]) -> list[Any]:
+    """Runs a command in all running brokers at the same time."""
+    return await asyncio.gather(*(core.command(each, name, arguments) for each in core.running()))

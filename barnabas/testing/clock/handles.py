@@ -1,0 +1,128 @@
+"""KafkaClock: the time of a cluster's brokers, `kafka.clock`.
+
+    kafka.clock.advance(hours=25)
+
+Driven by: a test. Emits: work in the kit's thread (`advancing.py`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from barnabas.runtime.clock import SystemClock
+from barnabas.testing.clock.advancing import advance, catch_up
+from barnabas.testing.errors import KitError, named_arguments
+from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.handle import Handle
+
+__all__ = ["ClockAio", "KafkaClock"]
+
+DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
+FORM: Final = "for example advance(hours=25) or advance(0.5)"
+
+
+class KafkaClock(Extension):
+    """The time of the brokers. It runs as fast as the machine's, and a test moves it forward."""
+
+    def __init__(self, cluster: Handle) -> None:
+        self._cluster = cluster
+        self.offset_ms = 0
+        self.refusal = ""  # why this cluster's time must not be moved
+
+    @property
+    def aio(self) -> ClockAio:
+        """The methods as coroutines."""
+        return ClockAio(self, self._cluster)
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the brokers are ahead of the machine."""
+        return timedelta(milliseconds=self.offset_ms)
+
+    def now(self) -> datetime:
+        """The wall clock of the brokers, in UTC."""
+        return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC) + self.ahead
+
+    @named_arguments
+    def advance(
+        self,
+        by: float | timedelta = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Moves the time of all brokers forward and returns when what became due is done.
+
+        Retention and the log cleaner run, offsets, producer ids and transactional ids expire, sessions of groups end, transactions time
+        out, in the order of their times. Connections, replication and elections keep the time of the machine, as clients do.
+
+        Args:
+            by: seconds, or a timedelta; the named units are added.
+
+        Raises:
+            KitError: not above 0 ms, no number, or more than 100 years in all.
+            NotPossible: the brokers were started elsewhere.
+        """
+        self._cluster.wait(self.moving(by, days=days, hours=hours, minutes=minutes, seconds=seconds), factor=2)
+
+    async def moving(self, by: float | timedelta, **units: float) -> None:
+        """For the kit: what `advance` does, as a coroutine of its thread."""
+        delta_ms = self.checked_ms(by, **units)
+        await advance(self._cluster.core(), self, delta_ms)
+
+    async def on_resumed(self, broker_id: int) -> None:
+        """For the kit: a broker that was paused gets the time of the others."""
+        await catch_up(self._cluster.core(), self, broker_id)
+
+    def before_start(self, broker_id: int) -> Commands:
+        """For the kit: a broker starts with the time of the others."""
+        return [("start_clock", {"offset_ms": self.offset_ms})]
+
+    def checked_ms(self, by: float | timedelta, **units: float) -> int:
+        """For the kit: the length of a jump in milliseconds. Raises KitError as `advance`."""
+        if self.refusal:
+            raise KitError(self.refusal)
+        total_s = 0.0
+        for name, value in (("by", by.total_seconds() if isinstance(by, timedelta) else by), *units.items()):
+            if (
+                isinstance(value, bool) or not isinstance(value, (int, float)) or value != value
+            ):  # NaN differs from itself
+                raise KitError(f"clock.advance({name}={value!r}): write a number, {FORM}")
+            if value < 0:
+                raise KitError(f"clock.advance({name}={value!r}): time goes forward only, {FORM}")
+            if value > DAYS_MAX * 86_400:
+                raise KitError(f"clock.advance({name}={value!r}): brokers can be at most {DAYS_MAX} days ahead")
+            total_s += value * timedelta(**{"seconds" if name == "by" else name: 1}).total_seconds()
+        if total_s * 1000 < 1:
+            raise KitError(f"clock.advance: the jump is {total_s:g} s; it must be 1 ms or longer, {FORM}")
+        if (self.ahead.total_seconds() + total_s) > DAYS_MAX * 86_400:
+            raise KitError(
+                f"clock.advance: the brokers would be {self.ahead.total_seconds() + total_s:g} s ahead; "
+                f"{DAYS_MAX} days are possible"
+            )
+        return round(total_s * 1000)
+
+
+class ClockAio:
+    """The methods of a clock that wait, as coroutines for asyncio and trio."""
+
+    def __init__(self, clock: KafkaClock, cluster: Handle) -> None:
+        self._clock = clock
+        self._cluster = cluster
+
+    @named_arguments
+    async def advance(
+        self,
+        by: float | timedelta = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """As `KafkaClock.advance`."""
+        work = self._clock.moving(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await self._cluster.wait_async(work, factor=2)
