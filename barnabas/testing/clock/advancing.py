@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from barnabas.testing.core import Core
 
-__all__ = ["Moved", "advance", "catch_up"]
+__all__ = ["Moved", "catch_up", "move_forward"]
 
 STEPS_MAX: Final = 500  # due times on the way; the rest of the way is one jump
 STEPS_S: Final = 8.0  # real time for them
@@ -30,7 +30,7 @@ class Moved(Protocol):
     offset_ms: int  # how far its brokers are ahead of the machine
 
 
-async def advance(core: Core, time: Moved, delta_ms: int) -> None:
+async def move_forward(core: Core, time: Moved, delta_ms: int) -> None:
     """Moves the time of all brokers forward; returns when what became due is done.
 
     Args:

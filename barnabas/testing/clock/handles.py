@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from barnabas.runtime.clock import SystemClock
-from barnabas.testing.clock.advancing import advance, catch_up
+from barnabas.testing.clock.advancing import catch_up, move_forward
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.handle import Handle
@@ -71,7 +71,7 @@ class KafkaClock(Extension):
     async def moving(self, by: float | timedelta, **units: float) -> None:
         """For the kit: what `advance` does, as a coroutine of its thread."""
         delta_ms = self.checked_ms(by, **units)
-        await advance(self._cluster.core(), self, delta_ms)
+        await move_forward(self._cluster.core(), self, delta_ms)
 
     async def on_resumed(self, broker_id: int) -> None:
         """For the kit: a broker that was paused gets the time of the others."""
