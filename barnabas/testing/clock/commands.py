@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.testing.node_host import NodeHost
 
@@ -32,14 +31,14 @@ async def move(host: NodeHost, offset_ms: int, wait_ms: int) -> int | None:
     Returns:
         The offset at which the next timer is due; None without one.
     """
-    node, travel = host.running, host.travel
-    timers, clock = node.reactor.client_time.timers, travel.client_clock
+    travel = host.travel
+    timers, clock = host.running.reactor.client_time.timers, travel.client_clock
     travel.move_to(offset_ms)
     timers.on_clock_moved()
 
     def done() -> bool:
         next_ms = timers.next_ms
-        return _is_idle(node) and (next_ms is None or next_ms > clock.monotonic_ms())
+        return _is_idle(host) and (next_ms is None or next_ms > clock.monotonic_ms())
 
     await _until(done, wait_ms)
     following_ms = timers.next_ms
@@ -67,15 +66,14 @@ async def clean(host: NodeHost, wait_ms: int) -> None:
 
 async def check_logs(host: NodeHost) -> None:
     """Applies retention and the expiry of producers to every log."""
-    node = host.running
-    waiting = list(node.replicas.all())
+    waiting = list(host.running.replicas.all())
     while waiting:
-        waiting = [each for each in waiting if await _checked(node, each)]
+        waiting = [each for each in waiting if await _checked(host, each)]
 
 
-async def _checked(node: Node, replica: Replica) -> bool:
+async def _checked(host: NodeHost, replica: Replica) -> bool:
     """One slice of the work on a log; other requests are served before the next one. Returns whether more is to be done."""
-    more = node.upkeep.check(replica)
+    more = host.running.upkeep.check(replica)
     await asyncio.sleep(0)
     return more
 
@@ -89,11 +87,12 @@ async def expire(host: NodeHost, wait_ms: int) -> None:
     node = host.running
     expired = asyncio.Event()
     node.groups.expire_offsets(expired.set, host.state.pop(STATE, ()))
-    await _until(lambda: expired.is_set() and not node.transactions.expire_ids() and _is_idle(node), wait_ms)
+    await _until(lambda: expired.is_set() and not node.transactions.expire_ids() and _is_idle(host), wait_ms)
 
 
-def _is_idle(node: Node) -> bool:
+def _is_idle(host: NodeHost) -> bool:
     """Whether everything that the coordinators have decided is committed, and markers are written."""
+    node = host.running
     return node.transactions.host.is_idle and node.groups.host.is_idle and not len(node.transactions.markers)
 
 

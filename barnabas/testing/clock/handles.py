@@ -7,14 +7,17 @@ Driven by: a test. Emits: work in the kit's thread (`advancing.py`).
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.clock.advancing import catch_up, move_forward
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.extension import Commands, Extension
-from barnabas.testing.handle import Handle
+
+if TYPE_CHECKING:
+    from barnabas.testing.core import Core
 
 __all__ = ["ClockAio", "KafkaClock"]
 
@@ -22,10 +25,20 @@ DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
 FORM: Final = "for example advance(hours=25) or advance(0.5)"
 
 
+class _Cluster(Protocol):
+    """What a clock needs of the handle of its cluster."""
+
+    def core(self) -> Core: ...
+
+    def wait(self, work: Coroutine[Any, Any, None], factor: int = 1) -> None: ...
+
+    async def wait_async(self, work: Coroutine[Any, Any, None], factor: int = 1) -> None: ...
+
+
 class KafkaClock(Extension):
     """The time of the brokers. It runs as fast as the machine's, and a test moves it forward."""
 
-    def __init__(self, cluster: Handle) -> None:
+    def __init__(self, cluster: _Cluster) -> None:
         self._cluster = cluster
         self.offset_ms = 0
         self.refusal = ""  # why this cluster's time must not be moved
@@ -109,7 +122,7 @@ class KafkaClock(Extension):
 class ClockAio:
     """The methods of a clock that wait, as coroutines for asyncio and trio."""
 
-    def __init__(self, clock: KafkaClock, cluster: Handle) -> None:
+    def __init__(self, clock: KafkaClock, cluster: _Cluster) -> None:
         self._clock = clock
         self._cluster = cluster
 
