@@ -29,6 +29,7 @@ from barnabas.broker.coordinator.groups.effects import (
     Responder,
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
+from barnabas.broker.coordinator.groups.group_base import ExistingGroup
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, GroupRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError, ErrorCode
@@ -55,19 +56,14 @@ def join_new_group(tables: GroupTables, call: JoinCall, at: At, effects: Effects
     tables.classic_protocol.join(group, call, at, effects)
 
 
-class ClassicDecisions:
+class ClassicDecisions(ExistingGroup[ClassicGroup]):
     """A classic group as a `Group`."""
 
-    __slots__ = ("_group", "_protocol", "_tables")
+    __slots__ = ("_protocol",)
 
     def __init__(self, tables: GroupTables, group: ClassicGroup) -> None:
-        self._tables = tables
-        self._group = group
+        super().__init__(tables, group)
         self._protocol = tables.classic_protocol
-
-    @property
-    def group_id(self) -> str:
-        return self._group.group_id
 
     # -- membership ----------------------------------------------------------------------------------------------------
 
@@ -135,9 +131,6 @@ class ClassicDecisions:
         if not self.is_empty and not self._group.uses_consumer_protocol:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return self._group.is_subscribed_to(topic)
-
     def offset_expiry(self) -> OffsetExpiry | None:
         """Offsets of a group without members expire from when it became Empty, if it ever had members.
 
@@ -152,14 +145,6 @@ class ClassicDecisions:
         return OffsetExpiry(None) if knows_topics and group.state is GroupState.STABLE else None
 
     # -- deletion ------------------------------------------------------------------------------------------------------
-
-    @property
-    def is_empty(self) -> bool:
-        return self._group.is_empty
-
-    def check_delete(self) -> None:
-        if not self.is_empty:
-            raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> Sequence[AnyRecord]:
         return [GroupRecord(self.group_id, None)]

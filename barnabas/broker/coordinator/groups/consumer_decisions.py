@@ -28,9 +28,10 @@ from barnabas.broker.coordinator.groups.effects import (
     Responder,
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
+from barnabas.broker.coordinator.groups.group_base import ExistingGroup
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.errors import BrokerError
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import (
     JoinGroupResponse,
@@ -42,19 +43,14 @@ from barnabas.protocol.messages.groups import (
 __all__ = ["ConsumerDecisions"]
 
 
-class ConsumerDecisions:
+class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     """A consumer group as a `Group`."""
 
-    __slots__ = ("_group", "_protocol", "_tables")
+    __slots__ = ("_protocol",)
 
     def __init__(self, tables: GroupTables, group: ConsumerGroup) -> None:
-        self._tables = tables
-        self._group = group
+        super().__init__(tables, group)
         self._protocol = tables.consumer_protocol
-
-    @property
-    def group_id(self) -> str:
-        return self._group.group_id
 
     # -- members of the classic protocol -------------------------------------------------------------------------------
 
@@ -164,21 +160,10 @@ class ConsumerDecisions:
     def check_offset_delete(self) -> None:
         """Allows every request: the topics of all members are known."""
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return self._group.is_subscribed_to(topic)
-
     def offset_expiry(self) -> OffsetExpiry | None:
         return OffsetExpiry(None)
 
     # -- deletion ------------------------------------------------------------------------------------------------------
-
-    @property
-    def is_empty(self) -> bool:
-        return self._group.is_empty
-
-    def check_delete(self) -> None:
-        if not self.is_empty:
-            raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> Sequence[AnyRecord]:
         return self._group.tombstones()
