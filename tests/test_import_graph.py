@@ -69,6 +69,54 @@ def test_nobody_imports_the_composition_root() -> None:
     assert importers <= STARTERS
 
 
+# Modules that run the tests of another module on something else, with the reason.
+PLAYED_AGAIN = {
+    "tests/oracle/test_cluster_soak.py": "the tests of tests/process on a real Kafka",
+    "tests/oracle/test_transactions_over_brokers_soak.py": "the tests of tests/process on a real Kafka",
+    "tests/pipeline/test_source.py": "the tests of Spark's own connector on ours",
+}
+
+
+def imports_of_tests(root: Path) -> set[tuple[str, str]]:
+    """Imports of a test module by another module: (the importer's path, the test module)."""
+    found = set()
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                parts = name.split(".")
+                tested = next((number for number, part in enumerate(parts) if part.startswith("test_")), None)
+                if parts[0] == "tests" and tested is not None:
+                    found.add((str(path.relative_to(root.parent)), ".".join(parts[: tested + 1])))
+    return found
+
+
+def test_test_modules_share_by_support() -> None:
+    found = {pair for folder in ("tests", "bench", "examples") for pair in imports_of_tests(ROOT / folder)}
+    surplus = sorted(pair for pair in found if pair[0] not in PLAYED_AGAIN)
+    assert not surplus, f"move what both modules use to tests/support: {surplus}"
+    assert {importer for importer, _ in found} == PLAYED_AGAIN.keys(), "take the others off PLAYED_AGAIN"
+
+
+@pytest.mark.parametrize(
+    ("statement", "imported"),
+    [
+        ("from tests.process.test_up import Up", {"tests.process.test_up"}),
+        ("from tests.process import test_up", {"tests.process.test_up"}),
+        ("def f():\n    import tests.process.test_up", {"tests.process.test_up"}),
+        ("from tests.support.processes.up import Up", set()),
+    ],
+)
+def test_an_import_of_a_test_module_is_found(tmp_path: Path, statement: str, imported: set[str]) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_other.py").write_text(statement + "\n")
+    assert {module for _, module in imports_of_tests(tmp_path / "tests")} == imported
+
+
 def contract(name: str) -> dict[str, Any]:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (found,) = (each for each in linter["contracts"] if each["name"] == name)

@@ -20,7 +20,7 @@ from barnabas.client import Producer, TopicPartition
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
-from tests.clients.test_transactions import committed_values
+from tests.support.clients.committed import committed_values
 from tests.support.clients.proxy import Proxy
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_ports

@@ -19,9 +19,9 @@ from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from tests.oracle.test_dump_log_segments import TOOL
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
+from tests.support.oracle.tools import TOOL
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 from tests.support.storage.histories import clean

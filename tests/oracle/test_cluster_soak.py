@@ -16,8 +16,8 @@ from tests.support.processes.cluster import Cluster, kafka_nodes
 
 pytest.importorskip("confluent_kafka")
 from tests.process import test_cluster  # after the check that librdkafka is there
-from tests.process.test_cluster import StartCluster, cluster  # as above
 from tests.support.processes.copying import CopyRun  # as above
+from tests.support.processes.three_brokers import STATE_TOPICS, StartCluster, cluster  # as above
 
 __all__ = ["cluster"]
 
@@ -50,7 +50,7 @@ def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
     started: list[Cluster] = []
 
     def start(*settings: str, **how: Any) -> Cluster:
-        kafka = Cluster(kafka_nodes(tmp_path, *test_cluster.STATE_TOPICS, *settings, **how))
+        kafka = Cluster(kafka_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
         started.append(kafka)
         return kafka.start()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from tests.oracle.test_transaction_tools import tool
 from tests.support.oracle.real_kafka import needs_java
+from tests.support.oracle.tools import tool
 from tests.support.processes.cluster import Cluster, barnabas_nodes
 from tests.support.processes.served import ServedBroker
 

@@ -59,7 +59,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from tests.oracle.test_transaction_tools import tool
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 

@@ -23,6 +23,7 @@ from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.tools import COMPLAINT, TOOL
 from tests.support.storage.batches import (
     NOW,
     append,
@@ -36,10 +37,6 @@ from tests.support.storage.batches import (
 
 pytestmark = pytest.mark.oracle
 
-TOOL = "org.apache.kafka.tools.DumpLogSegments"
-COMPLAINT = re.compile(
-    r"mismatch|corrupt|error|exception|invalid|non-consecutive|out of order|isvalid: false", re.IGNORECASE
-)
 FIELD = re.compile(r"(\w+): (\S+)")
 
 

@@ -16,8 +16,8 @@ from barnabas.protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from tests.oracle.test_consumer_groups_diff import go_on, leave_behind, look_again, play_on, unordered
-from tests.oracle.test_groups_diff import Script, play, simple_offsets, transactional_offsets
+from tests.support.oracle.consumer_group_script import go_on, leave_behind, look_again, play_on, unordered
+from tests.support.oracle.group_script import Script, play, simple_offsets, transactional_offsets
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker

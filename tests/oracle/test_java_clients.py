@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 
 import pytest
 
 from barnabas.protocol.records import iter_batches
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
 
 ROWS = 2_000
-
-
-def tool(name: str, *arguments: str, stdin: str = "") -> str:
-    """Runs a class of Kafka's tools; what it says on stdout."""
-    needs_java("no Java clients")
-    ran = subprocess.run(
-        ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return ran.stdout
 
 
 def test_an_exactly_once_copy_by_java(barnabas: str) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,27 +20,12 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import decode_records, iter_batches
-from tests.oracle.test_groups_diff import RETRY, insist
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.group_script import RETRY, insist
+from tests.support.oracle.metadata_dump import dump, records_in
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
-
-TOOL = "org.apache.kafka.tools.DumpLogSegments"
-PAYLOAD = re.compile(r"payload: (\{.*\})")
-
-
-def dump(*files: Path) -> str:
-    needs_java("Kafka's tool cannot run")
-    command = ["bash", str(KAFKA_UP), "tool", TOOL, "--cluster-metadata-decoder", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def records_in(output: str) -> list[dict[str, Any]]:
-    return [json.loads(found[1]) for line in output.splitlines() if (found := PAYLOAD.search(line))]
 
 
 def as_kafka_names_it(class_name: str) -> str:

@@ -20,8 +20,8 @@ from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from tests.oracle.test_transaction_tools import tool
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster, KafkaNode, barnabas_nodes
 from tests.support.processes.ports import free_ports

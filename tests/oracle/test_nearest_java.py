@@ -7,8 +7,8 @@ import pytest
 from barnabas.client import Producer
 
 pytest.importorskip("confluent_kafka")
-from tests.clients.test_nearest import LEADER, NEAREST, Racks, racks  # after the check that librdkafka is there
-from tests.oracle.test_java_clients import tool
+from tests.support.clients.racks import LEADER, NEAREST, Racks, racks  # after the check that librdkafka is there
+from tests.support.oracle.tools import tool
 
 __all__ = ["racks"]
 

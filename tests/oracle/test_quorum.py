@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.broker.metadata.records import TopicRecord, encode_record
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
-from tests.oracle.test_metadata_log import dump, records_in
 from tests.support.bench.quorum import Members
+from tests.support.oracle.metadata_dump import dump, records_in
 
 pytestmark = pytest.mark.oracle
 

@@ -11,18 +11,16 @@ from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.world import World
-from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
-from tests.simulation.test_copy import crashes
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.tools import COMPLAINT, FIRST_OFFSET, TOOL
 from tests.support.processes.ports import free_port_block
+from tests.support.simulation.crashing_copy import crashes
 from tests.support.simulation.workload import PARTITIONS, Journal
 
 pytestmark = pytest.mark.oracle
 
 FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
-# The tool's own start value: it says so of each segment that begins above 0.
-FIRST_OFFSET = re.compile(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is followed by \1\n")
 # And of logs that have been cleaned: there are gaps in them.
 GAPS = re.compile(
     r"Non-consecutive offsets in \S+/__(?:transaction_state|consumer_offsets)-\d+/\d+\.log\n(?: +-?\d+ is followed by \d+\n)+"

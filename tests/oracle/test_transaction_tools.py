@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 
 import pytest
@@ -12,23 +11,11 @@ from barnabas.protocol.messages.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.real_kafka import needs_java
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
-
-
-def tool(name: str, *arguments: str, expected: int = 0) -> str:
-    """Runs a class of Kafka's tools; what it says on stdout. It must end with the expected code."""
-    ran = subprocess.run(
-        ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ran.returncode == expected, ran.stdout[-1000:] + ran.stderr[-2000:]
-    return ran.stdout
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer as TwoPhase
-from tests.oracle.test_transactions_diff import TOPIC, Producer, Script
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.support.oracle.transaction_script import TOPIC, Producer, Script
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker

@@ -15,6 +15,7 @@ import pytest
 from tests.process import test_transactions_over_brokers as over_brokers
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.processes.cluster import Cluster, kafka_nodes
+from tests.support.processes.raw_producer import SETTINGS, prepare
 
 pytestmark = [pytest.mark.oracle, pytest.mark.soak]
 
@@ -28,10 +29,10 @@ test_offsets_of_a_group_on_another_broker = over_brokers.test_offsets_of_a_group
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three nodes of Kafka."""
     needs_java()
-    kafka = Cluster(kafka_nodes(tmp_path, *over_brokers.SETTINGS))
+    kafka = Cluster(kafka_nodes(tmp_path, *SETTINGS))
     try:
         kafka.start()
-        over_brokers.prepare(kafka)
+        prepare(kafka)
         yield kafka
     finally:
         kafka.kill_all()

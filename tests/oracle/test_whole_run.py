@@ -25,9 +25,8 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas.client.types import CompressionType
-from tests.oracle.test_dump_log_segments import COMPLAINT, TOOL
-from tests.oracle.test_simulated_disks import FIRST_OFFSET
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.tools import COMPLAINT, FIRST_OFFSET, TOOL
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle

@@ -26,8 +26,8 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.export import Exported, _write, export_directories, export_topics
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
-from tests.pipeline.test_official_connector import numbers, texts, values
 from tests.support.pipeline import topics
+from tests.support.pipeline.spark_kafka import numbers, texts, values
 from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 

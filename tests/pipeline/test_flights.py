@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 
 from barnabas.cli.flights import dataset as data
 from barnabas.cli.flights import queries
+from tests.support.flights import january
 from tests.support.pipeline import topics
 from tests.support.processes.served import ServedBroker
-from tests.unit.cli.test_flights import january
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,71 +22,14 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from tests.support.pipeline import topics
+from tests.support.pipeline.spark_kafka import Kafka, into_parquet, numbers, texts, values
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = pytest.mark.clients
-
-AWAIT_SECONDS_MAX = 120
-
-
-class Kafka:
-    """Spark's `kafka` source and sink, bound to a broker."""
-
-    def __init__(self, spark: SparkSession, broker: ServedBroker, format_: str) -> None:
-        self.spark = spark
-        self.bootstrap = broker.address
-        self.format = format_
-
-    def read(self, **options: Any) -> DataFrame:
-        options = {"kafka.bootstrap.servers": self.bootstrap, **_dotted(options)}
-        return self.spark.read.format(self.format).options(**options).load()
-
-    def stream(self, **options: Any) -> DataFrame:
-        options = {"kafka.bootstrap.servers": self.bootstrap, "startingOffsets": "earliest", **_dotted(options)}
-        return self.spark.readStream.format(self.format).options(**options).load()
-
-    def write(self, frame: DataFrame, **options: Any) -> None:
-        options = {"kafka.bootstrap.servers": self.bootstrap, **_dotted(options)}
-        frame.write.format(self.format).options(**options).save()
-
-    def write_stream(self, frame: DataFrame, checkpoint: Path, mode: str = "append", **options: Any) -> StreamingQuery:
-        """Runs until everything that is there has been read."""
-        options = {"kafka.bootstrap.servers": self.bootstrap, "checkpointLocation": str(checkpoint), **_dotted(options)}
-        writer = frame.writeStream.format(self.format).options(**options).outputMode(mode)
-        return _finished(writer.trigger(availableNow=True).start())
-
-
-def _dotted(options: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("__", "."): value for name, value in options.items()}
-
-
-def _finished(query: StreamingQuery) -> StreamingQuery:
-    assert query.awaitTermination(AWAIT_SECONDS_MAX), f"the query does not end: {query.status}"
-    return query
-
-
-def values(frame: DataFrame) -> list[str]:
-    return sorted(row.value for row in frame.selectExpr("CAST(value AS STRING) AS value").collect())
-
-
-def into_parquet(frame: DataFrame, folder: Path) -> StreamingQuery:
-    """One AvailableNow run of a stream into files; run again, it goes on."""
-    writer = frame.selectExpr("CAST(value AS STRING) AS value", "partition", "offset").writeStream.format("parquet")
-    options = {"path": str(folder / "data"), "checkpointLocation": str(folder / "checkpoint")}
-    return _finished(writer.options(**options).trigger(availableNow=True).start())
-
-
-def numbers(start: int, end: int) -> list[bytes]:
-    return [b"%06d" % number for number in range(start, end)]
-
-
-def texts(start: int, end: int) -> list[str]:
-    return [f"{number:06}" for number in range(start, end)]
 
 
 def every_second_aborted(bootstrap: str, topic: str, transactions: int, size: int) -> Producer:

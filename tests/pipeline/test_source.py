@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from barnabas.pipeline.java import java_home
 from tests.pipeline import test_official_connector as official
-from tests.pipeline.test_official_connector import Kafka, into_parquet, numbers, texts, values
 from tests.support.pipeline import topics
+from tests.support.pipeline.spark_kafka import Kafka, into_parquet, numbers, texts, values
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import EPOCHS, OffsetRange, Pushdown, from_json
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.stream import StreamReader
-from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
 from tests.support.processes.cluster import Cluster
+from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, cluster, produce
 
 __all__ = ["cluster"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -36,31 +34,14 @@ from tests.support.processes.copying import (
     Feeder,
     read_all,
 )
+from tests.support.processes.three_brokers import StartCluster
 
 pytestmark = pytest.mark.process
 
 INTERNAL = ("__transaction_state", "__consumer_offsets")
-STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
 SESSION_SECONDS = 9.0
 FIRST_SECONDS_MAX = 30.0  # for the first transaction or group, on two busy cores
 STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
-
-StartCluster = Callable[..., Cluster]
-
-
-@pytest.fixture
-def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
-    """Starts three nodes: `start_cluster("key=value", …)`."""
-    with ExitStack() as started:
-        yield lambda *settings, **how: started.enter_context(
-            Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
-        )
-
-
-@pytest.fixture
-def cluster(start_cluster: StartCluster) -> Cluster:
-    """Three nodes that serve."""
-    return start_cluster()
 
 
 def dumped_by_kafka(cluster: Cluster) -> None:

@@ -88,7 +88,7 @@ from types import SimpleNamespace
 
 from barnabas.broker.handlers import greetings
 from barnabas.protocol.messages.greetings import GreetRequest
-from tests.unit.broker.handlers.test_without_a_node import call_of
+from tests.support.broker.calls import call_of
 
 
 def test_it_greets() -> None:

@@ -19,7 +19,8 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import ElectLeadersRequest
-from tests.process.test_transactions_over_brokers import (
+from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.raw_producer import (
     PARTITIONS,
     SETTINGS,
     TV2,
@@ -29,7 +30,6 @@ from tests.process.test_transactions_over_brokers import (
     prepare,
     read_committed,
 )
-from tests.support.processes.cluster import Cluster, barnabas_nodes
 
 pytestmark = pytest.mark.process
 

@@ -27,6 +27,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import Wire
+from tests.support.processes.frames import request_frame
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
@@ -38,13 +39,6 @@ TOPIC = "kept"
 def batch(*values: bytes, **fields: int | bool) -> bytearray:
     now_ms = int(time.time() * 1000)
     return build_batch([NewRecord(None, value, now_ms) for value in values], **fields)  # type: ignore[arg-type]  # as declared there
-
-
-def request_frame(body: bytes, key: int, version: int, correlation: int = 7) -> bytes:
-    """A frame with a proper header around any body."""
-    flexible = registry.request_header_version(key, version) >= 2 if key in registry.API else False
-    header = struct.pack(">hhih", key, version, correlation, 4) + b"fuzz" + (b"\0" if flexible else b"")
-    return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def fetch_all(wire: Wire, topic: str) -> list[bytes | None]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.test_up import COMMAND, SECONDS_MAX, Up
 from tests.support.processes.cli import as_in_a_terminal, shown_until
+from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
 from tests.support.snippets import snippets
 
 pytestmark = pytest.mark.process

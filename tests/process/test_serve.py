@@ -17,18 +17,13 @@ import pytest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
+from tests.support.processes.cli import barnabas
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 
 Serve = Callable[..., ServedBroker]
-
-
-def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "barnabas.cli.main", *arguments], capture_output=True, text=True, timeout=30, check=False
-    )
 
 
 def values(wire: Wire, topic: str) -> list[bytes | None]:

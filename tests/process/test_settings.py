@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.test_serve import barnabas
+from tests.support.processes.cli import barnabas
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process

@@ -13,8 +13,8 @@ import pytest
 from barnabas.client import Consumer, TopicPartition
 from barnabas.client.errors import LogTruncated
 from barnabas.client.types import AutoOffsetReset
-from tests.process.test_unclean_election import AFTER, BEFORE, LOST, TOPIC, cluster, produce
 from tests.support.processes.cluster import Cluster
+from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, cluster, produce
 
 __all__ = ["cluster"]
 

@@ -15,9 +15,9 @@ import pytest
 
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
-from tests.process.test_transactions_over_brokers import is_stable
 from tests.support.processes.cli import barnabas
 from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.raw_producer import is_stable
 from tests.support.processes.served import ServedBroker
 from tests.support.processes.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
 

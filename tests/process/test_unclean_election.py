@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,31 +22,16 @@ from barnabas.protocol.messages.offsets import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.clients.librdkafka import value_of
-from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402  # after the check that it is there
 
+from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce  # noqa: E402  # after the check that it is there
+
 pytestmark = pytest.mark.process
 
-TOPIC = "forked"
-BEFORE, LOST, AFTER = ([b"%s-%d" % (name, number) for number in range(10)] for name in (b"before", b"lost", b"after"))
 DEBUG_LINES = 120  # of librdkafka, shown where a reader does not read what it should
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Three nodes. Sessions are long: a node that is alive and slow must not lose its leadership, and with it records."""
-    with Cluster(barnabas_nodes(tmp_path)) as cluster:
-        yield cluster
-
-
-def produce(cluster: Cluster, values: list[bytes]) -> None:
-    """Appends, acknowledged by all that are in sync."""
-    with Wire(cluster.nodes[cluster.leader(TOPIC, 0)].address) as wire:
-        answer = wire.produce(9, TOPIC, 0, values)
-    assert answer.error_code == 0, answer
 
 
 def fetch(cluster: Cluster, node_id: int, offset: int, last_fetched_epoch: int) -> Any:

@@ -16,8 +16,8 @@ from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import encode
-from tests.process.test_hostile_peers import request_frame
 from tests.support.oracle.wire import Wire
+from tests.support.processes.frames import request_frame
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process

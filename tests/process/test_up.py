@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
-import selectors
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,54 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.cli import barnabas
+from tests.support.processes.up import COMMAND, SECONDS_MAX, Up
 
 pytestmark = pytest.mark.process
-
-COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
-READY = re.compile(r"ready bootstrap=(\S+)\n")
-SECONDS_MAX = 60.0
-
-
-class Up:
-    """`barnabas up` in a session of its own, so that signals reach it alone."""
-
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self.data = data
-        self.stderr_path = data.with_name(data.name + ".stderr")
-        with self.stderr_path.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [*COMMAND, "up", "--data", str(data), *arguments],
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            line = self.process.stdout.readline() if selector.select(SECONDS_MAX) else ""
-        ready = READY.fullmatch(line)
-        assert ready is not None, f"{line!r} {self.stderr()}"
-        self.bootstrap = ready.group(1)
-
-    def stderr(self) -> str:
-        return self.stderr_path.read_text()
-
-    def nodes(self) -> dict[int, int]:
-        """Pid of each node that runs, by node id."""
-        found = subprocess.run(["pgrep", "-af", f"serve.*{self.data}/node-"], capture_output=True, text=True)
-        pairs = (re.match(r"(\d+) .*--node-id (\d+) ", line) for line in found.stdout.splitlines())
-        return {int(pair.group(2)): int(pair.group(1)) for pair in pairs if pair is not None}
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(SECONDS_MAX)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pid in self.nodes().values():
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

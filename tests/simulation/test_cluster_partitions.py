@@ -12,12 +12,12 @@ from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.cluster import bootstrap
 from tests.support.simulation.cluster_story import Story, clients, committed, create, open_transactions, tell
+from tests.support.simulation.trio import SESSION_S
 from tests.support.simulation.workload import read_all
 
 pytestmark = pytest.mark.simulation
 
 TIMEOUT_MS = 10_000  # of transactions
-SESSION_S = 9  # of brokers
 LATE_MS = 10_000  # after it, the last stable offset must have moved on
 
 

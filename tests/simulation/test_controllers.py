@@ -19,9 +19,7 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequestTopic,
 )
 from barnabas.testing.simulation.world import World
-from tests.support.simulation.trio import FAILOVER_S, IDS, Trio, simulate
-
-SESSION_S = 9.0
+from tests.support.simulation.trio import FAILOVER_S, IDS, SESSION_S, Trio, simulate
 
 
 def test_without_eligible_leaders_the_servers_own_min_isr_counts() -> None:

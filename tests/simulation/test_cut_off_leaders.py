@@ -25,10 +25,10 @@ from tests.support.broker.nodes import Peer
 from tests.support.simulation.brokers import converged
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
 from tests.support.simulation.cluster_story import Story, committed, create, tell
+from tests.support.simulation.trio import SESSION_S
 
 pytestmark = pytest.mark.simulation
 
-SESSION_S = 9  # of brokers
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:6").split(":")))
 PARTITIONS = 3
 TRIES_MAX = 100  # of one producer to have a batch accepted

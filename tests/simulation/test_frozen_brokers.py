@@ -13,8 +13,7 @@ import pytest
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.testing.simulation.world import Ports
-from tests.simulation.test_controllers import SESSION_S
-from tests.support.simulation.trio import IDS, Trio, simulate
+from tests.support.simulation.trio import IDS, SESSION_S, Trio, simulate
 
 pytestmark = pytest.mark.simulation
 

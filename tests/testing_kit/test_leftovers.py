@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.leftovers import SECONDS_MAX, wait_until_gone
+
 pytestmark = pytest.mark.process
 
-SECONDS_MAX = 30.0
 SCRIPT = """
 import json, os, signal, sys, time
 from barnabas.testing import Cluster
@@ -46,23 +47,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until_gone(pids: list[int], folder: Path) -> tuple[list[int], list[Path]]:
-    """The processes and directories that are left after SECONDS_MAX."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
-        left = [pid for pid in pids if _alive(pid)], list(folder.iterdir())
-        if left == ([], []) or time.monotonic() > deadline:
-            return left
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("end", ["return", "error", "SIGINT", "SIGTERM", "SIGKILL"])

@@ -319,7 +319,7 @@ def test_a_broker_that_stopped_by_itself_is_an_error(pytester: pytest.Pytester) 
 
 @pytest.mark.process
 def test_a_crashed_worker_leaves_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.testing_kit.test_leftovers import wait_until_gone
+    from tests.support.processes.leftovers import wait_until_gone
 
     folder = pytester.mkdir("temporary")
     monkeypatch.setenv("TMPDIR", str(folder))

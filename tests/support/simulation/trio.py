@@ -15,6 +15,7 @@ from barnabas.testing.simulation.world import Ports, World
 
 IDS = (1, 2, 3)
 QUORUM = ",".join(f"{each}@n{each}:9093" for each in IDS)
+SESSION_S = 9.0  # broker.session.timeout.ms: a silent broker is fenced after it
 FAILOVER_S = 1.0  # from a kill to a new leader in the metadata log
 
 

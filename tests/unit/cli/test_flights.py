@@ -8,22 +8,11 @@ import re
 from datetime import date
 from pathlib import Path
 
-import pytest
-
 from barnabas.cli.flights import dataset as data
 from barnabas.cli.flights.figures import Check, checks
 from barnabas.cli.flights.page import summary, write_page
 from barnabas.cli.flights.replay import _may_send
 from barnabas.cli.flights.story import MicroBatch, ReplayedDay, Story
-from barnabas.cli.rows import InputMissing
-
-
-@pytest.fixture(scope="module")
-def january() -> data.Dataset:
-    try:
-        return data.load(1)
-    except InputMissing as error:
-        pytest.skip(str(error))
 
 
 def test_days_come_in_order_with_all_rows(january: data.Dataset) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Pending
 from barnabas.broker.handlers import admin, cluster, configs, offsets, producers, quorum, reassignments
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
@@ -30,31 +30,14 @@ from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsets
 from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
-from barnabas.protocol.registry import API, Api
+from barnabas.protocol.registry import API
 from barnabas.protocol.schema import decode, encode
 from barnabas.work import finished
+from tests.support.broker.calls import call_of
 
 CREATION = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=9)
 REFUSED = BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not you")
 Table = Mapping[type[Any], tuple[Callable[..., Any], Callable[..., Any]]]
-
-
-class Connection:
-    """Where a call comes from."""
-
-    number = 7
-    listener_name = "PLAINTEXT"
-    apis: Mapping[int, Api] = API
-
-    def close(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        raise AssertionError("nobody waits for it")
-
-
-def call_of(request: Any) -> Call[Any]:
-    return Call(request, request.VERSIONS[1], request.API_KEY, "client", Connection(), "127.0.0.1")
 
 
 class Controller:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from barnabas.broker.metadata.records import (
@@ -22,8 +20,8 @@ from barnabas.broker.metadata.records import (
 )
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import decode_records, iter_batches
+from tests.support.broker.standalone import GOLDEN
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "metadata"
 TOPIC = bytes(range(16))
 
 

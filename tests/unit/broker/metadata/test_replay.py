@@ -34,7 +34,7 @@ from barnabas.broker.quorum.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.broker.metadata_images import cluster, replayed, with_topic
-from tests.unit.broker.metadata.test_records import GOLDEN
+from tests.support.broker.standalone import GOLDEN
 
 A, B = bytes(15) + b"a", bytes(15) + b"b"
 
