@@ -142,6 +142,25 @@ def violations(path: Path) -> Iterator[str]:
             yield f"{place(path)}:{number} suppression without its reason beside it"
 
 
+def long_test_modules(root: Path) -> dict[str, int]:
+    """Modules of tests, benchmarks and examples with more lines than a module may have."""
+    paths = (path for folder in ("tests", "bench", "examples") for path in sorted((root / folder).rglob("*.py")))
+    lengths = {str(path.relative_to(root)): path.read_text().count("\n") for path in paths}
+    return {name: lines for name, lines in lengths.items() if lines > MODULE_LINES_MAX}
+
+
+def test_modules_of_tests_are_short() -> None:
+    found = long_test_modules(ROOT)
+    assert not found, f"over {MODULE_LINES_MAX} lines: split them by what they are about: {found}"
+
+
+def test_a_long_test_module_is_found(tmp_path: Path) -> None:
+    for name, lines in (("a", MODULE_LINES_MAX), ("b", MODULE_LINES_MAX + 1)):
+        (tmp_path / "tests" / "unit").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / "unit" / f"test_{name}.py").write_text("x = 1\n" * lines)
+    assert long_test_modules(tmp_path) == {"tests/unit/test_b.py": MODULE_LINES_MAX + 1}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=place)
 def test_module_is_tidy(path: Path) -> None:
     found = list(violations(path))

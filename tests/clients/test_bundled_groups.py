@@ -14,24 +14,16 @@ from barnabas.client import (
     Admin,
     Consumer,
     KafkaError,
-    NewMessage,
     Producer,
     RebalanceListener,
-    Record,
     TopicPartition,
-    exactly_once,
 )
-from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBroker
-from barnabas.client.exactly_once import CopyProgress
-from barnabas.client.types import GroupProtocol
 from barnabas.errors import ErrorCode
-from tests.support.clients.bundled import make_topic, poll_until, read_all, values
+from tests.support.clients.bundled import PARTITIONS, fill, make_group, make_topic, poll_until
 from tests.support.clients.group_members import Aiokafka, Bundled, KafkaPython, Librdkafka, Member, Membership
-from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
-PARTITIONS = 6
 # What each client is called to be in a group of: "consumer" is KIP-848, the others are assignors of the classic protocol.
 STRATEGIES: dict[str, list[type[Member]]] = {
     "range": [Aiokafka, Librdkafka, KafkaPython],
@@ -40,23 +32,8 @@ STRATEGIES: dict[str, list[type[Member]]] = {
     "cooperative-sticky": [Librdkafka, KafkaPython],
     "consumer": [Librdkafka],
 }
+
 PROTOCOLS = ["classic", "consumer"]
-SHORT = {"consumer.heartbeat.interval.ms": "100", "consumer.session.timeout.ms": "3000"}
-
-
-async def make_group(admin: Admin, name: str, partitions: int = PARTITIONS) -> str:
-    """A topic, and short heartbeats for the group of the same name."""
-    await admin.alter_configs(SHORT, group=name)
-    return await make_topic(admin, name, partitions)
-
-
-async def fill(bootstrap: str, topic: str, count: int, partitions: int = PARTITIONS, first: int = 0) -> None:
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(first, first + count):
-            await producer.send(topic, b"%d" % number, partition=number % partitions)
-
-
-# -- sharing -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -180,9 +157,6 @@ async def test_an_assignor_that_the_coordinator_does_not_know(bootstrap: str, ad
     assert refused.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-# -- callbacks, commits, subscriptions -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 async def test_two_members_share_and_one_takes_over(bootstrap: str, admin: Admin, name: str, strategy: str) -> None:
     topic = await make_topic(admin, name, 4)
@@ -272,302 +246,3 @@ async def test_what_stays_is_read_on_and_not_spoken_of(bootstrap: str, admin: Ad
         del told[:]
         await poll_until([first], lambda: any(event[1] for event in told))
         assert [event for event in told if event[1]] == [("assigned", gone)]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_commits_are_found_again(bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol) -> None:
-    topic = await make_group(admin, name, 1)
-    tp = TopicPartition(topic, 0)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "auto_offset_reset": "earliest",
-        "group_protocol": protocol,
-    }
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for i in range(100):
-            await producer.send(topic, b"%d" % i)
-    async with Consumer(topic, **settings, enable_auto_commit=False) as consumer:
-        async with asyncio.timeout(20):
-            assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30))
-            await consumer.commit()
-            assert await consumer.committed(tp) == 30
-            assert [(await consumer.getone()).offset for _ in range(5)] == list(range(30, 35))
-    # The second consumer commits by itself at its end: what it was given and came back from.
-    async with Consumer(topic, **settings) as consumer:
-        async with asyncio.timeout(20):
-            assert [(await consumer.getone()).offset for _ in range(30)] == list(range(30, 60))
-    async with Consumer(topic, **settings) as consumer:
-        async with asyncio.timeout(20):
-            assert (await consumer.getone()).offset == 60
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_who_does_not_poll_loses_its_partitions_and_may_not_commit_for_them(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    topic = await make_group(admin, name, 2)
-    told: list[tuple[str, int]] = []
-
-    class Listener(RebalanceListener):
-        async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-            told.append(("lost", len(lost)))
-
-        async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append(("revoked", len(revoked)))
-
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": protocol,
-        "enable_auto_commit": False,
-        "max_poll_interval_ms": 800,
-        "session_timeout_ms": 6_000,
-        "heartbeat_interval_ms": 100,
-    }
-    async with Consumer(topic, **settings, listener=Listener()) as first, Consumer(topic, **settings) as second:
-        await poll_until([first], lambda: len(first.assignment()) == 2)
-        # `first` stops polling: it leaves after max_poll_interval_ms and `second` gets everything.
-        await poll_until([second], lambda: len(second.assignment()) == 2)
-        with pytest.raises(CommitFailed):
-            await first.commit({TopicPartition(topic, 0): 5})
-        await second.commit({TopicPartition(topic, 0): 6})
-        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
-        assert await first.committed(TopicPartition(topic, 0)) == 6
-        assert told[0] == ("lost", 2)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_static_member_keeps_its_place(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    topic = await make_group(admin, name, 4)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": protocol,
-        "heartbeat_interval_ms": 100,
-    }
-    told: list[str] = []
-
-    class Listener(RebalanceListener):
-        async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append("revoked")
-
-    async with Consumer(topic, **settings, group_instance_id="other", listener=Listener()) as other:
-        async with Consumer(topic, **settings, group_instance_id="the one") as consumer:
-            await poll_until([other, consumer], lambda: len(consumer.assignment()) == 2 == len(other.assignment()))
-            held = consumer.assignment()
-        told.clear()
-        async with Consumer(topic, **settings, group_instance_id="the one") as consumer:
-            await poll_until([other, consumer], lambda: bool(consumer.assignment()))
-            assert consumer.assignment() == held
-            assert {m.group_instance_id for m in (await admin.describe_group(name)).members} == {"the one", "other"}
-        assert told == [], "the other one was left alone"
-
-
-async def test_an_instance_that_is_still_there_is_not_replaced(bootstrap: str, admin: Admin, name: str) -> None:
-    """Under KIP-848: it must have left, or its session be over. The classic protocol fences the former one instead."""
-    topic = await make_group(admin, name, 1)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": "consumer",
-        "group_instance_id": "the one",
-    }
-    async with Consumer(topic, **settings) as first, Consumer(topic, **settings) as second:
-        await poll_until([first], lambda: bool(first.assignment()))
-        with pytest.raises(KafkaError) as refused:
-            await poll_until([second], lambda: False)
-        assert refused.value.code is ErrorCode.UNRELEASED_INSTANCE_ID
-        assert len(first.assignment()) == 1
-        await first.stop()
-        await poll_until([second], lambda: bool(second.assignment()))  # whoever polls on gets in when the place is free
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_who_unsubscribes_leaves_and_may_come_back(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    await admin.alter_configs(SHORT, group=name)
-    topic, other = await make_topic(admin, f"{name}-a", 2), await make_topic(admin, f"{name}-b", 1)
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "group_id": name,
-        "group_protocol": protocol,
-        "heartbeat_interval_ms": 100,
-    }
-    async with (
-        Consumer(topic, **settings) as first,
-        Consumer(topic, **settings) as second,
-    ):
-        await poll_until([first, second], lambda: len(first.assignment()) == 1 == len(second.assignment()))
-        first.unsubscribe()
-        assert first.assignment() == set()
-        await poll_until([second], lambda: len(second.assignment()) == 2)
-        first.subscribe([other])
-        await poll_until([first, second], lambda: first.assignment() == {TopicPartition(other, 0)})
-        await poll_until([first, second], lambda: len(second.assignment()) == 2)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_pattern_finds_topics_that_come_later(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    await admin.alter_configs(SHORT, group=name)
-    await make_topic(admin, f"{name}-one")
-    await make_topic(admin, f"not-{name}-one")
-    async with Consumer(
-        bootstrap_servers=bootstrap, group_id=name, metadata_max_age_ms=300, group_protocol=protocol
-    ) as consumer:
-        consumer.subscribe(pattern=f"{name}-.*")
-        await poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{name}-one", 0)})
-        assert consumer.subscription() == {f"{name}-one"}
-        await make_topic(admin, f"{name}-two")
-        await poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-        consumer.subscribe([f"{name}-two"])
-        await poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{name}-two", 0)})
-
-
-async def test_a_pattern_that_is_none(bootstrap: str, admin: Admin, name: str) -> None:
-    async with Consumer(bootstrap_servers=bootstrap, group_id=name, group_protocol="consumer") as consumer:
-        with pytest.raises(IllegalState, match="no regular expression"):
-            consumer.subscribe(pattern="(")
-        consumer.subscribe(pattern="(?=ahead).*")  # Python knows it, RE2 does not
-        with pytest.raises(KafkaError) as refused:
-            await poll_until([consumer], lambda: False)
-        assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_commits_take_effect_in_order_without_being_waited_for(
-    bootstrap: str, admin: Admin, name: str, protocol: GroupProtocol
-) -> None:
-    topic = await make_group(admin, name, 1)
-    tp = TopicPartition(topic, 0)
-    await fill(bootstrap, topic, 10, 1)
-    async with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=name, group_protocol=protocol, auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    ) as consumer:  # fmt: skip
-        async with asyncio.timeout(20):
-            commits = []
-            for _ in range(10):
-                await consumer.getone()
-                commits.append(consumer.commit_soon())
-            assert not any(commit.done() for commit in commits), "nobody has waited"
-            await consumer.commit({tp: 3})
-        assert all(commit.done() and commit.exception() is None for commit in commits)
-        assert await consumer.committed(tp) == 3, "the last one asked for"
-        consumer.commit_soon({tp: 7})
-    async with Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=name, group_protocol=protocol, request_timeout_ms=2_000
-    ) as consumer:
-        assert await consumer.committed(tp) == 7, "a close waits for what is on its way"
-        refused = consumer.commit_soon({TopicPartition(f"{topic}-none", 0): 1})
-        with pytest.raises(KafkaError):
-            await refused
-
-
-async def test_seek_to_time(bootstrap: str, admin: Admin, name: str) -> None:
-    topic = await make_topic(admin, name, 3)
-    async with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(20):
-            at = 1_700_000_000_000 + 1_000 * number
-            await producer.send(topic, b"%d" % number, partition=number % 2, timestamp_ms=at)
-    zero, one, two = (TopicPartition(topic, number) for number in range(3))
-    async with Consumer(bootstrap_servers=bootstrap) as consumer:
-        consumer.assign([zero, one, two])
-        await consumer.seek_to_time(1_700_000_010_500)
-        assert [await consumer.position(tp) for tp in (zero, one, two)] == [6, 5, 0]
-        assert (await consumer.getone(zero)).value == b"12"
-        await consumer.seek_to_time(1_700_000_000_000, zero)
-        assert [await consumer.position(tp) for tp in (zero, one)] == [0, 5], "only what is named"
-        await consumer.seek_to_time(1_800_000_000_000, one)
-        assert await consumer.position(one) == 10, "behind the last where there is none"
-        with pytest.raises(IllegalState, match="not assigned"):
-            await consumer.seek_to_time(0, TopicPartition(topic, 9))
-
-
-# -- transactions ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("strategy", "static"),
-    [("range", False), ("cooperative-sticky", False), ("consumer", False), ("range", True), ("consumer", True)],
-)
-async def test_exactly_once_while_members_come_and_go(
-    bootstrap: str, admin: Admin, name: str, strategy: str, static: bool
-) -> None:
-    await admin.alter_configs(SHORT, group=name)
-    source, target = await make_topic(admin, f"{name}-in", 4), await make_topic(admin, f"{name}-out", 2)
-    total = 1_200
-    filled = copied = 0
-
-    def transform(record: Record[Any, Any]) -> list[NewMessage]:
-        return [NewMessage(target, b"copy of " + record.value, record.key)]
-
-    async def copy(who: str, transactions: int | None) -> None:
-        """So many transactions, some of them vetoed, or all there are."""
-        nonlocal copied
-        vetoes = 0
-        before = 0
-
-        def veto(progress: CopyProgress) -> bool:
-            nonlocal vetoes
-            if progress.committed % 3 == 1 and vetoes < progress.committed:
-                vetoes = progress.committed
-                return True
-            return False
-
-        async def enough(progress: CopyProgress) -> bool:
-            nonlocal before, copied
-            copied += progress.records_in - before
-            before = progress.records_in
-            if transactions is None:
-                return copied >= total
-            return progress.committed >= transactions or copied >= filled  # the others may have been quicker
-
-        # A static member of the classic protocol goes without a word: the others wait for the end of its session.
-        own = {"group_instance_id": who, "session_timeout_ms": 6_000} if static else {}
-        member = Bundled(bootstrap, name, source, strategy, isolation_level="read_committed", **own)
-        async with member.consumer, Producer(bootstrap_servers=bootstrap, transactional_id=f"{name}-{who}") as producer:
-            await exactly_once(
-                member.consumer, producer, transform,
-                transaction_records_max=20, poll_timeout_ms=50, on_transaction=enough, vetoes=veto,
-            )  # fmt: skip
-
-    async with asyncio.timeout(90):
-        staying = [asyncio.create_task(copy(f"staying-{number}", None)) for number in range(2)]
-        for _ in range(3):
-            await fill(bootstrap, source, total // 3, 4, filled)
-            filled += total // 3
-            await copy("coming", 3)
-        for task in staying:
-            await task
-    copies = values(await read_all(bootstrap, target, "read_committed"))
-    assert sorted(copies) == sorted(b"copy of %d" % number for number in range(total))
-
-
-# -- clusters that do not speak it -------------------------------------------------------------------------------------
-
-
-async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: ServedBroker) -> None:
-    async with Admin(bootstrap_servers=served_broker.address) as admin:
-        await admin.update_features({"group.version": 0}, downgrade="safe")
-        await make_topic(admin, "old")
-    async with Consumer(
-        "old", bootstrap_servers=served_broker.address, group_id="g", group_protocol="consumer"
-    ) as consumer:
-        with pytest.raises(UnsupportedByBroker, match="group_protocol='classic'"):
-            await poll_until([consumer], lambda: False)
-
-
-async def test_settings_that_make_no_sense() -> None:
-    unknown: Any = "share"
-    with pytest.raises(IllegalState, match="'classic', 'consumer'"):
-        Consumer("t", group_id="g", group_protocol=unknown)
-    with pytest.raises(IllegalState, match="partition_assignment_strategy"):
-        Consumer("t", group_id="g", group_remote_assignor="range")
-    with pytest.raises(IllegalState, match="cooperative-sticky"):
-        Consumer("t", group_id="g", partition_assignment_strategy=[unknown])

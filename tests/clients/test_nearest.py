@@ -17,8 +17,10 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-from tests.support.clients.racks import FETCH_WAIT_MS, LEADER, NEAREST, Racks  # noqa: E402  # after the check that librdkafka is there
+from tests.support.clients.racks import FETCH_WAIT_MS, LEADER, NEAREST, Racks, racks  # noqa: E402  # after the check that librdkafka is there
 from tests.support.processes.copying import read_all  # noqa: E402  # after the check that librdkafka is there
+
+__all__ = ["racks"]
 
 pytestmark = pytest.mark.clients
 

@@ -6,42 +6,32 @@ Settings of brokers that are changed here are harmless ones: other tests share b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
-from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.protocol.messages.admin import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsRequestConfig,
-    AlterConfigsRequestResource,
-    AlterConfigsResource,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-    DeleteTopicsRequest,
     DeleteTopicState,
-    DescribableLogDirTopic,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeLogDirsRequest,
-    ElectLeadersRequest,
-    ElectLeadersTopic,
-    FeatureUpdateKey,
-    IncrementalAlterConfigsRequest,
-    UpdateFeaturesRequest,
 )
-from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
-from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
+from tests.support.oracle.admin_requests import (
+    COMPARED,
+    SETTLED_SECONDS_MAX,
+    Observe,
+    alter,
+    create,
+    delete,
+    delete_records,
+    describe,
+    elect,
+    log_dirs,
+    produce,
+    producers,
+    replace,
+    topic,
+    unregister,
+    update,
+    widen,
+    write,
+)
 from tests.support.oracle.real_kafka import SETTINGS
 from tests.support.oracle.wire import Wire
 
@@ -50,230 +40,7 @@ pytestmark = pytest.mark.oracle
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER = 2, 4, 8
-Observe = Callable[[Wire], Any]
-COMPARED = sorted(set(TOPIC_KEYS) - {"min.insync.replicas"})  # kafka-up sets that one in server.properties
-WRITTEN_MS = int(time.time() * 1000)
 READS_ONLY = "observe_unchanging"  # may be asked again
-SETTLED_SECONDS_MAX = 5
-
-
-def topic(
-    name: str,
-    partitions: int = 1,
-    replicas: int = 1,
-    assigned: Sequence[tuple[int, list[int]]] = (),
-    **configs: str | None,
-) -> CreatableTopic:
-    return CreatableTopic(
-        name=name,
-        num_partitions=-1 if assigned else partitions,
-        replication_factor=-1 if assigned else replicas,
-        assignments=[CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in assigned],
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
-
-
-def create(*topics: CreatableTopic, validate_only: bool = True) -> Observe:
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(CreateTopicsRequest(topics=list(topics), validate_only=validate_only, timeout_ms=30_000), 7)
-        return sorted(
-            (
-                each.name,
-                each.error_code,
-                each.error_message,
-                each.num_partitions,
-                each.replication_factor,
-                sorted(
-                    (config.name, config.value, config.read_only, config.config_source, config.is_sensitive)
-                    for config in each.configs or ()
-                ),
-            )
-            for each in answer.topics
-        )
-
-    return observe
-
-
-def delete(*states: DeleteTopicState) -> Observe:
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(DeleteTopicsRequest(topics=list(states), timeout_ms=30_000), 6)
-        return sorted((each.name or "", each.error_code, each.error_message) for each in answer.responses)
-
-    return observe
-
-
-def widen(name: str, count: int, assigned: list[list[int]] | None = None) -> Observe:
-    assignments = None if assigned is None else [CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
-    asked = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(CreatePartitionsRequest(topics=[asked], timeout_ms=30_000), 3)
-        return [(each.name, each.error_code, each.error_message) for each in answer.results]
-
-    return observe
-
-
-def alter(kind: int, name: str, *changes: tuple[str, str | None, int], validate_only: bool = False) -> Observe:
-    configs = [AlterableConfig(name=key, value=value, config_operation=operation) for key, value, operation in changes]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only), 1)
-        return [(each.resource_name, each.error_code, each.error_message) for each in answer.responses]
-
-    return observe
-
-
-def describe(kind: int, name: str, *keys: str) -> Observe:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-
-    def observe_unchanging(wire: Wire) -> Any:
-        (result,) = wire.call(request, 4).results
-        configs = sorted(
-            (
-                config.name,
-                config.value,
-                config.read_only,
-                config.config_source,
-                config.is_sensitive,
-                config.config_type,
-                [(each.name, each.value, each.source) for each in config.synonyms],
-            )
-            for config in result.configs
-        )
-        return result.error_code, result.error_message, configs
-
-    return observe_unchanging
-
-
-def replace(*resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False) -> Observe:
-    request = AlterConfigsRequest(
-        resources=[
-            AlterConfigsRequestResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[AlterConfigsRequestConfig(name=key, value=value) for key, value in settings.items()],
-            )
-            for kind, name, settings in resources
-        ],
-        validate_only=validate_only,
-    )
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(request, 2)
-        return [(one.resource_type, one.resource_name, one.error_code, one.error_message) for one in answer.responses]
-
-    return observe
-
-
-def update(*updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Observe:
-    request = UpdateFeaturesRequest(
-        feature_updates=[
-            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
-        ],
-        validate_only=validate_only,
-    )
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(request, version)
-        return answer.error_code, answer.error_message, [(each.feature, each.error_code) for each in answer.results]
-
-    return observe
-
-
-def elect(kind: int, *topics: tuple[str, list[int]]) -> Observe:
-    asked = [ElectLeadersTopic(topic=name, partitions=numbers) for name, numbers in topics]
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(ElectLeadersRequest(election_type=kind, topic_partitions=asked), 2)
-        return answer.error_code, [
-            (each.topic, [(one.partition_id, one.error_code, one.error_message) for one in each.partition_result])
-            for each in answer.replica_election_results
-        ]
-
-    return observe
-
-
-def unregister(broker_id: int) -> Observe:
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(UnregisterBrokerRequest(broker_id=broker_id), 0)
-        return answer.error_code, answer.error_message
-
-    return observe
-
-
-def log_dirs(*topics: tuple[str, list[int]], version: int = 5) -> Observe:
-    asked = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in topics]
-
-    def observe(wire: Wire) -> Any:
-        answer = wire.call(DescribeLogDirsRequest(topics=asked), version)
-        (result,) = answer.results
-        assert result.log_dir.startswith("/")
-        sizes = sorted(
-            (topic.name, one.partition_index, one.partition_size, one.offset_lag, one.is_future_key)
-            for topic in result.topics
-            for one in topic.partitions
-        )
-        return answer.error_code, result.error_code, result.total_bytes, sizes, result.is_cordoned
-
-    return observe
-
-
-def producers(name: str, *numbers: int) -> Observe:
-    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=name, partition_indexes=list(numbers))])
-
-    def observe_unchanging(wire: Wire) -> Any:
-        (answer,) = wire.call(request, 0).topics
-        return answer.name, [
-            (
-                one.partition_index,
-                one.error_code,
-                one.error_message,
-                sorted(
-                    (
-                        each.producer_id,
-                        each.producer_epoch,
-                        each.last_sequence,
-                        each.last_timestamp,
-                        each.coordinator_epoch,
-                        each.current_txn_start_offset,
-                    )
-                    for each in one.active_producers
-                ),
-            )
-            for one in answer.partitions
-        ]
-
-    return observe_unchanging
-
-
-def write(name: str, producer_id: int, epoch: int, sequence: int, count: int) -> Observe:
-    stamp: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-
-    def observe(wire: Wire) -> Any:
-        return wire.produce(9, name, 0, [b"x"] * count, timestamp=WRITTEN_MS, **stamp).error_code
-
-    return observe
-
-
-def delete_records(name: str, partition: int, offset: int) -> Observe:
-    wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[wanted])], timeout_ms=5_000)
-
-    def observe(wire: Wire) -> Any:
-        (answer,) = wire.call(request, 2).topics[0].partitions
-        return answer.low_watermark, answer.error_code
-
-    return observe
-
-
-def produce(name: str, count: int) -> Observe:
-    def observe(wire: Wire) -> Any:
-        wire.create_topic(name)
-        return wire.produce(9, name, 0, [b"x"] * count).error_code
-
-    return observe
 
 
 ASSIGNMENTS: list[list[tuple[int, list[int]]]] = [

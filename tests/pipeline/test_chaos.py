@@ -20,18 +20,18 @@ from tests.support.oracle.real_kafka import needs_java
 from tests.support.pipeline.chaos import (
     DONE_SECONDS_MAX,
     INPUT,
-    PARTITIONS,
     RECORDS,
     Driver,
     Query,
     Run,
-    alive,
     environment,
     open_transactions,
 )
+from tests.support.pipeline.chaos_topics import PARTITIONS
 from tests.support.pipeline.spark_cluster import FOR_DRIVER, SparkCluster
 from tests.support.processes.cluster import GROUP, Cluster, Node, barnabas_nodes, kafka_nodes
 from tests.support.processes.copying import end_offset
+from tests.support.processes.process_tree import alive
 
 pytestmark = pytest.mark.chaos
 

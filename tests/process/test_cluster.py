@@ -34,7 +34,9 @@ from tests.support.processes.copying import (
     Feeder,
     read_all,
 )
-from tests.support.processes.three_brokers import StartCluster
+from tests.support.processes.three_brokers import StartCluster, cluster, start_cluster
+
+__all__ = ["cluster", "start_cluster"]
 
 pytestmark = pytest.mark.process
 

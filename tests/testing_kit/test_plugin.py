@@ -6,24 +6,17 @@ import os
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from barnabas.testing import Broker, Cluster
+from tests.support.pytest_runs import ROOT, plugin
 
 pytest_plugins = ("pytester",)
+__all__ = ["plugin"]
 
-ROOT = Path(__file__).parents[2]
+
 LEAKS = "error:.*left clients connected"  # other plugins have warnings of their own
-
-
-@pytest.fixture(autouse=True)
-def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin in each run, whether the package is installed with its entry point or not."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
 
 
 def test_the_package_names_the_plugin() -> None:
@@ -223,9 +216,6 @@ def test_unittest(pytester: pytest.Pytester) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# -- what a test shares and leaves
-
-
 def test_a_namespace_is_empty_for_each_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -345,9 +335,6 @@ def test_a_crashed_worker_leaves_nothing(pytester: pytest.Pytester, monkeypatch:
     assert wait_until_gone(pids, folder) == ([], [])
 
 
-# -- a running Kafka
-
-
 def test_the_same_tests_on_a_running_kafka(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -386,13 +373,6 @@ def test_the_same_tests_on_a_running_kafka(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_no_running_kafka_was_named(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(kafka_noproc): pass")
-    shown = pytester.runpytest_subprocess()
-    shown.assert_outcomes(errors=1)
-    shown.stdout.fnmatch_lines(["*this test needs a running Kafka: give --kafka-bootstrap=HOST:PORT"])
-
-
 @pytest.mark.process
 def test_factories(pytester: pytest.Pytester) -> None:
     with Cluster(1) as running:
@@ -418,51 +398,6 @@ def test_factories(pytester: pytest.Pytester) -> None:
             """
         )
         pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
-
-
-# -- wrong use
-
-
-@pytest.mark.parametrize(
-    ("marker", "text"),
-    [
-        ("broker=3", "unknown option 'broker'; did you mean 'brokers'?*"),
-        ("isolation='proces'", "unknown isolation 'proces'; did you mean 'process'?*"),
-        ("3", "write options by name, for example @pytest.mark.kafka(brokers=3)"),
-        ("brokers=0", "brokers=0: 1 to 9 are possible"),
-        ("topics=['orders']", "*write names and numbers of partitions, for example {'orders': 3}"),
-        ("config={'num.partition': 2}", "*did you mean 'num.partitions'?"),
-    ],
-)
-def test_a_wrong_marker_is_refused_before_any_test_runs(pytester: pytest.Pytester, marker: str, text: str) -> None:
-    pytester.makepyfile(
-        f"""
-        import pytest
-        def test_other(): pass
-
-        @pytest.mark.kafka({marker})
-        def test_it(kafka): pass
-        """
-    )
-    shown = pytester.runpytest_subprocess()
-    assert shown.ret == pytest.ExitCode.USAGE_ERROR
-    shown.stderr.fnmatch_lines([f"ERROR: *::test_it: @pytest.mark.kafka: {text.replace('[', '[[]')}"])
-
-
-@pytest.mark.parametrize(
-    ("ini", "text"),
-    [
-        ("kafka_isolation = clsuter", "*kafka_isolation: unknown isolation 'clsuter'; did you mean 'cluster'?*"),
-        ("kafka_config = num.partitions", "*kafka_config: 'num.partitions': write key=value*"),
-        ("kafka_config = num.partition=3", "*did you mean 'num.partitions'?*"),
-    ],
-)
-def test_a_wrong_ini_value_is_refused(pytester: pytest.Pytester, ini: str, text: str) -> None:
-    pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin\n{ini}\n")
-    pytester.makepyfile("def test_it(kafka): pass")
-    shown = pytester.runpytest_subprocess()
-    shown.assert_outcomes(errors=1)
-    shown.stdout.fnmatch_lines([text])
 
 
 def test_the_ini_file_sets_brokers(pytester: pytest.Pytester) -> None:

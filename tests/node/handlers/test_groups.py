@@ -15,7 +15,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol import registry
 from barnabas.protocol.compression import Compression
-from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -26,28 +25,27 @@ from barnabas.protocol.messages.groups import (
     LeaveGroupRequest,
     ListGroupsRequest,
     MemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     SyncGroupRequest,
 )
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequest
 from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import decode, encode
-from barnabas.runtime.clock import SystemClock
+from tests.support.broker.group_requests import (
+    NONE,
+    PATIENT,
+    commit,
+    commit_request,
+    committed,
+    fetch_request,
+    heartbeat,
+    join_request,
+    member,
+    prepare,
+)
 from tests.support.broker.nodes import Nodes, Peer
-from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
-
-NONE = ErrorCode.NONE
-PATIENT = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "1"}
 
 
 @pytest.fixture
@@ -55,90 +53,11 @@ async def node(nodes: Nodes) -> Node:
     return await nodes.start(None, **PATIENT)
 
 
-async def prepare(peer: Peer) -> None:
-    """A topic, and a coordinator."""
-    await peer.create("t", 2)
-    await find(peer)
-
-
-async def find(peer: Peer) -> None:
-    answer = await peer.call(FindCoordinatorRequest(key="g"), 3)
-    assert answer.error_code == NONE, answer
-
-
-def join_request(group: str = "g", member_id: str = "") -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range")],
-    )
-
-
-def commit_request(offset: int, *, group: str = "g", topic: str = "t", **fields: Any) -> OffsetCommitRequest:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
-    topics = [OffsetCommitRequestTopic(name=topic, topic_id=fields.pop("topic_id", bytes(16)), partitions=[partition])]
-    return OffsetCommitRequest(group_id=group, topics=topics, **fields)
-
-
-async def commit(peer: Peer, offset: int, version: int = 9, **fields: Any) -> ErrorCode:
-    answer = await peer.call(commit_request(offset, **fields), version)
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
-
-
-def fetch_request(group: str = "g", *, topic_id: bytes = bytes(16)) -> OffsetFetchRequest:
-    topic = OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])
-    return OffsetFetchRequest(
-        group_id=group,
-        topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])],
-    )
-
-
-async def committed(peer: Peer, version: int = 8, **fields: Any) -> int:
-    answer = await peer.call(fetch_request(**fields), version)
-    topics = answer.groups[0].topics if version >= 8 else answer.topics
-    (partition,) = topics[0].partitions
-    assert partition.error_code == NONE
-    assert isinstance(partition.committed_offset, int)
-    return partition.committed_offset
-
-
-async def member(peer: Peer, group: str = "g") -> str:
-    """A group of one, Stable."""
-    member_id = (await peer.call(join_request(group), 9)).member_id
-    joined = await peer.call(join_request(group, member_id), 9)
-    assert joined.error_code == NONE
-    synced = await peer.call(
-        SyncGroupRequest(
-            group_id=group,
-            generation_id=joined.generation_id,
-            member_id=member_id,
-            protocol_type="consumer",
-            protocol_name="range",
-        ),
-        5,
-    )
-    assert synced.error_code == NONE
-    assert isinstance(member_id, str)
-    return member_id
-
-
 async def eventually(ask: Callable[[], Awaitable[object]], expected: object) -> None:
     """Asks again until the answer is this one; 5 s at most."""
     async with asyncio.timeout(5):
         while await ask() != expected:
             pass
-
-
-async def heartbeat(peer: Peer, member_id: str, generation: int = 1) -> ErrorCode:
-    answer = await peer.call(HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation), 4)
-    return ErrorCode(answer.error_code)
-
-
-# -- finding the coordinator
 
 
 @pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
@@ -166,9 +85,6 @@ async def test_find_refuses_what_has_no_coordinator_here(peer: Peer) -> None:
     assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
     answer = await peer.call(FindCoordinatorRequest(key_type=3, key="k"), 2)
     assert (answer.error_code, answer.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
-# -- versions
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -241,9 +157,6 @@ def test_every_request_can_be_refused_in_every_version(api_key: int) -> None:
                 assert "error_code=16" in repr(decoded).replace("<ErrorCode.NOT_COORDINATOR: 16>", "16")
 
 
-# -- parked answers
-
-
 async def test_parked_join_holds_up_only_answers(peer: Peer, another: Any, node: Node) -> None:
     await prepare(peer)
     leader = await member(peer)
@@ -273,9 +186,6 @@ async def test_join_of_a_connection_that_closed_does_not_break_the_group(peer: P
     assert {m.member_id for m in again.members} == {leader, member_id}
 
 
-# -- the coordinator comes and goes
-
-
 async def test_before_the_offsets_topic_exists_every_request_is_answered(peer: Peer) -> None:
     await peer.create("t", 1)
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
@@ -290,151 +200,6 @@ async def test_before_the_offsets_topic_exists_every_request_is_answered(peer: P
         await commit(peer, 1),
     ]
     assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
-
-
-async def test_resignation_refuses_what_is_parked(peer: Peer, another: Any, node: Node) -> None:
-    await prepare(peer)
-    leader = await member(peer)
-    newcomer: Peer = await another()
-    member_id = (await newcomer.call(join_request(), 9)).member_id
-    parked = newcomer.send(join_request(member_id=member_id), 9)
-    await eventually(lambda: heartbeat(peer, leader), ErrorCode.REBALANCE_IN_PROGRESS)
-    node.groups.on_resigned(0)
-    assert (await newcomer.receive(parked)).error_code == ErrorCode.NOT_COORDINATOR
-    assert await heartbeat(peer, leader) is ErrorCode.NOT_COORDINATOR
-    assert await commit(peer, 1) is ErrorCode.NOT_COORDINATOR
-    listed = await peer.call(ListGroupsRequest(), 5)
-    assert (listed.error_code, listed.groups) == (NONE, [])
-    node.groups.on_elected(0, node.replicas.leader("__consumer_offsets", 0).leader_epoch)
-    assert await heartbeat(peer, leader) is NONE
-    assert not node.groups._timers or node.groups._timers.keys() == {0}
-
-
-async def test_while_loading_clients_are_told_and_sessions_rest(peer: Peer, node: Node) -> None:
-    await prepare(peer)
-    leader = await member(peer)
-    for offset in range(60):  # more than is loaded in one slice
-        topics = commit_request(offset, group="large").topics * 80
-        topics[0].partitions[0].committed_metadata = "x" * 100
-        await peer.call(OffsetCommitRequest(group_id="large", topics=topics), 9)
-    node.groups.on_resigned(0)
-    node.groups.on_elected(0, node.replicas.leader("__consumer_offsets", 0).leader_epoch)
-    assert node.groups.host.is_loading
-    sent = [
-        peer.send(HeartbeatRequest(group_id="g", member_id=leader, generation_id=1), 4),
-        peer.send(join_request(), 9),
-        peer.send(commit_request(1), 9),
-        peer.send(ListGroupsRequest(), 5),
-        peer.send(fetch_request(), 8),
-    ]
-    answers = [await peer.receive(one) for one in sent]
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert [answer.error_code for answer in (answers[0], answers[1], answers[3])] == [NONE, loading, loading]
-    assert answers[2].topics[0].partitions[0].error_code == loading
-    assert answers[4].groups[0].error_code == loading
-    node.groups.on_marker(0, 9, True)  # one that comes meanwhile is kept
-    await until(lambda: not node.groups.host.is_loading)
-    assert await committed(peer, group="large") == 59
-    assert await heartbeat(peer, leader) is NONE
-
-
-class Stalled(SystemClock):
-    """A monotonic clock that is a minute ahead, as after a process stood still."""
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + 60_000
-
-
-async def test_after_a_stall_heartbeats_are_read_before_sessions_end(peer: Peer, another: Any, node: Node) -> None:
-    await prepare(peer)
-    silent, alive = await member(peer, "h"), await member(peer)
-    node.reactor.client_time.clock = Stalled()
-    node.groups._on_timer(0)  # every session is long over
-    assert await heartbeat(peer, alive) is NONE
-    await eventually(lambda: state_of(peer, "h"), "Empty")
-    assert await heartbeat(peer, alive) is NONE
-    assert silent != alive
-
-
-async def state_of(peer: Peer, group: str) -> str:
-    described = await peer.call(DescribeGroupsRequest(groups=[group]), 6)
-    state = described.groups[0].group_state
-    assert isinstance(state, str)
-    return state
-
-
-# -- what is committed
-
-
-async def test_nothing_is_told_before_it_is_durable(nodes: Nodes) -> None:
-    disk = GatedDisk()
-    node = await nodes.start(disk, **PATIENT, log_flush_interval_messages="1")
-    peer, other = await nodes.peer(node), await nodes.peer(node)
-    await prepare(peer)
-    assert await commit(peer, 1) is NONE
-    disk.gate.clear()
-    answered = asyncio.create_task(peer.receive(peer.send(commit_request(2), 9)))
-    await until(lambda: node.replicas.leader("__consumer_offsets", 0).high_watermark < end_of(node))
-    read = asyncio.create_task(other.receive(other.send(fetch_request(), 8)))
-    third = await nodes.peer(node)
-    for _ in range(5):
-        await third.call(DescribeGroupsRequest(groups=["g"]), 6)  # the node has had time to answer
-    assert not answered.done()
-    assert not read.done()
-    disk.gate.set()
-    assert (await answered).topics[0].partitions[0].error_code == NONE
-    assert (await read).groups[0].topics[0].partitions[0].committed_offset == 2
-
-
-def end_of(node: Node) -> int:
-    return node.replicas.leader("__consumer_offsets", 0).log.log_end_offset
-
-
-class Later(SystemClock):
-    """A wall clock that is a minute ahead."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() + 60_000
-
-
-async def test_expired_offsets_go_by_themselves(nodes: Nodes) -> None:
-    node = await nodes.start(None, **PATIENT, offsets_retention_minutes="1", offsets_retention_check_interval_ms="10")
-    peer = await nodes.peer(node)
-    await prepare(peer)
-    assert await commit(peer, 1) is NONE
-    assert await committed(peer) == 1
-    node.reactor.client_time.clock = Later()
-    await eventually(lambda: committed(peer), -1)
-    assert (await peer.call(ListGroupsRequest(), 5)).groups == []
-
-
-async def test_a_shard_that_was_replaced_during_the_expiry_expires_nothing(nodes: Nodes) -> None:
-    """Another broker has coordinated the group since: the old shard does not know what was committed there."""
-    node = await nodes.start(None, **PATIENT, offsets_retention_minutes="1")
-    peer = await nodes.peer(node)
-    await prepare(peer)
-    assert await commit(peer, 1) is NONE
-    node.reactor.client_time.clock = Later()
-    expiry = node.groups._expire()
-    shards = node.groups.host.active_shards
-
-    def with_replaced_one() -> list[tuple[int, Any]]:
-        found = shards()
-        epoch = node.groups.host.coordinator_epoch(0)
-        node.groups.on_resigned(0)
-        node.groups.on_elected(0, epoch)
-        return found
-
-    node.groups.host.active_shards = with_replaced_one  # type: ignore[method-assign]  # between two slices
-    assert next(expiry, "nothing was written") == "nothing was written"
-    assert await committed(peer) == 1
-
-
-async def test_offsets_of_a_deleted_topic_go_with_it(peer: Peer) -> None:
-    await prepare(peer)
-    await commit(peer, 1)
-    await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
-    assert await committed(peer) == -1
 
 
 async def test_delete_offsets(peer: Peer) -> None:

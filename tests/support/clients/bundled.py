@@ -18,6 +18,7 @@ from barnabas.client import (
     Admin,
     Consumer,
     NewTopic,
+    Producer,
     Record,
     TopicPartition,
 )
@@ -94,3 +95,21 @@ async def read_all(
 
 def values(records: list[Record[Any, Any]]) -> list[bytes]:
     return [r.value for r in records]
+
+
+PARTITIONS = 6
+
+
+SHORT = {"consumer.heartbeat.interval.ms": "100", "consumer.session.timeout.ms": "3000"}
+
+
+async def make_group(admin: Admin, name: str, partitions: int = PARTITIONS) -> str:
+    """A topic, and short heartbeats for the group of the same name."""
+    await admin.alter_configs(SHORT, group=name)
+    return await make_topic(admin, name, partitions)
+
+
+async def fill(bootstrap: str, topic: str, count: int, partitions: int = PARTITIONS, first: int = 0) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(first, first + count):
+            await producer.send(topic, b"%d" % number, partition=number % partitions)

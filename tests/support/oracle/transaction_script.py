@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from barnabas.errors import ErrorCode
@@ -250,3 +251,15 @@ class Producer:
         answer = self.wire.call(WriteTxnMarkersRequest(markers=[marker]), version)
         (result,) = answer.markers
         self.script.note("marker", [(p.partition_index, name(p.error_code)) for p in result.topics[0].partitions])
+
+
+def play(address: str, script: Callable[[Script], None], run: str) -> list[Any]:
+    played = Script(address, run)
+    try:
+        played.wire.create_topic(TOPIC, PARTITIONS)
+        for key_type in (0, 1):
+            played.wire.find_coordinator("any", key_type)
+        script(played)
+    finally:
+        played.wire.close()
+    return played.seen

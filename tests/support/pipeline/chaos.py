@@ -23,17 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.client import Admin
-from tests.support.clients.librdkafka import place_of, value_of
+from tests.support.pipeline.chaos_topics import PARTITIONS, Feed, Output
 from tests.support.processes.cluster import Cluster, KafkaNode
 from tests.support.processes.copying import end_offset
+from tests.support.processes.process_tree import alive, descendants, kill
 
 ROOT = Path(__file__).parents[3]
 INPUT = "input"
 RECORDS = 200  # of a batch
-PARTITIONS = 2
 RESULTS = "BARNABAS_CHAOS_RESULTS"  # names a file for the rows of the table, one JSON object a line
 SETTINGS = {
     # a short life: the first compiler is enough, and small batches show a task in the middle of its rows
@@ -43,7 +42,6 @@ SETTINGS = {
 }
 UP_SECONDS_MAX = 180.0  # a session on a busy machine
 DONE_SECONDS_MAX = 400.0  # far above what it takes, on a busy machine too
-QUIET = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 
 @dataclass(frozen=True)
@@ -226,125 +224,6 @@ class Driver:
                     stream.close()
                 except BrokenPipeError:
                     pass
-
-
-def descendants(root: int) -> list[int]:
-    """Processes below `root`: parents before their children."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(path.name)] = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-    found: list[int] = []
-    level = [root]
-    while level:
-        level = [pid for pid, parent in parents.items() if parent in level]
-        found += level
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-class Feed:
-    """Numbered records for a topic, evenly over its partitions."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.topic = topic
-        self.fed = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **QUIET})
-
-    def more(self, records: int) -> None:
-        """So many more, acknowledged when this returns."""
-        failed: list[Any] = []
-        for number in range(self.fed, self.fed + records):
-            self._producer.produce(
-                self.topic,
-                b"%d" % number,
-                b"%d" % number,
-                partition=number % PARTITIONS,
-                on_delivery=lambda error, _: failed.append(error) if error else None,
-            )
-        assert self._producer.flush(60) == 0
-        assert not failed, failed[:3]
-        self.fed += records
-
-
-class Output:
-    """A topic as an independent client reads it, read_committed."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.topic = topic
-        self.seen: Counter[int] = Counter()
-        self._next = dict.fromkeys(range(PARTITIONS), 0)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"judge-{topic}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                **QUIET,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in self._next])
-
-    @property
-    def count(self) -> int:
-        return self.seen.total()
-
-    def read(self) -> None:
-        """Reads what is available."""
-        for message in self._consumer.consume(10_000, 0.1):
-            error = message.error()
-            if error is None:
-                self.seen[int(value_of(message))] += 1
-                _, partition, offset = place_of(message)
-                self._next[partition] = offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                _, partition, offset = place_of(message)
-                self._next[partition] = offset
-
-    def read_to(self, ends: Sequence[int], seconds: float = 60.0) -> None:
-        """Reads up to these ends, by partition."""
-        deadline = time.monotonic() + seconds
-        while any(self._next[partition] < end for partition, end in enumerate(ends)):
-            assert time.monotonic() < deadline, f"{self.topic} is read to {self._next}, not to {ends}"
-            self.read()
-
-    def has(self, count: int) -> bool:
-        """Whether so many records are there."""
-        self.read()
-        return self.count >= count
-
-    def has_all(self, fed: int) -> bool:
-        """Whether all the records fed are there."""
-        self.read()
-        return not self.missing(fed)
-
-    def missing(self, fed: int) -> int:
-        """How many of the records fed have not been seen."""
-        return fed - len(self.seen)
-
-    def repeated(self) -> int:
-        """How many records are there too many."""
-        return sum(count - 1 for count in self.seen.values())
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 def open_transactions(bootstrap: str, sink_id: str) -> list[str]:

@@ -30,7 +30,8 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.schema import Struct, codec
 from tests.support.oracle.wire import Wire
-from tests.support.processes.hostile_requests import GROUPS, TOPICS, TRANSACTIONS, HostileRequests, RequestTargets, Shot
+from tests.support.processes.hostile_requests import HostileRequests, RequestTargets, Shot
+from tests.support.processes.hostile_values import GROUPS, TOPICS, TRANSACTIONS
 from tests.support.processes.served import ServedBroker
 
 LANES = 24

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,53 +21,27 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.groups import ConsumerProtocolSubscription
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.primitives import encode_uvarint
-from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import codec, encode_versioned
 from barnabas.protocol.wire import Array, Blob, Bool, Field, Fixed, RecordsView, Text, present, tagged
+from tests.support.processes.hostile_values import (
+    BATCH_FIELDS,
+    CONFIGS,
+    GROUPS,
+    HOSTILE_COUNTS,
+    HOSTILE_TEXTS,
+    HOSTILE_UVARINTS,
+    INT_BITS,
+    NUMBERS,
+    TEXTS,
+    TOPICS,
+    TRANSACTIONS,
+    batches,
+    fits,
+    hostile_tags,
+    is_text_broken,
+    uvarint_size,
+)
 
-INT_BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
-TOPICS = ("fuzz-a", "fuzz-b")
-GROUPS = ("fuzz-classic", "fuzz-consumer", "fuzz-idle")
-TRANSACTIONS = ("fuzz-txn-1", "fuzz-txn-2", "fuzz-txn-3")
-HOSTILE_TEXTS = (
-    b"",
-    b".",
-    b"..",
-    b"../../etc/passwd",
-    b"a/b",
-    b"\0",
-    b"x\0y",
-    b"\xff\xfe",
-    b"\xed\xa0\x80",  # a lone surrogate
-    b"\xc0\x80",  # NUL, written too long
-    "é☃🏰".encode(),
-    b" ",
-    b"x" * 249,
-    b"x" * 250,
-    b"x" * 32_767,
-    b"%s%n{0}",
-    b"-1",
-    b"99999999999999999999",
-    b"1e400",
-    b"nan",
-    b"true",
-    b"(a+)+$",
-    b"[",
-    b"(?P<n>a)(?P=n)",
-    b"a{1,1000000}",
-    b"(" * 500,
-    b"\\",
-    b"__consumer_offsets",
-    b"__transaction_state",
-    b"__cluster_metadata",
-    *(name.encode() for name in (*TOPICS, *GROUPS, *TRANSACTIONS)),
-)
-HOSTILE_COUNTS = (0, -1, -2, 1, 2, 127, 100_000, 2**31 - 1, -(2**31))
-HOSTILE_UVARINTS = (
-    *map(encode_uvarint, (0, 1, 2, 127, 128, 100_001, 2**31, 2**32 - 1)),
-    b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-    b"\x80\x80\x80\x80\x80\x00",
-)
 # Valid, and fatal to what the fuzzer measures: so many partitions that the disk is full, or the end of the broker.
 _PARTITIONS_MAX = 40
 _COUNTS_OF_PARTITIONS = ("num_partitions", "count")
@@ -137,7 +110,7 @@ class HostileRequests:
         self._version = 0
         self._producer = 0  # of TRANSACTIONS, of which the present request speaks
         self._member = 0  # of the groups, likewise
-        self._batches = _batches()
+        self.batches = batches()
         self._subscription = encode_versioned(ConsumerProtocolSubscription(topics=list(TOPICS)), 3)
 
     def next(self) -> Shot:
@@ -166,7 +139,7 @@ class HostileRequests:
             elif what == "client id":
                 client_id = rng.choice((None, b"", *HOSTILE_TEXTS))
             elif what == "header tags":
-                header_tags = rng.choice(_hostile_tags(rng))
+                header_tags = rng.choice(hostile_tags(rng))
         elif draw > _SHARE_OF_THE_FRAME + _SHARE_VALID and self._spots:
             spot = rng.choice(self._spots)
             replacement, how = self._hostile(spot, body)
@@ -188,7 +161,7 @@ class HostileRequests:
         if key == registry.API_VERSIONS_KEY and known is not None and not served:
             closes = what not in ("version",)
             version = 0
-        elif served and what not in ("length", "header tags") and not _is_text_broken(client_id):
+        elif served and what not in ("length", "header tags") and not is_text_broken(client_id):
             assert known is not None
             closes, may_wait = _judge(known, version, body)
         elif what == "header tags":
@@ -289,7 +262,7 @@ class HostileRequests:
             return rng.choice((*world.topic_ids, *world.topic_ids, bytes(16)))
         if kind is Bool:
             return bytes([rng.random() < 0.5])
-        value: Any = _NUMBERS.get((api, name)) or _NUMBERS.get(("", name))
+        value: Any = NUMBERS.get((api, name)) or NUMBERS.get(("", name))
         producer, (_, epoch) = world.producers[self._producer], world.members[self._member]
         if name.endswith("producer_id"):
             value = (producer[0], producer[0], producer[0], -1)
@@ -306,7 +279,7 @@ class HostileRequests:
     def _text(self, name: str, owner: str, api: str) -> str:
         rng = self._rng
         if name == "name" and owner.endswith("Config"):
-            return rng.choice(_CONFIGS)
+            return rng.choice(CONFIGS)
         if name == "name" and owner == "JoinGroupRequestProtocol":
             return "range"
         if name == "member_id":
@@ -319,11 +292,11 @@ class HostileRequests:
             return TRANSACTIONS[self._producer]
         if name in ("key", "coordinator_keys"):
             return rng.choice((*self.world.groups, *TRANSACTIONS))
-        return rng.choice(_TEXTS.get(name, TOPICS))
+        return rng.choice(TEXTS.get(name, TOPICS))
 
     def _blob(self, name: str) -> bytes:
         if name == "records":
-            return self._rng.choice(self._batches)
+            return self._rng.choice(self.batches)
         if name == "metadata":
             return self._subscription
         return self._rng.choice((b"", self._subscription))
@@ -336,7 +309,7 @@ class HostileRequests:
         if spot.kind == "fixed":
             return self._hostile_fixed(spot, old)
         if spot.kind == "tags":
-            new = rng.choice(_hostile_tags(rng, old))
+            new = rng.choice(hostile_tags(rng, old))
             return new, new[:40].hex()
         if spot.kind == "struct":
             new = rng.choice((b"\xff", b"\x00", b"\x01", b"\x02", b"\x80", b"\x7f"))
@@ -346,11 +319,11 @@ class HostileRequests:
         classic = "h" if spot.kind == "text" else "i"
         draw = rng.random()
         if draw < 0.35:  # the length alone
-            skip = _uvarint_size(old) if spot.flexible else struct.calcsize(classic)
+            skip = uvarint_size(old) if spot.flexible else struct.calcsize(classic)
             if spot.flexible:
                 length = rng.choice(HOSTILE_UVARINTS)
             else:
-                length = struct.pack(">" + classic, rng.choice([n for n in HOSTILE_COUNTS if _fits(n, classic)]))
+                length = struct.pack(">" + classic, rng.choice([n for n in HOSTILE_COUNTS if fits(n, classic)]))
             return length + old[skip:], f"length {length.hex()}"
         if spot.kind == "text":
             value = rng.choice(HOSTILE_TEXTS)
@@ -381,7 +354,7 @@ class HostileRequests:
 
     def _hostile_array(self, spot: _Spot, old: bytes, body: bytearray) -> tuple[bytes, str]:
         rng = self._rng
-        skip = _uvarint_size(old) if spot.flexible else 4
+        skip = uvarint_size(old) if spot.flexible else 4
         if spot.elements and rng.random() < 0.5:
             at, end = rng.choice(spot.elements)
             element = bytes(body[at:end])
@@ -397,16 +370,16 @@ class HostileRequests:
     def _hostile_batch(self) -> bytes:
         """A batch with one header field or some bytes changed, mostly under a checksum that fits."""
         rng = self._rng
-        batch = bytearray(rng.choice(self._batches))
+        batch = bytearray(rng.choice(self.batches))
         draw = rng.random()
         if draw < 0.1:
             return bytes(batch[: rng.randrange(len(batch))])
         if draw < 0.2:
-            return bytes(batch) + bytes(rng.choice(self._batches))
+            return bytes(batch) + bytes(rng.choice(self.batches))
         if draw < 0.4:
             batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
         else:
-            at, code = rng.choice(_BATCH_FIELDS)
+            at, code = rng.choice(BATCH_FIELDS)
             bits: int = INT_BITS[code]
             struct.pack_into(
                 ">" + code, batch, at, rng.choice((0, 1, -1, 5, 2**bits - 1, -(2**bits), rng.randrange(2**bits)))
@@ -427,148 +400,3 @@ def _judge(api: registry.Api, version: int, body: bytearray) -> tuple[bool, bool
     if isinstance(request, FetchRequest):
         return False, request.max_wait_ms > 200
     return False, api.name in ("JoinGroup", "SyncGroup")
-
-
-def _hostile_tags(rng: random.Random, old: bytes = b"\0") -> list[bytes]:
-    """Tag sections: unknown tags, the same one twice, in the wrong order, with sizes and counts that lie."""
-    unknown = encode_uvarint(9_999) + b"\x03abc"
-    return [
-        b"\x01" + unknown,
-        b"\x02" + unknown + unknown,
-        b"\x02" + unknown + b"\x00\x01a",
-        b"\x01\x00\x7f",
-        b"\x01\x00\x00",
-        b"\x01\x00\xff\xff\xff\xff\x0f",
-        b"\xff\xff\xff\xff\x0f",
-        b"\xff\xff\xff\xff\xff\xff\xff",
-        bytes([min(127, old[0] + 1)]) + old[1:] + unknown,
-        b"\x7f" + old[1:],
-        b"\x01" + encode_uvarint(rng.randrange(12)) + b"\x04" + rng.randbytes(4),
-    ]
-
-
-def _is_text_broken(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return True
-    return False
-
-
-def _fits(number: int, code: str) -> bool:
-    limit: int = 1 << INT_BITS[code]
-    return -limit <= number < limit
-
-
-def _uvarint_size(data: bytes) -> int:
-    return next(at for at, byte in enumerate(data, 1) if byte < 0x80)
-
-
-def _batches() -> list[bytes]:
-    """Valid batches of several kinds."""
-    when = 1_700_000_000_000
-    records = [NewRecord(b"key", b"value", when), NewRecord(None, b"v" * 300, when + 1)]
-    made: list[Callable[[], bytearray]] = [
-        lambda: build_batch(records),
-        lambda: build_batch(records[:1]),
-        lambda: build_batch([NewRecord(b"key", None, when)]),
-        lambda: build_batch(records, producer_id=0, producer_epoch=0, base_sequence=0),
-        lambda: build_batch(records, producer_id=0, producer_epoch=0, base_sequence=0, transactional=True),
-        lambda: build_batch(records * 100),
-        *((lambda codec=codec: build_batch(records * 20, compression=codec)) for codec in (1, 2, 3, 4)),
-    ]
-    return [bytes(make()) for make in made]
-
-
-# Where the fields of a batch header lie, and their struct codes.
-_BATCH_FIELDS = (
-    (0, "q"),
-    (8, "i"),
-    (12, "i"),
-    (16, "b"),
-    (21, "h"),
-    (23, "i"),
-    (27, "q"),
-    (35, "q"),
-    (43, "q"),
-    (51, "h"),
-    (53, "i"),
-    (57, "i"),
-)
-# Settings that change nothing of what the fuzzer watches, whatever their value.
-_CONFIGS = (
-    "retention.ms",
-    "cleanup.policy",
-    "segment.bytes",
-    "segment.ms",
-    "min.insync.replicas",
-    "max.message.bytes",
-    "compression.type",
-    "message.timestamp.type",
-    "log.retention.ms",
-    "log.cleaner.threads",
-    "consumer.session.timeout.ms",
-    "unknown.key",
-)
-_TEXTS: dict[str, tuple[str, ...]] = {
-    "group_instance_id": ("instance-1",),
-    "instance_id": ("instance-1",),
-    "transactional_ids": (*TRANSACTIONS, "other"),
-    "transactional_id_pattern": ("fuzz.*", ".*"),
-    "protocol_type": ("consumer", ""),
-    "protocol_name": ("range",),
-    "server_assignor": ("uniform", "range"),
-    "subscribed_topic_regex": ("fuzz.*",),
-    "value": ("1", "1000", "delete", "compact", "producer"),
-    "configuration_keys": _CONFIGS,
-    "feature": ("transaction.version", "share.version"),
-    "state_filters": ("Ongoing", "Empty"),
-    "states_filter": ("Stable", "Empty"),
-    "types_filter": ("classic", "consumer"),
-    "rack_id": ("", "a"),
-    "reason": ("why",),
-    "committed_metadata": ("", "note"),
-    "client_software_name": ("fuzz",),
-    "client_software_version": ("1",),
-}
-_NUMBERS: dict[tuple[str, str], tuple[int, ...]] = {
-    ("", "acks"): (-1, -1, 1),
-    ("", "timeout_ms"): (1_000, 5_000),
-    ("", "max_wait_ms"): (0, 1, 10),
-    ("", "min_bytes"): (0, 1),
-    ("", "max_bytes"): (65_536, 1_000_000),
-    ("", "partition_max_bytes"): (65_536,),
-    ("", "replica_id"): (-1,),
-    ("", "replica_epoch"): (-1,),
-    ("", "session_epoch"): (-1, 0, 1),
-    ("", "current_leader_epoch"): (-1, 0),
-    ("", "last_fetched_epoch"): (-1, 0),
-    ("", "leader_epoch"): (0, 1),
-    ("", "fetch_offset"): (0, 1, 5),
-    ("", "log_start_offset"): (-1, 0),
-    ("", "timestamp"): (-1, -2, -3, 1_700_000_000_000),
-    ("", "offset"): (-1, 0, 1),
-    ("", "session_timeout_ms"): (6_000, 10_000),
-    ("", "rebalance_timeout_ms"): (100, 10_000),
-    ("", "transaction_timeout_ms"): (1_000, 60_000),
-    ("", "num_partitions"): (-1, 1, 2),
-    ("", "count"): (1, 2, 3),
-    ("", "replication_factor"): (-1, 1),
-    ("", "broker_ids"): (1,),
-    ("", "replicas"): (1,),
-    ("", "resource_type"): (2, 2, 4, 32),
-    ("", "config_operation"): (0, 0, 1, 2, 3),
-    ("", "retention_time_ms"): (-1,),
-    ("", "committed_offset"): (0, 5),
-    ("", "committed_leader_epoch"): (-1, 0),
-    ("", "response_partition_limit"): (2_000,),
-    ("", "max_version_level"): (1, 2),
-    ("", "upgrade_type"): (1, 2),
-    ("", "endpoint_type"): (1,),
-    ("", "duration_filter"): (-1, 0),
-    ("", "producer_id_filters"): (0, 1),
-    ("", "controller_id"): (1,),
-    ("UnregisterBroker", "broker_id"): (99,),
-    ("", "broker_id"): (1,),
-    ("", "broker_epoch"): (-1, 0),
-}

@@ -113,3 +113,7 @@ __all__ = [
     "plain",
     "small_segments",
 ]
+
+
+def put(log: PartitionLog, key: bytes, value: bytes | None, *, timestamp: int = NOW) -> int:
+    return append(log, build_batch([NewRecord(key, value, timestamp)]), now_ms=timestamp).base_offset

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, Endpoint
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_entries import broker_entries, cluster_entries, topic_entries
 from barnabas.broker.config_key import ConfigSource
 from barnabas.broker.properties import parse_properties
@@ -19,8 +19,11 @@ from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 from barnabas.storage.log_config import LogConfig
 
 KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
+
 OURS = {"record.validation", "cluster.id"}  # keys that Kafka does not have
+
 HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
+
 # What Kafka 4.3.1 takes and does not describe: internal keys, and keys that are dynamic alone.
 NOT_DESCRIBED_BY_KAFKA = {
     "controller.performance.always.log.threshold.ms",
@@ -40,6 +43,7 @@ NOT_DESCRIBED_BY_KAFKA = {
     "unstable.api.versions.enable",
     "unstable.feature.versions.enable",
 }
+
 OTHER_DEFAULT = {
     "controller.quorum.append.linger.ms",
     "transaction.two.phase.commit.enable",
@@ -48,6 +52,7 @@ OTHER_DEFAULT = {
     "socket.receive.buffer.bytes",  # Linux finds a better size for each connection
     "socket.send.buffer.bytes",
 }
+
 NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
 
 
@@ -159,146 +164,6 @@ def test_node_id_from_either_key() -> None:
         BrokerConfig({"node.id": "6", "broker.id": "7"})
 
 
-def test_listeners() -> None:
-    config = BrokerConfig(
-        {
-            "listeners": "INTERNAL://:9093,PLAINTEXT://[::1]:0",
-            "advertised.listeners": "PLAINTEXT://example.org:443",
-            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
-        }
-    )
-    assert config.listeners == (Endpoint("INTERNAL", "", 9093), Endpoint("PLAINTEXT", "::1", 0))
-    assert config.listeners[0].security_protocol_id == 0
-    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "example.org", 443),)
-    assert BrokerConfig().advertised_listeners == BrokerConfig().listeners
-
-
-@pytest.mark.parametrize(
-    ("voters", "factor", "min_isr"),
-    [("1@a:1", 1, 1), ("1@a:1,2@b:1", 2, 1), ("1@a:1,2@b:1,3@c:1,4@d:1", 3, 2)],
-)
-def test_internal_topics_fit_the_quorum(voters: str, factor: int, min_isr: int) -> None:
-    config = BrokerConfig({"node.id": "1", "controller.quorum.voters": voters})
-    assert config.get_int("offsets.topic.replication.factor") == factor
-    assert config.get_int("transaction.state.log.replication.factor") == factor
-    assert config.get_int("transaction.state.log.min.isr") == min_isr
-    asked = BrokerConfig({"node.id": "1", "controller.quorum.voters": voters, "transaction.state.log.min.isr": "3"})
-    assert asked.get_int("transaction.state.log.min.isr") == 3
-
-
-@pytest.mark.parametrize(("role", "node_id"), [("controller", "1"), ("broker", "2")])
-def test_internal_topics_want_three_brokers_where_their_number_is_unknown(role: str, node_id: str) -> None:
-    config = BrokerConfig({"process.roles": role, "node.id": node_id, "controller.quorum.voters": "1@a:1"})
-    assert config.get_int("offsets.topic.replication.factor") == 3
-    assert config.get_int("transaction.state.log.min.isr") == 2
-
-
-# -- roles, voters, listeners
-
-THREE = "3@[::1]:9093,1@one:9093,2@two:9093"
-
-
-def test_a_lone_node_is_both_and_has_no_controller_listener() -> None:
-    config = BrokerConfig()
-    assert config.roles == {"broker", "controller"}
-    assert (config.voter_endpoints, config.controller_listener) == ({}, None)
-    assert config.inter_broker_listener == "PLAINTEXT"
-
-
-def test_a_voter_listens_where_the_others_look_for_it() -> None:
-    config = BrokerConfig({"node.id": "2", "controller.quorum.voters": THREE})
-    assert list(config.voter_endpoints.items()) == [
-        (1, Endpoint("CONTROLLER", "one", 9093)),
-        (2, Endpoint("CONTROLLER", "two", 9093)),
-        (3, Endpoint("CONTROLLER", "::1", 9093)),
-    ]
-    assert config.controller_listener == Endpoint("CONTROLLER", "two", 9093)
-
-
-def test_the_controller_listener_is_none_of_the_clients() -> None:
-    settings = {
-        "node.id": "2",
-        "controller.quorum.voters": THREE,
-        "controller.listener.names": "QUORUM",
-        "listeners": "PLAINTEXT://:9092,QUORUM://0.0.0.0:19093,EXTERNAL://:19092",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,QUORUM:PLAINTEXT,EXTERNAL:PLAINTEXT",
-        "advertised.listeners": "EXTERNAL://localhost:19092,PLAINTEXT://two:9092,QUORUM://two:9093",
-    }
-    config = BrokerConfig(settings)
-    assert config.controller_listener == Endpoint("QUORUM", "0.0.0.0", 19093)
-    assert [each.name for each in config.listeners] == ["PLAINTEXT", "EXTERNAL"]
-    assert [each.name for each in config.advertised_listeners] == ["EXTERNAL", "PLAINTEXT"]
-    assert config.inter_broker_listener == "PLAINTEXT"
-    assert BrokerConfig(settings | {"inter.broker.listener.name": "EXTERNAL"}).inter_broker_listener == "EXTERNAL"
-
-
-def test_nodes_of_one_role() -> None:
-    controller = BrokerConfig({"process.roles": "controller", "node.id": "1", "controller.quorum.voters": THREE})
-    assert controller.listeners == ()
-    assert controller.controller_listener == Endpoint("CONTROLLER", "one", 9093)
-    broker = BrokerConfig({"process.roles": "broker", "node.id": "4", "controller.quorum.voters": THREE})
-    assert broker.controller_listener is None
-    assert broker.listeners == (Endpoint("PLAINTEXT", "", 9092),)
-
-
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"controller.quorum.voters": "1@a"}, r"Invalid value 1@a .*ID@HOST:PORT"),
-        ({"controller.quorum.voters": "1@a:0"}, "ID@HOST:PORT"),
-        ({"controller.quorum.voters": "a:9093"}, "ID@HOST:PORT"),
-        ({"controller.quorum.voters": "1@0.0.0.0:9093"}, "at which the other nodes reach"),
-        ({"controller.quorum.voters": "1@a:1,1@b:1"}, "voter 1 is there twice"),
-        ({"controller.quorum.voters": "1@a:1,2@a:1"}, "another voter has the address a:1"),
-        ({"controller.quorum.voters": ""}, r"voters: name every controller, .* or remove the setting"),
-        ({"controller.quorum.voters": "1@a:1,2@b:1"}, r"node\.id is not set and"),
-        ({"process.roles": "broker", "controller.quorum.voters": "9@a:1"}, r"node\.id is not set and"),
-        ({"node.id": "1", "controller.quorum.voters": "2@b:1,3@c:1"}, "node 1 .* must be one of the voters"),
-        ({"process.roles": "broker"}, r"voters is not set: name every controller"),
-        ({"process.roles": "controller"}, r"process\.roles: .*voters is not set: name every controller"),
-        (
-            {"controller.quorum.bootstrap.servers": "a:1"},
-            r"value a:1 .*bootstrap\.servers: .*KIP-853.*voters is not set",
-        ),
-        ({"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, r"value CONTROLLER://:2 .*voters is not set"),
-        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "at which clients reach"),
-        ({"advertised.listeners": "SSL://h:1"}, "TLS is not served yet"),
-        (
-            {"advertised.listeners": "B://h:1", "listener.security.protocol.map": "B:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
-            "listeners has only PLAINTEXT",
-        ),
-        ({"node.id": "1", "process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "cannot be a voter"),
-        (
-            {
-                "node.id": "1",
-                "process.roles": "broker",
-                "controller.quorum.voters": "2@a:1",
-                "listeners": "PLAINTEXT://:1,CONTROLLER://:2",
-            },
-            "nodes with the role controller alone",
-        ),
-        ({"listeners": "CONTROLLER://:9093", "controller.quorum.voters": "1@a:1"}, "no listener for clients"),
-        (
-            {"process.roles": "controller", "listeners": "PLAINTEXT://:9092", "controller.quorum.voters": "1@a:1"},
-            "no listeners for clients",
-        ),
-        (
-            {
-                "listeners": "A://:1,B://:2,PLAINTEXT://:3",
-                "controller.listener.names": "A,B",
-                "controller.quorum.voters": "1@a:1",
-            },
-            "A is a controller listener already",
-        ),
-        ({"inter.broker.listener.name": "X"}, "listeners PLAINTEXT"),
-    ],
-)
-def test_a_cluster_that_cannot_be_meant_is_refused(settings: dict[str, str], what: str) -> None:
-    with pytest.raises(BrokerError, match=what) as refused:
-        BrokerConfig(settings)
-    assert refused.value.code is ErrorCode.INVALID_CONFIG
-
-
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
@@ -377,9 +242,6 @@ def test_settings_of_the_command_line_stand_above_the_file() -> None:
     assert (config.get_int("num.partitions"), config.get_str("broker.rack")) == (3, "file")
 
 
-# -- layers
-
-
 def test_dynamic_settings_stand_above_static_ones_and_go_again() -> None:
     config = BrokerConfig({"log.retention.ms": "1"})
     config.reconfigure({"log.retention.ms": "2", "num.partitions": "9", "nope": "x"}, {"log.retention.ms": "3"})
@@ -431,9 +293,6 @@ def test_validation_says_which_value_is_wrong() -> None:
     validate_topic_config({"cleanup.policy": "", "retention.ms": " 5 "})
     with pytest.raises(BrokerError, match=r"Unknown topic config name: message\.format\.version"):
         validate_topic_config({"message.format.version": "2.0"})
-
-
-# -- what administrators see; the tables are those of Kafka 4.3.1
 
 
 def sources(entries: Any, name: str) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:

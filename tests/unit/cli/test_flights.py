@@ -13,6 +13,9 @@ from barnabas.cli.flights.figures import Check, checks
 from barnabas.cli.flights.page import summary, write_page
 from barnabas.cli.flights.replay import _may_send
 from barnabas.cli.flights.story import MicroBatch, ReplayedDay, Story
+from tests.support.flights import january
+
+__all__ = ["january"]
 
 
 def test_days_come_in_order_with_all_rows(january: data.Dataset) -> None:

@@ -7,11 +7,6 @@ from barnabas.storage.checkpoints import MalformedCheckpoint, MetaProperties
 from barnabas.storage.disk import MemoryDisk
 
 
-@pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
-
-
 def test_offset_checkpoints_are_kafkas(disk: MemoryDisk) -> None:
     offsets = {("orders", 0): 5, ("my-topic.x", 12): 2**40}
     checkpoints.write_offsets(disk, checkpoints.RECOVERY_POINT_CHECKPOINT, offsets)

@@ -27,11 +27,6 @@ from tests.support.storage.described import SMALL, described, written
 from tests.support.storage.reading import values
 
 
-@pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
-
-
 def segments(disk: MemoryDisk) -> list[str]:
     return [name for name in disk.listdir("t-0") if name.endswith(".log")]
 

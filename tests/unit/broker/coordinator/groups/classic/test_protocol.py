@@ -19,9 +19,6 @@ def state(bench: GroupBench, group: str = "g") -> GroupState:
     return bench.shard.tables.classic[group].state
 
 
-# -- joining
-
-
 def test_new_member_is_asked_to_come_back_with_its_id() -> None:
     bench = GroupBench()
     response = bench.join(version=4).response
@@ -186,9 +183,6 @@ def test_group_is_full() -> None:
     assert outcome(bench.join()) is ErrorCode.MEMBER_ID_REQUIRED
 
 
-# -- syncing
-
-
 def test_leader_assigns_and_followers_wait_for_it() -> None:
     bench = GroupBench()
     leader, _ = bench.member()
@@ -258,9 +252,6 @@ def test_group_whose_first_record_fails_is_not_there() -> None:
         bench.join()
     assert bench.shard.tables.classic == {}
     bench.advance(1_000_000)
-
-
-# -- heartbeats and leaving
 
 
 def test_heartbeats_keep_members_alive() -> None:
@@ -344,107 +335,6 @@ def test_member_that_waits_needs_no_heartbeat_but_a_new_one_is_not_kept_forever(
     assert not rejoined.answered
 
 
-# -- static members
-
-
-def test_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
-    bench = GroupBench()
-    first = bench.join(instance="a")
-    second = bench.join(instance="b")
-    bench.advance(0)
-    a, b = first.response.member_id, second.response.member_id
-    bench.sync(a, 1, {a: b"A", b: b"B"}, instance="a")
-    response = bench.join(instance="b").response
-    assert (response.error_code, response.generation_id, response.leader) == (NONE, 1, a)
-    assert response.member_id not in (a, b)
-    assert state(bench) is GroupState.STABLE
-    assert bench.sync(response.member_id, 1, instance="b").response.assignment == b"B"
-    # the former holder of the name is fenced
-    assert bench.heartbeat(b, 1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
-    assert outcome(bench.sync(b, 1, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
-    assert outcome(bench.join(b, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
-    # and the new one is in the log
-    assert list(bench.replayed().tables.classic["g"].members) == [a, response.member_id]
-
-
-def test_static_leader_that_comes_back_skips_the_assignment() -> None:
-    bench = GroupBench()
-    (leader,) = (bench.join(instance="a"),)
-    bench.advance(0)
-    old_id = leader.response.member_id
-    bench.sync(old_id, 1, {old_id: b"A"}, instance="a")
-    skipping = bench.join(instance="a", version=9).response
-    assert skipping.skip_assignment
-    assert skipping.leader == skipping.member_id
-    assert [member.member_id for member in skipping.members] == [skipping.member_id]
-    older = bench.join(instance="a", version=8).response
-    assert not older.skip_assignment
-    assert older.leader == skipping.member_id != older.member_id  # it must not think that it leads
-    assert older.members == []
-    assert bench.shard.tables.classic["g"].leader_id == older.member_id
-
-
-def test_static_member_with_another_protocol_rebalances() -> None:
-    bench = GroupBench()
-    ticket = bench.join(instance="a", protocols=[("range", b""), ("sticky", b"")])
-    bench.advance(0)
-    member_id = ticket.response.member_id
-    bench.sync(member_id, 1, {}, instance="a")
-    back = bench.join(instance="a", protocols=[("sticky", b"")])
-    assert back.response.generation_id == 2
-    assert back.response.protocol_name == "sticky"
-
-
-def test_duplicate_of_a_waiting_static_member_fences_it() -> None:
-    bench = GroupBench()
-    bench.stable(1)
-    parked = bench.join(instance="a")
-    bench.join(instance="a")
-    assert outcome(parked) is ErrorCode.FENCED_INSTANCE_ID
-
-
-def test_static_members_outlive_a_missed_rejoin_but_not_their_session() -> None:
-    bench = GroupBench()
-    first = bench.join(instance="a", rebalance_ms=6_000, session_ms=20_000)
-    second = bench.join(instance="b", rebalance_ms=6_000, session_ms=20_000)
-    bench.advance(0)
-    a, b = first.response.member_id, second.response.member_id
-    bench.sync(a, 1, {a: b"A", b: b"B"}, instance="a")
-    bench.sync(b, 1, instance="b")
-    rejoined = bench.join(a, instance="a", rebalance_ms=6_000, session_ms=20_000)
-    bench.advance(6_000)
-    assert rejoined.response.generation_id == 2
-    assert len(rejoined.response.members) == 2  # b is still counted on
-    bench.sync(a, 2, {a: b"A"}, instance="a")
-    bench.sync(b, 2, instance="b")
-    for _ in range(4):
-        bench.advance(5_000)
-        bench.heartbeat(a, 2, instance="a")
-    assert b not in bench.shard.tables.classic["g"].members
-
-
-def test_operator_removes_a_static_member_by_its_name() -> None:
-    bench = GroupBench()
-    bench.join(instance="a")
-    bench.advance(0)
-    response = bench.leave(("", "a"))
-    assert response.members[0].error_code == NONE
-    assert state(bench) is GroupState.EMPTY
-
-
-def test_leaving_with_a_stale_member_id_is_fenced() -> None:
-    bench = GroupBench()
-    ticket = bench.join(instance="a")
-    bench.advance(0)
-    bench.sync(ticket.response.member_id, 1, {}, instance="a")
-    bench.join(instance="a")
-    response = bench.leave((ticket.response.member_id, "a"))
-    assert response.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
-
-
-# -- failover
-
-
 def test_stable_group_goes_on_under_another_coordinator() -> None:
     bench = GroupBench()
     leader, follower = bench.stable(2)
@@ -479,9 +369,6 @@ def test_group_over_the_limit_after_loading_rebalances() -> None:
     assert [ticket.response.generation_id for ticket in tickets[:2]] == [2, 2]
 
 
-# -- looking
-
-
 def test_describe_tells_metadata_only_of_stable_groups() -> None:
     bench = GroupBench()
     leader, _ = bench.stable(2, protocols=[("range", b"meta")])
@@ -511,9 +398,6 @@ def test_list_filters_by_state_and_type() -> None:
     assert listed(frozenset({"stable"}), everything) == both[:1]
     assert listed(everything, frozenset({"consumer"})) == []
     assert listed(frozenset({"empty"}), frozenset({"classic"})) == both[1:]
-
-
-# -- the table
 
 
 def test_states_follow_the_table() -> None:

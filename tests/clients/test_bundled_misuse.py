@@ -1,0 +1,158 @@
+"""The bundled client is misused, its callers are cancelled, and the address is nobody's or a stranger's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas.client import (
+    Admin,
+    Consumer,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
+from barnabas.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    IllegalState,
+    SerializationFailed,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from barnabas.client.producer.transaction_state import TransactionPhase
+from tests.support.clients.bundled import make_topic, read_all, values
+
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    producer = Producer(bootstrap_servers=bootstrap)
+    with pytest.raises(ClientClosed, match="not started"):
+        await producer.send(topic, b"x")
+    async with producer:
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0"):
+            await producer.send(topic, b"x", partition=1)
+        mistyped: list[dict[str, Any]] = [
+            {"value": 42},
+            {"value": "text"},
+            {"key": "text"},
+            {"headers": {"a": b"b"}},
+            {"headers": [("a", "text")]},
+            {"headers": [(b"a", b"b")]},
+            {"timestamp_ms": 1.5},
+        ]
+        for record in mistyped:
+            with pytest.raises(SerializationFailed, match="must be"):
+                await producer.send(topic, **record)
+        mutable = bytearray(b"as it was")
+        future = await producer.send(topic, mutable, memoryview(b"key"))
+        mutable[:] = b"as it is "
+        await future
+        assert values(await read_all(bootstrap, topic)) == [b"as it was"], "what was refused harmed nothing"
+        with pytest.raises(IllegalState, match="transactional_id"):
+            await producer.begin_transaction()
+    with pytest.raises(ClientClosed, match="closed"):
+        await producer.send(topic, b"x")
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        with pytest.raises(IllegalState, match="begin one first"):
+            await producer.send(topic, b"x")
+        async with producer.transaction():
+            with pytest.raises(IllegalState, match="one transaction at a time"):
+                await producer.begin_transaction()
+    async with Consumer(bootstrap_servers=bootstrap) as consumer:
+        with pytest.raises(IllegalState, match="group_id"):
+            await consumer.commit()
+        consumer.assign([TopicPartition(topic, 0)])
+        with pytest.raises(IllegalState, match="unsubscribe"):
+            consumer.subscribe([topic])
+    with pytest.raises(ClientClosed):
+        await consumer.getone()
+    with pytest.raises(TopicAlreadyExists):
+        await make_topic(admin, topic)
+    with pytest.raises(UnknownTopicOrPartition):
+        await admin.delete_topics([f"{name}-never"])
+    settings: list[dict[str, Any]] = [{"acks": 2}, {"acks": 1, "transactional_id": "x"}, {"compression_type": "rar"}]
+    for wrong in settings:
+        with pytest.raises(IllegalState):
+            Producer(bootstrap_servers=bootstrap, **wrong)
+
+
+async def test_cancelled_callers_leave_a_usable_producer(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        for n in range(20):
+            await producer.begin_transaction()
+            await producer.send(topic, b"%d" % n)
+            committing = asyncio.create_task(producer.commit_transaction())
+            for _ in range(n):
+                await asyncio.sleep(0)
+            committing.cancel()
+            try:
+                await committing
+            except asyncio.CancelledError:
+                # Where the commit had begun it goes on: ask again for its outcome, or just begin the next transaction.
+                if n % 2 or producer.transaction_state is TransactionPhase.IN_TRANSACTION:
+                    await producer.commit_transaction()
+        waiting = asyncio.create_task(_sent(producer, topic))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    found = values(await read_all(bootstrap, topic, "read_committed"))
+    assert found == [b"%d" % n for n in range(20)]
+
+
+async def _sent(producer: Producer, topic: str) -> None:
+    await producer.begin_transaction()
+    await producer.send_and_wait(topic, b"never committed")
+
+
+async def test_a_cancelled_poll_has_taken_nothing(bootstrap: str, admin: Admin, name: str) -> None:
+    topic = await make_topic(admin, name)
+    async with (
+        Producer(bootstrap_servers=bootstrap) as producer,
+        Consumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer,
+    ):
+        read: list[int] = []
+        for i in range(300):
+            await producer.send(topic, b"%d" % i)
+            try:
+                async with asyncio.timeout(0.001 * (i % 4)):
+                    read.append(int((await consumer.getone()).value))
+            except TimeoutError:
+                pass
+        await producer.flush()
+        async with asyncio.timeout(10):
+            while len(read) < 300:
+                read.append(int((await consumer.getone()).value))
+        assert read == list(range(300))
+
+
+async def test_nobody_there() -> None:
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    producer = Producer(bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=300)
+    with pytest.raises(BrokerUnreachable, match=f"no Kafka broker answers at 127.0.0.1:{port}") as refused:
+        await producer.start()
+    assert refused.value.retriable
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x06\x00\x00\x00\x63ab"])
+async def test_a_stranger_listens(says: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(says)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=400)
+        with pytest.raises(KafkaError, match=r"does not answer as a Kafka broker|is it a Kafka broker"):
+            await consumer.start()

@@ -1,0 +1,66 @@
+"""Produce requests with hand-made batches, sent to Kafka and to Barnabas."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+import crc32c
+
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records import (
+    NewRecord,
+    build_batch,
+)
+from tests.support.oracle.wire import Wire
+
+BASE_MS = int(time.time() * 1000) - 100_000
+
+
+Outcome = tuple[Any, ...]
+
+
+def batch(*values: bytes | None, at_ms: int = 0, keys: bool = False, **fields: Any) -> bytearray:
+    records = [NewRecord(b"k" if keys else None, value, BASE_MS + at_ms + n) for n, value in enumerate(values)]
+    return build_batch(records, **fields)
+
+
+def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool = True) -> bytearray:
+    struct.pack_into(layout, records, at, value)
+    if seal:
+        struct.pack_into(">I", records, 17, crc32c.crc32c(bytes(records[21:])))
+    return records
+
+
+def produce(wire: Wire, topic: str, records: bytes | bytearray | None, version: int = 9, **fields: Any) -> Outcome:
+    """(code, base offset, append time known, log start, records blamed) or how the connection ended."""
+    data = TopicProduceData(
+        name=topic,
+        topic_id=fields.pop("topic_id", bytes(16)),
+        partition_data=[PartitionProduceData(index=fields.pop("partition", 0), records=records)],
+    )
+    request = ProduceRequest(acks=fields.pop("acks", -1), timeout_ms=5_000, topic_data=[data], **fields)
+    with Wire(wire.bootstrap) as own:
+        own.socket.settimeout(3)
+        try:
+            answer = own.call(request, version).responses[0].partition_responses[0]
+        except ConnectionError:
+            return ("closed",)
+        except TimeoutError:
+            return ("silent",)
+    return (
+        answer.error_code,
+        answer.base_offset,
+        answer.log_append_time_ms >= 0,
+        answer.log_start_offset,
+        [one.batch_index for one in answer.record_errors],
+    )
+
+
+def put(wire: Wire, topic: str, partition: int, values: list[bytes], at_ms: int = 0) -> None:
+    """Appends, however long the partition takes to be there."""
+    deadline = time.monotonic() + 10
+    while wire.produce(9, topic, partition, values, timestamp=BASE_MS + at_ms).error_code:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
