@@ -316,6 +316,22 @@ class Core:
                 return False
         return True
 
+    async def settled(self) -> None:
+        """Returns when every partition that can have a leader has one, and all replicas of running brokers are in sync."""
+        async with self._deadline("the elections after the end of a broker"):
+            await self._until(self._led, "every partition has a leader and its replicas are in sync")
+
+    async def _led(self) -> bool:
+        running = set(self.running())
+        for broker_id in running:
+            topics: dict[str, Any] = await self.backend.command(broker_id, "partitions", {})
+            for each in (each for partitions in topics.values() for each in partitions):
+                if not running.intersection(each["isr"]):
+                    continue  # all its in-sync replicas are down
+                if each["leader"] not in running or not running.intersection(each["replicas"]) <= set(each["isr"]):
+                    return False
+        return True
+
     async def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does."""
         self.own("pause")

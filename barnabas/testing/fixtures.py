@@ -18,6 +18,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -27,12 +28,12 @@ from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.namespace import Namespace
-from barnabas.testing.stash import FAILED
+from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 __all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
-MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation")
+MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "audit")
 START_S: Final = 40.0  # of a spare cluster
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
@@ -54,6 +55,7 @@ class Wanted(NamedTuple):
     config: dict[str, object]
     topics: dict[str, int]
     isolation: str
+    audit: bool
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
@@ -74,6 +76,8 @@ def check_marker(marker: pytest.Mark, where: str) -> None:
                 raise KitError(unknown("option", name, MARKER_OPTIONS))
             if name == "isolation" and value not in ISOLATIONS:
                 raise KitError(unknown("isolation", value, ISOLATIONS))
+            if name == "audit" and not isinstance(value, bool):
+                raise KitError(f"audit={value!r}: True or False")
         options = marker.kwargs
         Cluster(options.get("brokers", 1), config=options.get("config"), topics=options.get("topics"))
     except KitError as error:
@@ -187,7 +191,8 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         kafka = session.take(wanted)
     _seed(request, kafka)
     try:
-        yield kafka
+        with _disturbed(request, kafka, wanted):
+            yield kafka
         _end_faults(request, kafka)
     finally:
         try:
@@ -205,6 +210,7 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         dict(options.get("config") or {}),
         dict(options.get("topics") or {}),
         options.get("isolation") or session.isolation,
+        options.get("audit", True),
     )
 
 
@@ -226,7 +232,8 @@ def _in_namespace(
         for name, partitions in wanted.topics.items():
             kafka.create_topic(name, partitions)
         _seed(request, kafka)
-        yield kafka
+        with _disturbed(request, kafka, wanted):
+            yield kafka
         _end_faults(request, kafka)
     finally:
         try:
@@ -240,6 +247,31 @@ def _in_namespace(
 def _seed(request: pytest.FixtureRequest, kafka: Cluster) -> None:
     """The random choices of a test's faults follow from the seed of the run and the name of the test."""
     kafka.seed = f"{request.getfixturevalue('kafka_seed')}/{request.node.nodeid}"
+
+
+@contextmanager
+def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -> Iterator[None]:
+    """Tells the audit that it can disturb this test, and disturbs it in the run for that."""
+    if not wanted.audit or kafka.mode == "remote":
+        yield
+        return
+    stash = request.node.stash
+    stash[AUDITED] = True
+    disturbance = stash.get(DISTURBANCE, request.config.getoption("--kafka-disturb"))
+    if not disturbance:
+        yield
+        return
+    from barnabas.testing.audit.disturbances import Auditor
+
+    auditor = Auditor(disturbance, kafka.core())
+    kafka.wait(auditor.begin())
+    try:
+        yield
+    finally:
+        kafka.wait(auditor.end(), factor=3)
+        stash[DISTURBED] = auditor.done, auditor.problem
+        told = "\n".join([*auditor.done, auditor.problem]).strip() or "the test gave no moment for it"
+        request.node.add_report_section("teardown", "kafka", f"{disturbance}: {told}")
 
 
 def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:

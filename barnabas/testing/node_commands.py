@@ -33,4 +33,7 @@ COMMANDS: Final[dict[str, str]] = {
     "set_disk_faults": "barnabas.testing.world.commands:set_disk_faults",
     "set_losses": "barnabas.testing.world.commands:set_losses",
     "lose_page_cache": "barnabas.testing.world.commands:lose_page_cache",
+    "audit_watch": "barnabas.testing.audit.commands:watch",
+    "audit_unwatch": "barnabas.testing.audit.commands:unwatch",
+    "audit_decide": "barnabas.testing.audit.commands:settle_answer",
 }

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
 
 MARKER = (
-    "kafka(brokers=1, config=None, topics=None, isolation=None): the Kafka that the fixture `kafka` gives this test: number of "
+    "kafka(brokers=1, config=None, topics=None, isolation=None, audit=True): the Kafka that the fixture `kafka` gives this test: number of "
     "brokers, broker settings, topics to create (name to partitions), and 'cluster' (new brokers, the default), 'namespace' "
-    "(the session's brokers) or 'process' (new broker processes)"
+    "(the session's brokers) or 'process' (new broker processes); audit=False: --kafka-audit runs it once"
 )
 SEED_MAX = 2**32
 
@@ -42,13 +42,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="seed of the random choices of faults, and value of the fixture kafka_seed [default: a new one for each run]",
     )
+    group.addoption(
+        "--kafka-audit",
+        action="store_true",
+        help="run each test that uses `kafka` again while Kafka is disturbed, and show a table of the tests that then fail",
+    )
+    group.addoption(
+        "--kafka-audit-strict",
+        action="store_true",
+        help="as --kafka-audit; the run fails if a test fails in it",
+    )
+    group.addoption(
+        "--kafka-disturb",
+        metavar="NAME",
+        default="",
+        help="run tests once, with this disturbance of the audit: leader, coordinator, rebalance or redelivery",
+    )
     parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
     parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker."""
+    """Registers the marker and, if it is wanted, the audit."""
     config.addinivalue_line("markers", MARKER)
+    if any(config.getoption(each) for each in ("--kafka-audit", "--kafka-audit-strict", "--kafka-disturb")):
+        from barnabas.testing.audit.runs import begin_audit
+
+        begin_audit(config)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -25,9 +25,10 @@ from barnabas.broker.call import Call
 from barnabas.broker.router import Route
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.testing.audit.watch import WatchedRouter
 from barnabas.testing.errors import KitError, unknown
-from barnabas.testing.faults.router import FaultyRouter, is_internal
 from barnabas.testing.faults.router import _mapped as mapped
+from barnabas.testing.faults.router import is_internal
 from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _origin(client_id: str | None, connection: Any) -> Fields:
     return {"client": client_id or "", "address": repr(connection), "connection": connection.number}
 
 
-class RecordingRouter(FaultyRouter):
+class RecordingRouter(WatchedRouter):
     """See the module.
 
     Args:
@@ -141,7 +142,7 @@ class RecordingRouter(FaultyRouter):
     # -- level "last"
 
     def _noting(self, route: Route, call: Call[Any]) -> Any:
-        response = FaultyRouter.answer(self, route, call)
+        response = WatchedRouter.answer(self, route, call)
         recorder = self._recorder
         key = route.api_key
         connection = call.connection

@@ -1,0 +1,247 @@
+"""Disturbances: what the audit does to Kafka, and at which moments of a test.
+
+Driven by: the event "audit" of the brokers (`watch.py`), in the kit's thread. Emits: calls of `Core`; the command that gives or loses
+the answer at which a broker has stopped.
+
+A moment is a successful request of the application: its first write, its first read, its first write after a read, the first commit of
+a group, the first write of a transaction, the first end of one. Each disturbance acts once at each of its moments. All other answers
+wait meanwhile, so nothing depends on time.
+
+Invariants: the events of one cluster are treated one after the other. Every stopped answer is given, lost, or gone with its broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from barnabas.broker.coordinator.host.partitioning import partition_for
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.testing.errors import KitError, unknown
+from barnabas.testing.extension import Extension
+
+if TYPE_CHECKING:
+    from barnabas.testing.core import Core
+
+__all__ = ["DISTURBANCES", "Auditor"]
+
+# name → title in the table
+DISTURBANCES: Final = {
+    "leader": "leader killed",
+    "coordinator": "coordinator moved",
+    "rebalance": "rebalance",
+    "redelivery": "repeated delivery",
+}
+NUMBERS_MAX: Final = 10**9  # answers that one start of a broker stops
+
+# What becomes of a stopped answer: it is given, lost with its connection, or replaced by an error.
+GIVEN: Final = "given"
+LOST: Final = "lost"
+NOT_YET: Final = "COORDINATOR_LOAD_IN_PROGRESS"  # clients ask the same coordinator again
+
+_OF_GROUPS: Final = frozenset({"SyncGroup", "ConsumerGroupHeartbeat"})
+_COMMITS: Final = frozenset({"OffsetCommit", "TxnOffsetCommit"})
+
+
+class Moment(NamedTuple):
+    """A stopped answer."""
+
+    broker: int
+    number: int
+    api: str
+    group: str | None
+    txn: str | None
+    topics: list[str]
+    partitions: list[int]
+
+    def __str__(self) -> str:
+        place = f" {self.topics[0]}" if self.topics else ""
+        whose = self.group if self.api == "OffsetCommit" else self.txn
+        return f"{self.api}{place}{'' if whose is None else f' of {whose!r}'}"
+
+
+class Auditor(Extension):
+    """One disturbance of one test.
+
+    Attributes:
+        name: one of DISTURBANCES.
+        done: a sentence for each time that it has disturbed; empty: the test gave it no moment.
+        problem: what kept it from disturbing.
+    """
+
+    def __init__(self, name: str, core: Core) -> None:
+        if name not in DISTURBANCES:
+            raise KitError(unknown("disturbance", name, DISTURBANCES))
+        self.name = name
+        self.done: list[str] = []
+        self.problem = ""
+        self._core = core
+        self._disturb: Callable[[Moment], Awaitable[str]] = getattr(self, f"_{name}")
+        self._used: set[str] = set()  # moments
+        self._groups: dict[str, None] = {}  # that have had an assignment, in order
+        self._has_read = False
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
+        self._watches = 0  # of brokers that have started, so that none has the numbers of an earlier one
+
+    async def begin(self) -> None:
+        """Begins to watch."""
+        self._core.extensions.append(self)
+        for each in self._running():
+            await self.on_started(each)
+
+    async def end(self) -> None:
+        """Ends the watching; returns when no disturbance is at work."""
+        self._ended = True
+        await asyncio.gather(*self._tasks)
+        self._core.extensions.remove(self)
+        for each in self._running():
+            await self._core.backend.command(each, "audit_unwatch", {})
+
+    def _running(self) -> list[int]:
+        backend = self._core.backend
+        return [each for each in backend.broker_ids if backend.state(each) == "running"]
+
+    async def on_started(self, broker_id: int) -> None:
+        """A broker has started again: it is watched, too."""
+        if not self._ended:
+            self._watches += 1
+            await self._core.backend.command(broker_id, "audit_watch", {"numbers_from": self._watches * NUMBERS_MAX})
+
+    def on_event(self, broker_id: int, name: str, value: Any) -> None:
+        """A broker has stopped before an answer."""
+        if name != "audit":
+            return
+        told: dict[str, Any] = value
+        group, txn = (next(iter(told[kind]), None) for kind in ("group", "txn"))
+        moment = Moment(broker_id, told["number"], told["api"], group, txn, told["topic"], told["partition"])
+        task = asyncio.get_running_loop().create_task(self._meet(moment))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _meet(self, moment: Moment) -> None:
+        async with self._turn:
+            answer = GIVEN
+            try:
+                if not self._ended:
+                    answer = await self._disturb(moment)
+            except KitError as error:
+                self.problem = f"{DISTURBANCES[self.name]} was not possible at {moment}: {error}"
+            finally:
+                self._note(moment)
+                await self._decide(moment, answer)
+
+    def _note(self, moment: Moment) -> None:
+        if moment.api in _OF_GROUPS and moment.group is not None:
+            self._groups[moment.group] = None
+        self._has_read |= moment.api == "Fetch"
+
+    async def _decide(self, moment: Moment, answer: str) -> None:
+        if self._core.backend.state(moment.broker) == "running":
+            given = {"number": moment.number, "answer": answer}
+            await self._core.backend.command(moment.broker, "audit_decide", given)
+
+    def _first(self, name: str, reached: bool) -> bool:
+        """Whether this is the moment, which is then used."""
+        if not reached or name in self._used:
+            return False
+        self._used.add(name)
+        return True
+
+    def _writes_or_reads(self, moment: Moment) -> bool:
+        """Whether this is the first write, the first read, or the first write after a read."""
+        if moment.api == "Fetch":
+            return self._first("read", True)
+        if moment.api != "Produce":
+            return False
+        return self._first("write after read", self._has_read) or self._first("write", not self._has_read)
+
+    # -- the disturbances: each returns what becomes of the answer
+
+    async def _leader(self, moment: Moment) -> str:
+        if self._writes_or_reads(moment):
+            await self._restart(moment, "the leader")
+            return LOST
+        return GIVEN
+
+    async def _coordinator(self, moment: Moment) -> str:
+        if moment.api == "Fetch":
+            for group in list(self._groups):
+                if self._first(f"read in {group}", True):
+                    return await self._move(moment, "group", group)
+        if moment.api == "OffsetCommit" and moment.group and self._first("commit", True):
+            return await self._move(moment, "group", moment.group)
+        if moment.txn and moment.api in ("Produce", "EndTxn") and self._first(f"{moment.api} of a transaction", True):
+            return await self._move(moment, "txn", moment.txn)
+        return GIVEN
+
+    async def _rebalance(self, moment: Moment) -> str:
+        if moment.api == "Fetch":
+            for group in list(self._groups):
+                if f"read in {group}" not in self._used and await self._evict(moment, group):
+                    self._used.add(f"read in {group}")
+        return GIVEN
+
+    async def _redelivery(self, moment: Moment) -> str:
+        if moment.api in _COMMITS and self._first(moment.api, True):
+            self.done.append(f"{moment} was answered with {NOT_YET}, although it had its effect")
+            return NOT_YET
+        is_write = moment.api == "Produce" and self._writes_or_reads(moment)
+        if is_write or self._first("end", moment.api == "EndTxn"):
+            self.done.append(f"the answer to {moment} was lost")
+            return LOST
+        return GIVEN
+
+    # -- how
+
+    async def _restart(self, moment: Moment, what: str) -> None:
+        """Kills the broker of the moment; starts it again when others lead its partitions. Its stopped answers are gone."""
+        core, broker = self._core, moment.broker
+        await core.kill(broker)
+        self.done.append(f"{what}, broker {broker}, was killed after {moment}")
+        try:
+            if 2 * len(self._running()) > len(core.backend.broker_ids):  # else no controller can elect leaders
+                await core.settled()
+        finally:
+            await core.restart(broker)
+        await core.settled()
+
+    async def _move(self, moment: Moment, kind: str, name: str) -> str:
+        """Moves a coordinator to another broker; a broker that is alone is killed and starts again."""
+        core = self._core
+        if len(core.backend.broker_ids) == 1:
+            await self._restart(moment, f"the coordinator of {kind} {name!r}")
+            return LOST
+        topic = GROUP_METADATA_TOPIC if kind == "group" else TRANSACTION_STATE_TOPIC
+        partition = partition_for(name, len(await core.partitions(topic)))
+        to = await core.move_leader(topic, partition, None)
+        self.done.append(f"the coordinator of {kind} {name!r} moved to broker {to} after {moment}")
+        return GIVEN
+
+    async def _evict(self, moment: Moment, group: str) -> bool:
+        """Removes the member that reads the partition of the moment from its group."""
+        from barnabas.client import KafkaError
+
+        admin = await self._core.admin()
+        try:
+            members = (await admin.describe_group(group)).members
+            reads = [
+                member
+                for member in members
+                if any(
+                    each.topic in moment.topics and each.partition in moment.partitions for each in member.assignment
+                )
+            ]
+            if not reads:
+                return False
+            who = reads[0]
+            if who.group_instance_id is not None:
+                await admin.remove_group_members(group, instance_ids=[who.group_instance_id])
+            else:
+                await admin.remove_group_members(group, member_ids=[who.member_id])
+        except KafkaError as error:
+            raise KitError(f"group {group!r}: {error}") from error
+        self.done.append(f"member {who.client_id!r} of group {group!r} was evicted after {moment}")
+        return True

@@ -1,0 +1,84 @@
+"""The audit's table: which tests pass on sunny days only, and which disturbances were not reached.
+
+Driven by: `Audit`, at the end of the run. Emits: lines with their markup for pytest's terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas.testing.audit.disturbances import DISTURBANCES
+
+__all__ = ["Outcome", "audit_lines"]
+
+MarkedLine = tuple[str, dict[str, bool]]
+
+
+class Outcome(NamedTuple):
+    """What came of a test under one disturbance.
+
+    Attributes:
+        disturbance: its name.
+        result: "passed", "failed" or "skipped".
+        done: a sentence for each time that Kafka was disturbed; empty: not reached.
+        reason: of a failure, or why the disturbance was not possible.
+    """
+
+    disturbance: str
+    result: str
+    done: list[str]
+    reason: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether the test failed."""
+        return self.result == "failed"
+
+    def __str__(self) -> str:
+        if self.result == "skipped":
+            return self.result
+        if self.failed:
+            return "FAILED" if self.done else "FAILED undisturbed"
+        return "passed" if self.done else "not reached"
+
+
+def audit_lines(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:
+    """The table, the failures, and a summary in one line."""
+    if not outcomes:
+        yield "no test has run under a disturbance: none that uses `kafka` has passed", {}
+        return
+    yield from _table(outcomes)
+    yield from _failures(outcomes)
+    sunny = sum(any(each.failed for each in found) for found in outcomes.values())
+    reached = [each for found in outcomes.values() for each in found if each.done]
+    of = sum(map(len, outcomes.values()))
+    tests = "1 test" if len(outcomes) == 1 else f"{len(outcomes)} tests"
+    passes = "1 passes" if sunny == 1 else f"{sunny} pass"
+    text = f"{tests}: {passes} on sunny days only; {len(reached)} of {of} disturbances were reached"
+    yield text, {"red": True, "bold": True} if sunny else {"green": True}
+
+
+def _table(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:
+    width = max(len("test"), *map(len, outcomes))
+    columns = {name: max(len(title), len("FAILED undisturbed")) for name, title in DISTURBANCES.items()}
+    head = "  ".join(title.ljust(columns[name]) for name, title in DISTURBANCES.items())
+    yield f"{'test'.ljust(width)}  {head}".rstrip(), {"bold": True}
+    for test, found in outcomes.items():
+        told = {each.disturbance: str(each) for each in found}
+        row = "  ".join(told.get(name, "-").ljust(size) for name, size in columns.items())
+        yield f"{test.ljust(width)}  {row}".rstrip(), {"red": True} if any(each.failed for each in found) else {}
+
+
+def _failures(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:
+    for test, found in outcomes.items():
+        for each in found:
+            if not each.failed and not each.reason:
+                continue
+            yield "", {}
+            yield f"{test}, {DISTURBANCES[each.disturbance]}: {each.reason}", {"red": True}
+            for sentence in each.done:
+                yield f"  {sentence}", {}
+            if each.failed:
+                yield f"  to see it: pytest --kafka-disturb={each.disturbance} '{test}'", {}
+    yield "", {}

@@ -1,0 +1,409 @@
+"""The audit, in pytest runs of its own: what it finds, its table, its exit status, and what is left after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from barnabas.testing import Broker, KitError
+from barnabas.testing.audit.disturbances import Auditor
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin in each run, whether the package is installed with its entry point or not."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
+
+
+def rows(run: pytest.RunResult) -> dict[str, list[str]]:
+    """The table: name of a test → its outcomes under leader, coordinator, rebalance and redelivery."""
+    start = next(number for number, line in enumerate(run.outlines) if line.startswith("test  "))
+    found: dict[str, list[str]] = {}
+    for line in run.outlines[start + 1 :]:
+        if not line:
+            return found
+        test, *outcomes = [each for each in line.split("  ") if each]
+        found[test.partition("::")[2]] = [each.strip() for each in outcomes]
+    raise AssertionError(f"the table has no end: {run.outlines[start:]}")
+
+
+COPY = """
+    import pytest
+
+    pytestmark = pytest.mark.kafka(topics={"in": 1, "out": 1})
+
+    def fill(producer):
+        for number in range(4):
+            producer.send("in", b"%d" % number)
+
+    class Copy:
+        'Copies records from a topic to another one; each once, also if they are delivered again.'
+
+        def __init__(self, producer, consumer, commit):
+            self.producer, self.consumer, self.commit, self.seen = producer, consumer, commit, set()
+            consumer.subscribe("in")
+
+        def run(self, count):
+            while len(self.seen) < count:
+                [record] = self.consumer.take(1)
+                if record.offset not in self.seen:
+                    self.producer.send("out", record.value)
+                    self.seen.add(record.offset)
+                self.commit(self.consumer)
+
+    def patient(consumer):
+        from barnabas.client.errors import KafkaError
+        try:
+            consumer.commit()
+        except KafkaError:
+            pass  # the group has changed: what was not committed comes again
+
+    def hasty(consumer):
+        consumer.commit()
+
+    def values(consumer, count):
+        consumer.assign(("out", 0))
+        return [each.value for each in consumer.take(count)]
+"""
+
+CORRECT = (
+    COPY
+    + """
+    @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
+    def test_correct(kafka, make_kafka_producer, make_kafka_consumer, kafka_consumer, brokers):
+        assert len(kafka.brokers) == brokers
+        producer = make_kafka_producer()
+        fill(producer)
+        Copy(producer, kafka_consumer, patient).run(4)
+        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        assert values(reader, 4) == [b"0", b"1", b"2", b"3"]
+"""
+)
+
+HASTY = (
+    COPY
+    + """
+    def test_commit_errors_are_not_expected(make_kafka_producer, make_kafka_consumer, kafka_consumer):
+        producer = make_kafka_producer()
+        fill(producer)
+        Copy(producer, kafka_consumer, hasty).run(4)
+        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        assert values(reader, 4) == [b"0", b"1", b"2", b"3"]
+
+    def test_retries_without_idempotence(make_kafka_producer, make_kafka_consumer):
+        producer = make_kafka_producer(enable_idempotence=False)
+        fill(producer)
+        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        reader.assign(("in", 0))
+        assert [each.value for each in reader.take(4)] == [b"0", b"1", b"2", b"3"]
+
+    def test_fails(kafka, kafka_producer):
+        kafka_producer.send("in", b"")
+        assert kafka.topics() == []
+
+    def test_without_kafka():
+        pass
+
+    @pytest.mark.kafka(audit=False)
+    def test_left_out(kafka):
+        pass
+
+    def test_only_asks(kafka):
+        assert kafka.topics() == ["in", "out"]
+"""
+)
+
+
+def test_a_correct_application_is_all_green(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CORRECT)
+    run = pytester.runpytest_subprocess("--kafka-audit-strict")
+    run.assert_outcomes(passed=2)
+    assert rows(run) == {"test_correct[1]": ["passed"] * 4, "test_correct[3]": ["passed"] * 4}
+    run.stdout.fnmatch_lines(["2 tests: 0 pass on sunny days only; 8 of 8 disturbances were reached"])
+    assert run.ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "xdist"])
+def test_what_passes_on_sunny_days_only(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    pytester.makepyfile(HASTY)
+    run = pytester.runpytest_subprocess("--kafka-audit", "--junit-xml=report.xml", *workers)
+    run.assert_outcomes(passed=5, failed=1)
+    table = rows(run)
+    assert table == {
+        "test_commit_errors_are_not_expected": ["passed", "passed", "FAILED", "passed"],
+        "test_retries_without_idempotence": ["FAILED", "not reached", "not reached", "FAILED"],
+        "test_only_asks": ["not reached"] * 4,
+    }
+    run.stdout.fnmatch_lines(
+        [
+            "*::test_commit_errors_are_not_expected, rebalance: *UNKNOWN_MEMBER_ID*",
+            "  member 'test-commit-errors-are-not-expected' of group '*' was evicted after Fetch in",
+            "  to see it: pytest --kafka-disturb=rebalance '*::test_commit_errors_are_not_expected'",
+            "3 tests: 2 pass on sunny days only; 6 of 12 disturbances were reached",
+        ]
+    )
+    cases = {each.get("name"): each for each in ElementTree.parse(pytester.path / "report.xml").iter("testcase")}
+    properties = cases["test_retries_without_idempotence"].iter("property")
+    assert {each.get("name"): each.get("value") for each in properties} == {
+        "kafka-audit-leader": "FAILED",
+        "kafka-audit-coordinator": "not reached",
+        "kafka-audit-rebalance": "not reached",
+        "kafka-audit-redelivery": "FAILED",
+    }
+
+
+ONE = """
+    def test_one(kafka_topic, make_kafka_producer, make_kafka_consumer):
+        make_kafka_producer(enable_idempotence=False).send(kafka_topic, b"tea")
+        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        reader.assign((kafka_topic, 0))
+        assert reader.take(1)
+        from barnabas.testing import kit_thread
+        assert kit_thread.wait(reader.call("getmany", timeout_ms=100), 30) == {}
+"""
+
+
+def test_the_exit_status_and_the_text(pytester: pytest.Pytester) -> None:
+    """A report alone does not fail the run: the audit of a suite begins with findings."""
+    pytester.makepyfile(test_it=ONE)
+    report = pytester.runpytest_subprocess("--kafka-audit")
+    assert report.ret == pytest.ExitCode.OK
+    strict = pytester.runpytest_subprocess("--kafka-audit-strict")
+    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+    strict.assert_outcomes(passed=1)
+    strict.stdout.fnmatch_lines(
+        [
+            "test                  leader killed       coordinator moved   rebalance           repeated delivery",
+            "test_it.py::test_one  FAILED              not reached         not reached         FAILED",
+            "",
+            "test_it.py::test_one, leader killed: AssertionError: assert {TopicParti*",
+            "  the leader, broker 1, was killed after Produce test-one-topic-*",
+            "  the leader, broker 1, was killed after Fetch test-one-topic-*",
+            "  to see it: pytest --kafka-disturb=leader 'test_it.py::test_one'",
+            "1 test: 1 passes on sunny days only; 2 of 4 disturbances were reached",
+        ],
+    )
+
+
+def test_one_disturbance_alone_fails_as_any_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ONE)
+    run = pytester.runpytest_subprocess("--kafka-disturb=redelivery")
+    run.assert_outcomes(failed=1)
+    run.stdout.fnmatch_lines(["*kafka teardown*", "redelivery: the answer to Produce test-one-topic-* was lost"])
+    assert "kafka audit" not in run.stdout.str()
+
+
+def test_every_run_is_new(pytester: pytest.Pytester) -> None:
+    """Fixtures of a function, instances of a class and of unittest are new; those of a module are kept."""
+    pytester.makepyfile(
+        """
+        import unittest
+        import pytest
+
+        made = []
+
+        @pytest.fixture(scope="module")
+        def shared():
+            made.append("shared")
+
+        @pytest.fixture
+        def state(kafka):
+            return {}
+
+        class TestPlain:
+            def test_it(self, state, shared, kafka_topics):
+                assert not state and not vars(self)
+                state["used"] = self.used = kafka_topics("orders")
+
+        class TestUnit(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _kafka(self, kafka):
+                assert not hasattr(self, "kafka")
+                self.kafka = kafka
+
+            def test_it(self):
+                self.kafka.create_topic("orders")
+                made.append("unit")
+
+        def test_last():
+            assert made == ["shared", *["unit"] * 5]
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit-strict")
+    run.assert_outcomes(passed=3)
+    assert list(rows(run).values()) == [["not reached"] * 4, ["not reached"] * 4]
+    assert run.ret == pytest.ExitCode.OK
+
+
+def test_coroutines(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("pytest_asyncio")
+    pytester.makepyfile(
+        """
+        import pytest
+        from barnabas.client import Consumer
+
+        @pytest.mark.asyncio
+        async def test_it(kafka, kafka_topic, kafka_producer, kafka_aio_config):
+            await kafka_producer.aio.send_and_wait(kafka_topic, b"tea")
+            async with Consumer(kafka_topic, **kafka_aio_config, auto_offset_reset="earliest") as consumer:
+                assert (await consumer.getone()).value == b"tea"
+        """
+    )
+    run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", "--kafka-audit")
+    run.assert_outcomes(passed=1)
+    assert rows(run) == {"test_it": ["passed", "not reached", "not reached", "passed"]}
+
+
+def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
+        def test_it(kafka_topic, make_kafka_producer, make_kafka_consumer, brokers):
+            producer = make_kafka_producer(transactional_id="orders")
+            for number in range(3):
+                with producer.transaction():
+                    producer.send(kafka_topic, b"%d" % number)
+            reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
+            reader.assign((kafka_topic, 0))
+            assert [each.value for each in reader.take(3)] == [b"0", b"1", b"2"]
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    run.assert_outcomes(passed=2)
+    assert list(rows(run).values()) == [["passed", "passed", "not reached", "passed"]] * 2
+
+
+@pytest.mark.process
+def test_shared_brokers_and_broker_processes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("isolation", [
+            pytest.param(each, marks=pytest.mark.kafka(isolation=each)) for each in ("namespace", "process")
+        ])
+        def test_it(kafka, kafka_topic, kafka_producer, isolation):
+            kafka_producer.send(kafka_topic, b"tea")
+            assert kafka.topics() == [kafka_topic]
+            assert kafka.mode == ("process" if isolation == "process" else "thread")
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    run.assert_outcomes(passed=2)
+    assert list(rows(run).values()) == [["passed", "not reached", "not reached", "passed"]] * 2
+
+
+def test_a_test_that_waits_for_ever_has_an_end(pytester: pytest.Pytester) -> None:
+    """And one that fails although nothing was disturbed cannot run twice."""
+    pytester.makeconftest("from barnabas.testing.audit import runs\nruns.LIMIT_S = 2\nruns.LIMIT_FACTOR = 0\n")
+    pytester.makepyfile(
+        """
+        import threading
+
+        def test_waits(kafka_topic, make_kafka_producer):
+            producer = make_kafka_producer(enable_idempotence=False)
+            producer.send(kafka_topic, b"tea")
+            if producer.send(kafka_topic, b"tea").offset > 1:
+                threading.Event().wait()
+
+        times = []
+
+        def test_runs_once(kafka):
+            times.append(1)
+            assert len(times) == 1
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    run.assert_outcomes(passed=2)
+    assert rows(run) == {
+        "test_waits": ["FAILED", "not reached", "not reached", "FAILED"],
+        "test_runs_once": ["FAILED undisturbed"] * 4,
+    }
+    run.stdout.fnmatch_lines(
+        ["*::test_waits, leader killed: Failed: the test took longer than 2 s under the disturbance"]
+    )
+
+
+def test_without_the_option_nothing_of_it_is_imported(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(): import sys; assert 'barnabas.testing.audit' not in sys.modules")
+    run = pytester.runpytest_subprocess()
+    run.assert_outcomes(passed=1)
+    assert "kafka audit" not in run.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--kafka-disturb=leaders"], "--kafka-disturb: unknown disturbance 'leaders'; did you mean 'leader'?*"),
+        (["--kafka-disturb=leader", "--kafka-audit"], "--kafka-audit runs tests under every disturbance*"),
+        (["--kafka-audit", "--kafka-bootstrap=127.0.0.1:1"], "*--kafka-bootstrap names a running Kafka*"),
+    ],
+)
+def test_wrong_options_are_refused(pytester: pytest.Pytester, options: list[str], text: str) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    run = pytester.runpytest_subprocess(*options)
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines([f"ERROR: {text}"])
+
+
+@pytest.fixture
+def _sigint() -> Iterator[None]:
+    """Programs that a test starts obey SIGINT, also where this run was started in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("_sigint")
+def test_an_interrupt_in_the_middle_leaves_nothing(pytester: pytest.Pytester) -> None:
+    from tests.support.processes.leftovers import wait_until_gone
+
+    folder = pytester.mkdir("temporary")
+    pytester.makepyfile(
+        """
+        import os, pytest, signal, threading
+
+        runs = []
+
+        @pytest.mark.kafka(brokers=2, isolation="process")
+        def test_it(kafka, kafka_topic, kafka_producer):
+            runs.append(1)
+            with open("pids", "a") as file:
+                print(*(each.pid for each in kafka.brokers), file=file)
+            kafka_producer.send(kafka_topic, b"tea")
+            if len(runs) == 2:
+                print("interrupt", flush=True)
+                os.kill(os.getpid(), signal.SIGINT)
+                threading.Event().wait()
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--kafka-audit", "-s"],
+        cwd=pytester.path, env={**os.environ, "TMPDIR": str(folder)}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout + done.stderr
+    assert done.stdout.count("interrupt\n") == 1
+    pids = [int(each) for each in (pytester.path / "pids").read_text().split()]
+    assert len(pids) == 4, "two runs"
+    assert wait_until_gone(pids, folder) == ([], [])
+
+
+def test_an_unknown_disturbance() -> None:
+    with Broker() as kafka, pytest.raises(KitError, match="unknown disturbance 'ledaer'; did you mean 'leader'"):
+        Auditor("ledaer", kafka.core())
