@@ -37,6 +37,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
             "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
             "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
+            "`barnabas up --brokers 1 --port 0 --lab 127.0.0.1:0` serves tests in any language: faults over HTTP.",
         ),
     ),
     (

@@ -46,6 +46,10 @@ def up(
         bool,
         Parameter(negative=(), help="Refuse to start if a setting is unknown or has no effect here."),
     ] = False,
+    lab: Annotated[
+        str | None,
+        Parameter(help="127.0.0.1:PORT for tests: faults, kills and pauses over HTTP; port 0 takes a free one."),
+    ] = None,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
     if not 1 <= brokers <= BROKERS_MAX:
@@ -55,10 +59,26 @@ def up(
         if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
             print(f"barnabas up: --set {setting}: write key=value, e.g. --set num.partitions=3", file=sys.stderr)
             return 2
+    if lab is not None:
+        return _lab(lab, brokers, port, data, set_)
     if data is not None:
         return run(_up(data, brokers, port, set_, strict))
     with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
         return run(_up(Path(scratch), brokers, port, set_, strict))
+
+
+def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tuple[str, ...]) -> int:
+    from barnabas.cli.lab import lab_port, run_lab
+
+    try:
+        if data is not None:
+            raise ValueError(
+                "--lab and --data: a cluster for tests keeps its data in a temporary directory; leave one out"
+            )
+        return run_lab(brokers, port, settings, lab_port(address))
+    except ValueError as error:
+        print(f"barnabas up: {error}", file=sys.stderr)
+        return 2
 
 
 async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...], strict: bool) -> int:

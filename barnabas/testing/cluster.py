@@ -97,6 +97,7 @@ class Cluster(Handle):
         port: client port of the first broker, the others follow; 0 takes free ports.
         timeout: longest duration of one call, in seconds.
         seed: of the random choices of faults (`probability`, `jitter`); None draws one.
+        admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: none.
 
     Raises:
         KitError: an argument is wrong; the text has the correct form.
@@ -113,10 +114,11 @@ class Cluster(Handle):
         port: int = 0,
         timeout: float = TIMEOUT_S,
         seed: int | None = None,
+        admin_port: int | None = None,
     ) -> None:
         self._shape: Shape | None = Shape.of(brokers, config, port, mode)
         self._mode: Mode = mode
-        self._setup(topics, timeout, seed)
+        self._setup(topics, timeout, seed, admin_port)
 
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
@@ -148,6 +150,11 @@ class Cluster(Handle):
     def clock(self) -> KafkaClock:
         """The time of the brokers: `kafka.clock.advance(hours=25)`."""
         return self.moved_clock()
+
+    @property
+    def admin_url(self) -> str:
+        """The address of the admin port, http://127.0.0.1:PORT. Raises KitError if it is off."""
+        return self.admin_port().url
 
     @property
     def mode(self) -> Mode:
@@ -256,8 +263,18 @@ class Broker(Cluster):
         port: int = 0,
         timeout: float = TIMEOUT_S,
         seed: int | None = None,
+        admin_port: int | None = None,
     ) -> None:
-        super().__init__(1, mode=mode, config=config, topics=topics, port=port, timeout=timeout, seed=seed)
+        super().__init__(
+            1,
+            mode=mode,
+            config=config,
+            topics=topics,
+            port=port,
+            timeout=timeout,
+            seed=seed,
+            admin_port=admin_port,
+        )
 
     @property
     def port(self) -> int:

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -28,12 +29,13 @@ from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.namespace import Namespace
+from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 __all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
-MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "audit")
+MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "audit", "faults", "admin_port")
 START_S: Final = 40.0  # of a spare cluster
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
@@ -56,6 +58,8 @@ class Wanted(NamedTuple):
     topics: dict[str, int]
     isolation: str
     audit: bool
+    faults: str | None
+    admin_port: int | None
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
@@ -66,8 +70,12 @@ def session_of(config: pytest.Config) -> KafkaSession:
     return config.stash[_SESSION]
 
 
-def check_marker(marker: pytest.Mark, where: str) -> None:
-    """Raises pytest.UsageError with the right word for a wrong option of the marker."""
+def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
+    """Raises pytest.UsageError with the right word for a wrong option of the marker, or a wrong file of faults.
+
+    Args:
+        folder: of the test's file.
+    """
     try:
         if marker.args:
             raise KitError(f"write options by name, for example @pytest.mark.kafka(brokers={marker.args[0]!r})")
@@ -79,7 +87,16 @@ def check_marker(marker: pytest.Mark, where: str) -> None:
             if name == "audit" and not isinstance(value, bool):
                 raise KitError(f"audit={value!r}: True or False")
         options = marker.kwargs
-        Cluster(options.get("brokers", 1), config=options.get("config"), topics=options.get("topics"))
+        Cluster(
+            options.get("brokers", 1),
+            config=options.get("config"),
+            topics=options.get("topics"),
+            admin_port=options.get("admin_port"),
+        )
+        if options.get("faults") is not None:
+            from barnabas.testing.faults.document import read
+
+            read(folder / str(options["faults"]))
     except KitError as error:
         raise pytest.UsageError(f"{where}: @pytest.mark.kafka: {error}") from None
 
@@ -93,6 +110,7 @@ class KafkaSession:
         self.isolation: str = config.getini("kafka_isolation") or ("namespace" if self.bootstrap else "cluster")
         if self.isolation not in ISOLATIONS:
             raise pytest.UsageError(f"kafka_isolation: {unknown('isolation', self.isolation, ISOLATIONS)}")
+        self.admin_port = _admin_port(config)
         self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
         self.numbers = itertools.count(1)
         self._spare: tuple[Cluster, Future[None]] | None = None
@@ -161,6 +179,17 @@ class KafkaSession:
             self._end(spare)
 
 
+def _admin_port(config: pytest.Config) -> int | None:
+    """The port of --kafka-admin-port, or of the ini file."""
+    given, text = config.getoption("--kafka-admin-port"), config.getini("kafka_admin_port").strip()
+    try:
+        if given is None and text:
+            given = int(text) if text.isascii() and text.isdigit() else text
+        return None if given is None else checked_admin_port(given)
+    except KitError as error:
+        raise pytest.UsageError(f"kafka_admin_port: {error}") from None
+
+
 def _assignment(line: str) -> tuple[str, str]:
     key, equals, value = line.partition("=")
     if not equals or not key.strip():
@@ -189,8 +218,8 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         kafka = Cluster(wanted.brokers, mode="process", config=config, topics=wanted.topics).start()
     else:
         kafka = session.take(wanted)
-    _seed(request, kafka)
     try:
+        _prepare(request, kafka, wanted)
         with _disturbed(request, kafka, wanted):
             yield kafka
         _end_faults(request, kafka)
@@ -211,6 +240,8 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         dict(options.get("topics") or {}),
         options.get("isolation") or session.isolation,
         options.get("audit", True),
+        options.get("faults"),
+        options.get("admin_port", session.admin_port),
     )
 
 
@@ -231,7 +262,7 @@ def _in_namespace(
     try:
         for name, partitions in wanted.topics.items():
             kafka.create_topic(name, partitions)
-        _seed(request, kafka)
+        _prepare(request, kafka, wanted)
         with _disturbed(request, kafka, wanted):
             yield kafka
         _end_faults(request, kafka)
@@ -240,13 +271,18 @@ def _in_namespace(
             if kafka.mode != "remote":
                 _name_leaked_clients(request, kafka, namespace.clients)
                 kafka.clock.refusal = ""
+                kafka.wait(kafka.close_admin_port())
         finally:
             namespace.close(f"-{session.run_id}-")
 
 
-def _seed(request: pytest.FixtureRequest, kafka: Cluster) -> None:
-    """The random choices of a test's faults follow from the seed of the run and the name of the test."""
+def _prepare(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -> None:
+    """The random choices of a test's faults follow from the seed of the run and the name of the test. Its marker may want faults."""
     kafka.seed = f"{request.getfixturevalue('kafka_seed')}/{request.node.nodeid}"
+    if wanted.admin_port is not None:
+        kafka.wait(kafka.open_admin_port(wanted.admin_port))
+    if wanted.faults is not None:
+        kafka.faults.load(request.path.parent / wanted.faults)
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
 from barnabas.testing.errors import KitError
+from barnabas.testing.ports import checked_admin_port
 
 if TYPE_CHECKING:
+    from barnabas.testing.admin_port import AdminPort
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
@@ -45,7 +47,9 @@ class Handle:
     _shape: Shape | None  # None: of a Kafka that was started elsewhere
     _mode: Mode
 
-    def _setup(self, topics: Mapping[str, int] | None, timeout: float, seed: int | None = None) -> None:
+    def _setup(
+        self, topics: Mapping[str, int] | None, timeout: float, seed: int | None = None, admin_port: int | None = None
+    ) -> None:
         self._topics = _checked_topics(topics)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
             raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
@@ -58,6 +62,8 @@ class Handle:
         self._core: Core | None = None
         self._faults: Faults | None = None
         self._history: History | None = None  # stays when the brokers have ended
+        self._admin: AdminPort | None = None
+        self._admin_port = None if admin_port is None else checked_admin_port(admin_port)
         self._seed = "" if seed is None else str(seed)
         self._clock: KafkaClock | None = None
 
@@ -86,8 +92,17 @@ class Handle:
         kit_thread.keep(self, backend.abandon)
         try:
             await core.start(self._topics)
+            if self._admin_port is not None:
+                await self._open_or_stop(core, self._admin_port)
         except BaseException:
             self._forget()
+            raise
+
+    async def _open_or_stop(self, core: Core, admin_port: int) -> None:
+        try:
+            await self.open_admin_port(admin_port)
+        except BaseException:
+            await core.stop()
             raise
 
     def _new_backend(self) -> Backend:
@@ -112,6 +127,9 @@ class Handle:
 
     def _forget(self) -> None:
         kit_thread.release(self)
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = None
         self._core = self._backend = self._faults = self._clock = None
 
     def __enter__(self) -> Self:
@@ -161,6 +179,31 @@ class Handle:
     @seed.setter
     def seed(self, text: str) -> None:
         self._seed = text
+
+    async def open_admin_port(self, port: int) -> str:
+        """For the kit: opens the admin port, if it is not open yet, and returns its URL. Raises KitError."""
+        if self.backend("the admin port").mode == "remote":
+            raise not_possible("the admin port", "remote")
+        if self._admin is None:
+            from barnabas.testing.admin_port import AdminPort
+            from barnabas.testing.admin_routes import AdminRoutes
+
+            self._admin = await AdminPort.open(AdminRoutes(self), port)
+        return self._admin.url
+
+    def admin_port(self) -> AdminPort:
+        """For the kit: the open admin port. Raises KitError if it is off."""
+        if self._admin is None:
+            raise KitError(
+                "the admin port is off: switch it on by admin_port=0, or in a test by the fixture kafka_admin_url"
+            )
+        return self._admin
+
+    async def close_admin_port(self) -> None:
+        """For the kit: closes it, if it is open."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
 
     def wire_faults(self) -> Faults:
         """The faults of this cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
 
 MARKER = (
-    "kafka(brokers=1, config=None, topics=None, isolation=None, audit=True): the Kafka that the fixture `kafka` gives this test: number of "
-    "brokers, broker settings, topics to create (name to partitions), and 'cluster' (new brokers, the default), 'namespace' "
-    "(the session's brokers) or 'process' (new broker processes); audit=False: --kafka-audit runs it once"
+    "kafka(brokers=1, config=None, topics=None, isolation=None, audit=True, faults=None, admin_port=None): the Kafka that the "
+    "fixture `kafka` gives this test: number of brokers, broker settings, topics to create (name to partitions), and 'cluster' (new "
+    "brokers, the default), 'namespace' (the session's brokers) or 'process' (new broker processes); audit=False: --kafka-audit runs it "
+    "once; a file of faults, beside the test's own file; the port for faults over HTTP, 0 for a free one"
 )
 SEED_MAX = 2**32
 
@@ -58,6 +59,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help="run tests once, with this disturbance of the audit: leader, coordinator, rebalance or redelivery",
     )
+    group.addoption(
+        "--kafka-admin-port",
+        type=int,
+        metavar="PORT",
+        help="open the admin port (faults over HTTP, on 127.0.0.1) for every Kafka of a test; 0 takes a free port",
+    )
+    parser.addini("kafka_admin_port", "as --kafka-admin-port", default="")
     parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
     parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
 
@@ -102,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in item.iter_markers("kafka"):
             from barnabas.testing.fixtures import check_marker
 
-            check_marker(marker, item.nodeid)
+            check_marker(marker, item.nodeid, item.path.parent)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -184,6 +192,12 @@ def kafka_history(kafka: Cluster) -> History:
 def kafka_clock(kafka: Cluster) -> KafkaClock:
     """The time of the brokers of `kafka`: `kafka_clock.advance(hours=25)`."""
     return kafka.clock
+
+
+@pytest.fixture
+def kafka_admin_url(kafka: Cluster) -> str:
+    """Address of the admin port of `kafka`, http://127.0.0.1:PORT, for faults over HTTP; opens it if it is off."""
+    return kafka.wait(kafka.open_admin_port(0))
 
 
 @pytest.fixture

@@ -14,10 +14,17 @@ import sys
 
 from barnabas.testing.errors import KitError
 
-__all__ = ["HOST", "ReservedPorts"]
+__all__ = ["HOST", "ReservedPorts", "checked_admin_port"]
 
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
+
+
+def checked_admin_port(port: object) -> int:
+    """The port of the admin port. Raises KitError unless it is one, or 0."""
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= PORT_MAX:
+        raise KitError(f"admin_port={port!r}: a port of {HOST}, 1 to {PORT_MAX}, or 0 for a free one")
+    return port
 
 
 class ReservedPorts:
