@@ -254,8 +254,11 @@ class Killing:
         if kind == "again" and self._victims:
             return [self.rng.choice(self._victims)]
         if kind == "controller and leader":
-            controller = self.cluster.controller()
-            leaders = [part.leader_id for part in self.cluster.partitions(SOURCE)]
+            try:
+                controller = self.cluster.controller()
+                leaders = [part.leader_id for part in self.cluster.partitions(SOURCE)]
+            except OSError:  # all were killed a moment ago, and none listens yet
+                return [self.rng.choice(nodes)]
             both = {each for each in (controller, self.rng.choice(leaders or [-1])) if each > 0}
             return sorted(both) or [self.rng.choice(nodes)]
         return [self.rng.choice(nodes)]
