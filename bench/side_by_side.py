@@ -48,6 +48,8 @@ class Barnabas:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.ready_s = time.perf_counter() - started
+        if "listen=" not in line:
+            raise SystemExit(f"{checkout} does not serve: {line}{self.log.read_text()}")
         self.bootstrap = dict(part.split("=", 1) for part in line.split()[1:])["listen"]
         self.pids = str(self.process.pid)
         time.sleep(0.5)
