@@ -17,7 +17,7 @@ from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.records import decode_records, iter_batches, read_header
 
-__all__ = ["DESCRIBED", "error_name", "produced_batches", "text"]
+__all__ = ["DESCRIBED", "error_name", "produced_batches", "refused_batches", "text"]
 
 Fields = dict[str, Any]
 TopicName = Callable[[bytes], str | None]
@@ -116,6 +116,12 @@ def _produce(request: Any, response: Any, topic_name: TopicName, batches: Any) -
                 "base_offset": each.base_offset,
                 "error": error_name(each.error_code),
             }
+
+
+def refused_batches(request: Any, error: str, topic_name: TopicName) -> Iterable[Fields]:
+    """The batches of a Produce that had no effect."""
+    for each in _produce(request, None, topic_name, produced_batches(request)):
+        yield {**each, "error": error}
 
 
 # -- Fetch

@@ -16,16 +16,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from barnabas.testing.errors import KitError, KitTimeout
-from barnabas.testing.extension import Extension
-from barnabas.testing.history.events import HistoryEvent, event_of
+from barnabas.client.errors import KafkaError
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
+from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.history.events import Delivered, HistoryEvent, Produced, event_of
+from barnabas.testing.history.evidence import Anomaly, Evidence, with_groups
+from barnabas.testing.history.exactly_once import CommittedRecord, Key
+from barnabas.testing.history.final_state import FinalState
 
 if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
     from barnabas.testing.core import Core
+    from barnabas.testing.history.log_reader import LogReader
 
 __all__ = ["EVENTS_MAX", "History"]
 
@@ -34,6 +39,7 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 EVENT_BYTES: Final = 900  # of an event, about
 PART_BYTES: Final = 150  # of each batch, record or partition in it
 SEEN_EVERY: Final = 1_000
+READ_MS: Final = 5_000  # how long one request waits for a leader
 
 E = TypeVar("E", bound=HistoryEvent)
 T = TypeVar("T")
@@ -46,7 +52,9 @@ class _Cluster(Protocol):
 
     def backend(self, what: str) -> Backend: ...
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
+    def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
+
+    async def wait_async(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
 
 
 class Ring:
@@ -85,6 +93,10 @@ def _size(event: Mapping[str, Any]) -> int:
     return EVENT_BYTES + PART_BYTES * sum(len(event.get(name, ())) for name in ("batches", "records", "offsets"))
 
 
+def _key(record: CommittedRecord) -> Hashable:
+    return record.key
+
+
 class History(Extension):
     """The history of one cluster, from its first use on."""
 
@@ -102,7 +114,7 @@ class History(Extension):
     def events(self) -> tuple[HistoryEvent, ...]:
         """Everything that was recorded, in order for each broker; every request that was answered is in it."""
         self.settle()
-        return tuple(event_of(each) for each in self._ring.events())
+        return self.arrived()
 
     def of(self, kind: type[E], **wanted: object) -> list[E]:
         """The events of one class of `barnabas.testing.history.events` whose attributes have the given values.
@@ -112,8 +124,6 @@ class History(Extension):
         """
         unknown_one = next((each for each in wanted if each not in kind.__dataclass_fields__), None)
         if unknown_one is not None:
-            from barnabas.testing.errors import unknown
-
             raise KitError(unknown(f"attribute of {kind.__name__}", unknown_one, kind.__dataclass_fields__))
         return [
             each
@@ -128,16 +138,93 @@ class History(Extension):
         return self._ring.forgotten + self._lost
 
     def clear(self) -> None:
-        """Forgets the events so far."""
+        """Forgets the events so far. What was written before is then unknown to `check`."""
         self.settle()
         self._ring.clear()
         self._lost = 0
+
+    def check(self) -> list[Anomaly]:
+        """Compares the events with what the brokers hold now, and returns the anomalies; an empty list: none was found.
+
+        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
+        events that are its evidence. "incomplete-history" says what could not be checked.
+        """
+        return self._cluster.wait(self.checked(), factor=4)
+
+    def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
+        """Each committed record of one topic has exactly one committed record in the other one.
+
+        Args:
+            key: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of
+                both topics. Default: the record's key.
+
+        Raises:
+            AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
+            KitError: a topic does not exist, or `key` fails.
+        """
+        wrong = self._cluster.wait(self.compared(source, target, key), factor=4)
+        if wrong:
+            raise AssertionError(wrong)
+
+    @property
+    def aio(self) -> HistoryAio:
+        """The methods that ask brokers, as coroutines."""
+        return HistoryAio(self, self._cluster)
 
     # -- for the kit
 
     def start(self, level: str = "all") -> None:
         """Records from now on."""
         self._cluster.wait(self.set_level(level))
+
+    async def checked(self) -> list[Anomaly]:
+        """What `check` does, as a coroutine of the kit's thread."""
+        from barnabas.testing.history.checker import check
+
+        events = await self._events()
+        topics = {each.topic for each in events if isinstance(each, (Produced, Delivered))}
+        state = await self._final_state(topics)
+        return check(events, state, self._ring.forgotten + self._lost)
+
+    async def _final_state(self, topics: set[str]) -> FinalState:
+        backend = self._cluster.core().backend
+        states = {each: backend.state(each) for each in backend.broker_ids}
+        if "running" not in states.values():
+            told = ", ".join(f"broker {each} is {state}" for each, state in states.items())
+            return FinalState(unread=(f"the brokers could not be asked: {told}",))
+        try:
+            async with self._reader() as reader:
+                return await reader.final_state(topics)
+        except KafkaError as error:
+            return FinalState(unread=(f"the brokers could not be asked: {error}",))
+
+    async def compared(self, source: str, target: str, key: Key) -> str:
+        """What `assert_exactly_once` does, as a coroutine of the kit's thread; "" if all agree."""
+        from barnabas.testing.history.exactly_once import differences
+        from barnabas.testing.history.group_checks import commits_of
+
+        async with self._reader() as reader:
+            known = await reader.list_topics()
+            for each in (source, target):
+                if each not in known:
+                    raise KitError(unknown("topic", each, known))
+            try:
+                inputs = await reader.committed_records(source)
+                outputs = await reader.committed_records(target)
+            except KafkaError as error:
+                raise KitError(f"the records of '{source}' and '{target}' could not be read: {error}") from error
+        evidence = Evidence(await self._events())
+        return differences(inputs, outputs, key, evidence, commits_of(evidence)[0])
+
+    async def _events(self) -> tuple[HistoryEvent, ...]:
+        await self.settled()
+        return self.arrived()
+
+    def _reader(self) -> LogReader:
+        from barnabas.testing.history.log_reader import LogReader
+
+        servers = self._cluster.core().backend.internal_servers
+        return LogReader(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, request_timeout_ms=READ_MS)
 
     async def set_level(self, level: str) -> None:
         """Tells every broker what to note, as a coroutine of the kit's thread."""
@@ -150,11 +237,10 @@ class History(Extension):
     def _arguments(self, backend: Backend) -> dict[str, Any]:
         return {"level": self.level, **({"sink": self.take} if backend.mode == "thread" else {})}
 
-    async def on_started(self, broker_id: int) -> None:
-        """A broker has started again."""
+    def before_start(self, broker_id: int) -> Commands:
+        """As of Extension: a broker that starts again notes from its first request on."""
         self._numbers.pop(broker_id, None)
-        backend = self._cluster.backend("history")
-        await backend.command(broker_id, "history_level", self._arguments(backend))
+        return [("history_level", self._arguments(self._cluster.backend("history")))]
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
         """As of Extension."""
@@ -175,6 +261,10 @@ class History(Extension):
         self._confirmations.discard(task)
         if not task.cancelled():
             task.exception()  # the broker has ended meanwhile
+
+    def arrived(self) -> tuple[HistoryEvent, ...]:
+        """The events that are here."""
+        return with_groups([event_of(each) for each in self._ring.events()])
 
     def take(self, event: Mapping[str, Any]) -> None:
         """A broker has noted something: called in the kit's thread, or in a broker's of this process."""
@@ -205,3 +295,26 @@ class History(Extension):
         last = self._numbers.get(broker_id, 0)
         self._lost += max(0, told["noted"] - last)
         self._numbers[broker_id] = max(told["noted"], last)
+
+
+class HistoryAio:
+    """The methods of a history that ask brokers, as coroutines for asyncio and trio."""
+
+    def __init__(self, history: History, cluster: _Cluster) -> None:
+        self._history = history
+        self._cluster = cluster
+
+    async def check(self) -> list[Anomaly]:
+        """As `History.check`."""
+        return await self._cluster.wait_async(self._history.checked(), factor=4)
+
+    async def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
+        """As `History.assert_exactly_once`."""
+        wrong = await self._cluster.wait_async(self._history.compared(source, target, key), factor=4)
+        if wrong:
+            raise AssertionError(wrong)
+
+    async def events(self) -> tuple[HistoryEvent, ...]:
+        """As `History.events`."""
+        await self._cluster.wait_async(self._history.settled())
+        return self._history.arrived()

@@ -29,7 +29,8 @@ from barnabas.testing.audit.watch import WatchedRouter
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.router import _mapped as mapped
 from barnabas.testing.faults.router import is_internal
-from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches
+from barnabas.testing.faults.rule import Rule
+from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches, refused_batches
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
@@ -109,6 +110,15 @@ class Recorder:
     def _closed(self, connection: Any) -> None:
         if self.level == "all":
             self.note({"kind": "closed", **_origin(connection.client_id, connection)})
+
+
+def _has_no_effect(rule: Rule) -> bool:
+    """Whether no handler sees a request that meets the fault."""
+    return (
+        rule.action == "drop"
+        or (rule.action == "error" and not rule.after)
+        or (rule.action == "disconnect" and rule.at == "received")
+    )
 
 
 def _origin(client_id: str | None, connection: Any) -> Fields:
@@ -208,9 +218,12 @@ class RecordingRouter(WatchedRouter):
         return note
 
     def _on_hit(self, number: int, met: dict[str, Any]) -> None:
-        if self._recorder.level == "all":
-            action = self._faults[number].rule.action
-            call = self._serving
-            origin = {} if call is None else _origin(call.client_id, call.connection)
-            self._recorder.note({"kind": "fault", "fault": number, "api": met["api"], "action": action, **origin})
+        call = self._serving
+        if self._recorder.level == "all" and call is not None:
+            rule = self._faults[number].rule
+            origin = _origin(call.client_id, call.connection)
+            self._recorder.note({"kind": "fault", "fault": number, "api": met["api"], "action": rule.action, **origin})
+            if call.api_key == PRODUCE and _has_no_effect(rule):
+                for each in refused_batches(call.request, rule.error or "NO_ANSWER", self._topic_name):
+                    self._recorder.note({**each, **origin})
         self._report_hit(number, met)
