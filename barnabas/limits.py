@@ -15,6 +15,7 @@ __all__ = [
     "FETCH_SESSION_PARTITIONS_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BYTES_SMALL_MAX",
+    "GROUP_METADATA_BYTES_MAX",
     "INFLIGHT_REQUESTS_MAX",
     "MEMBER_METADATA_BYTES_MAX",
     "MEMBER_PROTOCOLS_MAX",
@@ -68,6 +69,8 @@ DELETED_TOPICS_MAX = 10_000  # names of deleted topics that a broker keeps to re
 REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused because of their records
 RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers of one cluster
 RETAINED_BATCHES = 5  # batches that a producer may have in flight, so the duplicates that must be recognised (KIP-98)
+# Of all protocols of all members of a classic group: its leader's JoinGroup answer has them. A record of the group holds about 1 MiB.
+GROUP_METADATA_BYTES_MAX = 8 * 1024 * 1024
 MEMBER_METADATA_BYTES_MAX = (
     1024 * 1024
 )  # of all protocols of one member of a classic group: a record of a group holds no more

@@ -94,6 +94,8 @@ def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
                 if one.timestamp < 0 and call.version < _SINCE.get(one.timestamp, 2**15):
                     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
                 replica = needs.replicas.leader(topic.name, one.partition_index)
+                if units := needs.replicas.take_opened_units():
+                    yield units
                 replica.check_epoch(one.current_leader_epoch)
                 if request.replica_id >= 0 and one.timestamp == LATEST:
                     answer.offset, answer.leader_epoch = replica.log.log_end_offset, replica.leader_epoch
@@ -123,6 +125,8 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
             answers.append(answer)
             try:
                 replica = needs.replicas.leader(topic.topic, one.partition)
+                if units := needs.replicas.take_opened_units():
+                    yield units
                 replica.check_epoch(one.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = replica.log.epochs.end_offset_for_epoch(
                     one.leader_epoch, replica.log.log_end_offset

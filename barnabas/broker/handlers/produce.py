@@ -64,6 +64,7 @@ __all__ = ["HANDLERS", "Needs", "produce", "refuse"]
 log = logging.getLogger(__name__)
 
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
+OPENED_PER_TURN: Final = 8  # appended in one turn while new partitions have no folders: 4 ms
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets this client write to internal topics
 RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
     {
@@ -111,9 +112,10 @@ def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pendi
         return refuse(call, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
     topics = request.topic_data
     work = _Produce(needs, call)
-    if (len(topics) > 1 or (topics and len(topics[0].partition_data) > BATCHES_PER_TURN)) and sum(
+    at_once = OPENED_PER_TURN if needs.replicas.opening else BATCHES_PER_TURN
+    if (len(topics) > 1 or (topics and len(topics[0].partition_data) > at_once)) and sum(
         len(topic.partition_data) for topic in topics
-    ) + len(topics) > BATCHES_PER_TURN:
+    ) + len(topics) > at_once:
         return _prepare_in_slices(work, topics)
     for topic in topics:
         name, answers = work.topic(topic)
@@ -133,7 +135,7 @@ def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
         name, answers = work.topic(topic)
         for data in topic.partition_data:
             answers.append(work.partition(name, data))
-            yield 1
+            yield 1 + work.replicas.take_opened_units()
     return work.begin()
 
 

@@ -45,7 +45,7 @@ def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Wo
         response.topics.append(result)
         for number in topic.partition_indexes:
             result.partitions.append((yield from _partition(needs, topic.name, number)))
-            yield 1
+            yield 1 + needs.replicas.take_opened_units()
     return response
 
 

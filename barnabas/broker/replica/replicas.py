@@ -95,6 +95,7 @@ class Replicas:
         self._elected = elected
         self._unopened: dict[tuple[bytes, int], None] = {}  # new partitions by topic id, without folders yet
         self._opening_due = False
+        self._opened_units = 0
         self._by_topic: dict[str, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}  # of every topic in the image
         self._image = MetadataImage()
@@ -116,8 +117,19 @@ class Replicas:
             described = self._image.topic(topic)
             if described is not None and (described.topic_id, partition) in self._unopened:
                 self._open_now([(described.topic_id, partition)])
+                self._opened_units += UNITS_OF_A_FOLDER
                 return self.get(topic, partition)
         return replica
+
+    @property
+    def opening(self) -> bool:
+        """Whether new partitions have no folders yet: `obtain` and `leader` may open them, half a millisecond each."""
+        return bool(self._unopened)
+
+    def take_opened_units(self) -> int:
+        """Returns the units of work of what `obtain` and `leader` have opened since the last call."""
+        units, self._opened_units = self._opened_units, 0
+        return units
 
     def leader(self, topic: str, partition: int) -> Replica:
         """The replica, if this node leads it.

@@ -70,3 +70,16 @@ async def test_a_connection_that_ends_leaves_nothing(peer: Peer, replica: Replic
     await until(lambda: replica.watchers)
     peer.writer.close()
     await until(lambda: not replica.watchers)
+
+
+async def test_of_a_partition_that_is_named_often_the_last_offset_counts(peer: Peer, replica: Replica) -> None:
+    """As in Kafka. One answer, so that 99,000 repetitions wait as one."""
+    request = deleting(4)
+    request.topics[0].partitions += [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (7, 5)]
+    request.topics += deleting(6).topics
+    sent = peer.send(request, 2)
+    await until(lambda: replica.watchers)
+    assert replica.log.log_start_offset == 6
+    replica.on_follower_fetch(2, 7, 10, 6)
+    (topic,) = (await peer.receive(sent)).topics
+    assert [(each.partition_index, each.low_watermark) for each in topic.partitions] == [(0, 6)]

@@ -81,7 +81,7 @@ class _Writing:
                 results = []
                 for partition in topic.partition_indexes:
                     results.append(self._append(marker, topic.name, partition))
-                    yield 2 if results[-1].error_code else APPEND_UNITS
+                    yield (2 if results[-1].error_code else APPEND_UNITS) + self._replicas.take_opened_units()
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
         self._answer_if_done()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.protocol.messages import admin
-from tests.support.processes.huge.request import ELEMENTS, WIDE, BrokerObjects, Huge, names
+from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, WIDE, BrokerObjects, Huge, names
 
 __all__ = ["CONFIGS", "incremental", "replacing"]
 
 Resource = tuple[int, str, list[str]]  # type, name, keys
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 KEYS: Final = names(ELEMENTS - 1)
 
 
@@ -64,6 +65,32 @@ def describe_many_topics(world: BrokerObjects) -> admin.DescribeConfigsRequest:
     return describe([(TOPIC, name) for name in names(world.topics, "made")], include_synonyms=True)
 
 
+def describe_groups(_world: BrokerObjects) -> admin.DescribeConfigsRequest:
+    """Groups that nobody knows: each has every key of a group."""
+    return describe([(GROUP, name) for name in names(ELEMENTS)], include_synonyms=True, include_documentation=True)
+
+
+def long_values(world: BrokerObjects) -> admin.IncrementalAlterConfigsRequest:
+    """A list of 32 kB for each topic, as many as fit."""
+    value = ",".join(f"{n}:1" for n in range(4_600))
+    return admin.IncrementalAlterConfigsRequest(
+        resources=[
+            admin.AlterConfigsResource(
+                resource_type=TOPIC,
+                resource_name=name,
+                configs=[
+                    admin.AlterableConfig(
+                        name="leader.replication.throttled.replicas", config_operation=operation, value=value
+                    )
+                ],
+            )
+            for operation in (0, 2)
+            for name in names(min(world.topics, LARGE_BYTES // len(value)), "made")
+        ][: LARGE_BYTES // len(value)],
+        validate_only=True,
+    )
+
+
 def describe_this_broker_often(_world: BrokerObjects) -> admin.DescribeConfigsRequest:
     return describe([(BROKER, "1")] * ELEMENTS, include_synonyms=True, include_documentation=True)
 
@@ -72,6 +99,7 @@ CONFIGS: Final = (
     Huge("DescribeConfigs: unknown topics", 4, {3}, lambda w: describe([(TOPIC, name) for name in names(ELEMENTS)])),
     Huge("DescribeConfigs: many topics", 4, {0}, describe_many_topics),
     Huge("DescribeConfigs: this broker, often", 4, {0, 42}, describe_this_broker_often),
+    Huge("DescribeConfigs: unknown groups", 4, {0, 42}, describe_groups),
     Huge("DescribeConfigs: many keys", 4, {0}, lambda w: describe([(TOPIC, WIDE)], KEYS)),
     Huge("AlterConfigs: unknown topics", 2, {3}, lambda w: replacing(topics(names(ELEMENTS)))),
     Huge(
@@ -88,6 +116,7 @@ CONFIGS: Final = (
         {0},
         lambda w: incremental(topics(names(w.topics, "made"), "retention.ms")),
     ),
+    Huge("IncrementalAlterConfigs: long values", 1, {0, 42}, long_values),
     Huge("IncrementalAlterConfigs: one topic, often", 1, {42}, lambda w: incremental(topics([WIDE] * ELEMENTS))),
     Huge("IncrementalAlterConfigs: many keys", 1, {40}, lambda w: incremental(topics([WIDE], *KEYS))),
 )

@@ -134,14 +134,14 @@ def id_of(number: int) -> bytes:
     return struct.pack(">QQ", 1, number + 1)
 
 
-def commit_of(count: int, topic: str = WIDE, text: str = "") -> groups.OffsetCommitRequest:
+def commit_of(count: int, topic: str = WIDE, text: str = "", group: str = GROUP) -> groups.OffsetCommitRequest:
     """Commits an offset for each of `count` partitions."""
     parts = [
         groups.OffsetCommitRequestPartition(partition_index=n, committed_offset=n, committed_metadata=text)
         for n in range(count)
     ]
     return groups.OffsetCommitRequest(
-        group_id=GROUP,
+        group_id=group,
         generation_id_or_member_epoch=-1,
         topics=[groups.OffsetCommitRequestTopic(name=topic, partitions=parts)],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from barnabas.protocol.messages import admin, metadata, quorum, reassignments
+from barnabas.protocol.messages import admin, metadata, offsets, quorum, reassignments
 from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, BrokerObjects, Huge, id_of, names
 
 __all__ = ["DELETIONS", "METADATA", "PARTITIONS", "TOPICS", "creatable", "create_of", "delete_of", "per_partition"]
@@ -62,6 +62,19 @@ def create_with_settings(_world: BrokerObjects) -> admin.CreateTopicsRequest:
 
 def delete_of(found: list[str]) -> admin.DeleteTopicsRequest:
     return admin.DeleteTopicsRequest(topics=[admin.DeleteTopicState(name=name) for name in found], timeout_ms=60_000)
+
+
+def delete_records_often(_world: BrokerObjects) -> admin.DeleteRecordsRequest:
+    parts = [admin.DeleteRecordsPartition(partition_index=0, offset=0) for _ in range(MANY)]
+    return admin.DeleteRecordsRequest(topics=[admin.DeleteRecordsTopic(name=WIDE, partitions=parts)], timeout_ms=30_000)
+
+
+def first_offsets(world: BrokerObjects) -> offsets.ListOffsetsRequest:
+    """Of topics that were just created."""
+    parts = [offsets.ListOffsetsPartition(partition_index=0, timestamp=-2)]
+    return offsets.ListOffsetsRequest(
+        topics=[offsets.ListOffsetsTopic(name=name, partitions=parts) for name in names(world.topics, "made")]
+    )
 
 
 def delete_records(count: int) -> admin.DeleteRecordsRequest:
@@ -165,6 +178,7 @@ TOPICS: Final = (
     Huge("CreateTopics: 98,000 times one replica", 7, {39}, lambda w: create_assigned([[1] * (MANY - 1)])),
     Huge("CreateTopics: 98,000 settings", 7, {40}, create_with_settings),
     Huge("CreateTopics: many topics", 7, {0}, lambda w: create_of(creatable(names(w.topics, "made")))),
+    Huge("ListOffsets: topics just created", 5, {0}, first_offsets),
     Huge("Metadata: all of many topics", 12, {0}, lambda w: metadata_of(None)),
     Huge("CreatePartitions: unknown topics", 3, {3}, lambda w: widen(names(ELEMENTS))),
     Huge(
@@ -178,6 +192,7 @@ TOPICS: Final = (
 
 PARTITIONS: Final = (
     Huge("DeleteRecords: every partition", 2, {0, 3}, lambda w: delete_records(MANY)),
+    Huge("DeleteRecords: one partition, often", 2, {0}, delete_records_often),
     Huge(
         "DescribeLogDirs: many partitions",
         4,

@@ -80,6 +80,7 @@ class ClassicGroup:
         state_timestamp_ms: wall clock of the last change of state; -1 unknown (records of old versions).
         pending_joins: member ids that were given out and have not joined yet (KIP-394) → monotonic deadline in ms.
         pending_syncs: members of this generation that have not sent SyncGroup yet.
+        metadata_bytes: size of the protocols of all members.
         awaiting_joins: number of members whose JoinGroup is parked.
         new_member_added: a member joined during the initial delay, so the delay is extended.
         is_recorded: a record of the group is in the log or in the current batch.
@@ -93,6 +94,7 @@ class ClassicGroup:
         "is_recorded",
         "leader_id",
         "members",
+        "metadata_bytes",
         "new_member_added",
         "pending_joins",
         "pending_syncs",
@@ -120,6 +122,7 @@ class ClassicGroup:
         self.pending_joins: dict[str, int] = {}
         self.pending_syncs: dict[str, None] = {}
         self.protocol_counts: dict[str, int] = {}
+        self.metadata_bytes = 0
         self.awaiting_joins = 0
         self.new_member_added = False
         self.is_recorded = False
@@ -288,7 +291,8 @@ class ClassicGroup:
     # -- protocols -----------------------------------------------------------------------------------------------------
 
     def _count(self, protocols: Protocols, step: int) -> None:
-        for name, _ in protocols:
+        for name, metadata in protocols:
+            self.metadata_bytes += step * len(metadata)
             count = self.protocol_counts.get(name, 0) + step
             if count:
                 self.protocol_counts[name] = count

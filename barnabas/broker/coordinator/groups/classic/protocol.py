@@ -28,6 +28,7 @@ from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, Effects,
 from barnabas.broker.coordinator.groups.settings import GroupSettings
 from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.limits import GROUP_METADATA_BYTES_MAX
 from barnabas.protocol.messages.groups import (
     MemberIdentity,
     MemberResponse,
@@ -62,7 +63,7 @@ class ClassicProtocol:
         request = call.request
         protocols: Protocols = list({protocol.name: protocol.metadata for protocol in request.protocols}.items())
         member_id = request.member_id
-        if not self._accepts(group, member_id):
+        if not self._accepts(group, member_id) or _too_much_metadata(group, member_id, protocols):
             self._remove(group, member_id)  # a member may be refused, too, after the limit was lowered
             effects.refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
             self._complete_if_joined(group, at, effects)
@@ -467,6 +468,17 @@ class ClassicProtocol:
     def _remove_pending(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending_joins.pop(member_id, None) is not None:
             self.deadlines.cancel(("session", group.group_id, member_id))
+
+
+def _too_much_metadata(group: ClassicGroup, member_id: str, protocols: Protocols) -> bool:
+    """Returns whether the metadata of all members would be too long for a record of the group, and for the leader's answer."""
+    size_bytes = group.metadata_bytes + sum(len(metadata) for _, metadata in protocols)
+    if size_bytes <= GROUP_METADATA_BYTES_MAX:
+        return False
+    member = group.members.get(member_id)
+    if member is not None:  # its metadata is replaced
+        size_bytes -= sum(len(metadata) for _, metadata in member.protocols)
+    return size_bytes > GROUP_METADATA_BYTES_MAX
 
 
 def _member_id(name: str, fresh_id: str) -> str:

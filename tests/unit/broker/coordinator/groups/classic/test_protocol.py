@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.coordinator.groups.classic import protocol
 from barnabas.broker.coordinator.groups.classic.group import subscribed_topics
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS, GroupState
 from barnabas.broker.coordinator.groups.settings import GroupSettings
@@ -181,6 +182,22 @@ def test_group_is_full() -> None:
     assert outcome(bench.join(follower)) is NONE
     assert bench.leave((leader, None)).members[0].error_code == NONE
     assert outcome(bench.join()) is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_the_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of the group could not hold it, and the leader would get all of it in one answer."""
+    monkeypatch.setattr(protocol, "GROUP_METADATA_BYTES_MAX", 300)
+    bench = GroupBench()
+    first, _ = bench.member(protocols=[("range", b"x" * 100)])
+    second, _ = bench.member(protocols=[("range", b"x" * 100)])
+    _, refused = bench.member(protocols=[("range", b"x" * 150)])
+    assert outcome(refused) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    bench.advance(0)
+    assert bench.shard.tables.classic["g"].metadata_bytes == 200
+    grown = bench.join(first, protocols=[("range", b"x" * 200)])
+    assert outcome(bench.join(second, protocols=[("range", b"x" * 100)])) is NONE
+    assert outcome(grown) is NONE
+    assert bench.shard.tables.classic["g"].metadata_bytes == 300
 
 
 def test_leader_assigns_and_followers_wait_for_it() -> None:
