@@ -11,8 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
+from tests.support.processes.stopping_broker import beside
 
 MANY = 1_000
+FEW = 30
 
 
 def fill(bootstrap: str, topic: str, partitions: int) -> None:
@@ -72,3 +74,66 @@ def test_a_stop_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
         assert read(broker.address, "many", MANY) == expected
     finally:
         broker.kill()
+
+
+class _Lives:
+    """A broker that is stopped or killed again and again, and what was written to it."""
+
+    def __init__(self, data: Path) -> None:
+        self.broker = ServedBroker(data, module="tests.support.processes.stopping_broker").start()
+        with Wire(self.broker.address) as wire:
+            wire.create_topic("few", FEW)
+        self.expected: dict[int, list[bytes]] = {partition: [] for partition in range(FEW)}
+
+    def write(self) -> None:
+        fill(self.broker.address, "few", FEW)
+        for partition in range(FEW):
+            self.expected[partition].append(b"%d" % partition)
+        consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": "g", "log_level": 0})
+        offsets = [TopicPartition("few", partition, len(self.expected[partition])) for partition in range(FEW)]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        consumer.close()
+
+    def check(self) -> None:
+        assert read(self.broker.address, "few", FEW) == self.expected
+        consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": "g", "log_level": 0})
+        wanted = [TopicPartition("few", partition) for partition in range(FEW)]
+        found = {one.partition: one.offset for one in consumer.committed(wanted, 30)}
+        consumer.close()
+        assert found == {partition: len(records) for partition, records in self.expected.items()}
+
+    def restart(self) -> int:
+        """Starts it again; returns how many bytes of the topic's logs were read until it was ready."""
+        self.broker.start()
+        return int(beside(self.broker.data, ".read").read_text())
+
+
+def test_a_stop_that_is_cut_short_costs_no_more_than_a_kill(tmp_path: Path) -> None:
+    """SIGKILL at five points of a clean stop, from the first change on disk to the last one. The same node without a stop is killed as
+    often: its starts read no less."""
+    stopped, killed = _Lives(tmp_path / "stopped"), _Lives(tmp_path / "killed")
+    order = beside(stopped.broker.data, ".kill-at")
+    try:
+        stopped.write()
+        killed.write()
+        assert stopped.broker.stop(60) == 0
+        changes = int(beside(stopped.broker.data, ".changes").read_text())
+        assert changes > 3 * FEW
+        for point in (0, changes // 4, changes // 2, "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
+            order.write_text(str(point))
+            stopped.restart()
+            for lives in (stopped, killed):
+                lives.write()
+            assert stopped.broker.stop(60) == -signal.SIGKILL, f"the stop has no change {point}"
+            killed.broker.kill()
+            order.unlink()
+            read_bytes = stopped.restart()
+            assert read_bytes <= killed.restart()
+            stopped.check()
+            killed.check()
+            assert stopped.broker.stop(60) == 0
+        stopped.restart()
+        stopped.check()
+    finally:
+        stopped.broker.kill()
+        killed.broker.kill()
