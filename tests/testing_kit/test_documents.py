@@ -22,7 +22,17 @@ PAGES = (ROOT / "docs" / "testing.md", *sorted((ROOT / "docs" / "testing").glob(
 PLUGIN = (ROOT / "barnabas" / "testing" / "plugin.py").read_text()
 EXAMPLES = ROOT / "examples" / "testing"
 # The plugin by its module, whether the package is installed with its entry point or not: so others are named, too.
-OPTIONS = ("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "-W", "error:.*left clients connected", "-q")
+LEAKS = "error::barnabas.testing.LeakedClientWarning"
+OPTIONS = ("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "-W", LEAKS, "-q")
+COROUTINES = (
+    "-p",
+    "pytest_asyncio.plugin",
+    "-o",
+    "asyncio_mode=auto",
+    "-o",
+    "asyncio_default_fixture_loop_scope=function",
+)
+SPARK = "test_sales.py"  # runs in tests/pipeline
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
 
 
@@ -115,11 +125,27 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.clients
-def test_the_recipes_pass() -> None:
-    for needed in ("aiokafka", "confluent_kafka"):
-        pytest.importorskip(needed)
-    shown = _pytest("-c", "/dev/null", "--rootdir", str(EXAMPLES), str(EXAMPLES), folder=EXAMPLES)
-    assert "6 passed" in shown
+@pytest.mark.parametrize(
+    ("recipe", "needed"),
+    [
+        ("alerts", "kafka"),
+        ("deliveries", "pytest_asyncio"),
+        ("invoices", "aiokafka"),
+        ("ledger", "pytest_asyncio"),
+        ("outbox", "confluent_kafka"),
+        ("receipts", "confluent_kafka"),
+        ("shipping", "faststream.confluent"),
+        ("tally", "confluent_kafka"),
+        ("wordcount", "faust"),
+        ("worker", "pytest_asyncio"),
+    ],
+)
+def test_a_recipe_passes(recipe: str, needed: str) -> None:
+    for each in ("pytest_asyncio", needed):
+        pytest.importorskip(each)
+    test = EXAMPLES / f"test_{recipe}.py"
+    shown = _pytest(*COROUTINES, "-c", "/dev/null", "--rootdir", str(EXAMPLES), str(test), folder=EXAMPLES)
+    assert re.search(r"^[2-9] passed", shown, re.MULTILINE), shown
 
 
 def test_every_recipe_is_listed_and_has_its_test() -> None:

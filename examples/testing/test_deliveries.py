@@ -1,0 +1,64 @@
+"""Tests of the application in deliveries.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from deliveries import deliver
+
+from barnabas.testing.clients import KitConsumer, KitProducer
+from barnabas.testing.faults.handles import Faults
+
+pytestmark = pytest.mark.kafka(topics={"deliveries": 1, "deliveries.retry": 1, "deliveries.dead": 1})
+DEAD = [(b"bomb", b"ValueError('nobody wants this')"), (b"end", None)]
+
+
+@pytest.fixture
+def deliver_all(kafka_producer: KitProducer, kafka_aio_config: dict[str, Any]) -> Callable[[], list[bytes]]:
+    """Runs the application over three records, of which one fails three times. Returns what was handled."""
+
+    def run() -> list[bytes]:
+        handled: list[bytes] = []
+
+        def handle(value: bytes) -> None:
+            if value == b"bomb":
+                raise ValueError("nobody wants this")
+            handled.append(value)
+
+        for value in (b"tea", b"bomb", b"milk"):
+            kafka_producer.send("deliveries", value)
+        asyncio.run(asyncio.wait_for(deliver(kafka_aio_config, handle, attempts=5), 60))
+        kafka_producer.send("deliveries.dead", b"end")
+        return handled
+
+    return run
+
+
+@pytest.fixture
+def dead_letters(make_kafka_consumer: Callable[..., KitConsumer]) -> Callable[[], list[tuple[bytes, bytes | None]]]:
+    """Reads two dead letters and their reasons; the last one is the mark that is written behind all others."""
+    reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
+    reader.assign(("deliveries.dead", 0))
+    return lambda: [(each.value, dict(each.headers).get("error")) for each in reader.take(2)]
+
+
+def test_a_bad_record_holds_up_no_other(
+    deliver_all: Callable[[], list[bytes]], dead_letters: Callable[[], list[tuple[bytes, bytes | None]]]
+) -> None:
+    assert deliver_all() == [b"tea", b"milk"]
+    assert dead_letters() == DEAD
+
+
+@pytest.mark.parametrize("api", ["Produce", "TxnOffsetCommit", "EndTxn"])
+def test_one_dead_letter_whatever_answer_is_lost(
+    deliver_all: Callable[[], list[bytes]],
+    dead_letters: Callable[[], list[tuple[bytes, bytes | None]]],
+    kafka_faults: Faults,
+    api: str,
+) -> None:
+    kafka_faults.on(api, txn="deliveries-1", nth=3).disconnect(at="applied")
+    assert set(deliver_all()) == {b"tea", b"milk"}
+    assert dead_letters() == DEAD
