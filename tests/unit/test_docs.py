@@ -21,7 +21,7 @@ def test_documents_are_fresh() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     named = re.findall(
-        r"`((?:unit|node|process|simulation|clients|oracle|pipeline)/[\w/]+\.py)::(\w+)`", _text("proof.md")
+        r"`((?:unit|node|process|simulation|clients|oracle|pipeline|testing_kit)/[\w/]+\.py)::(\w+)`", _text("proof.md")
     )
     assert len(named) > 40
     missing = [
