@@ -96,6 +96,7 @@ class Cluster(Handle):
         topics: topics to create at the start, name to number of partitions.
         port: client port of the first broker, the others follow; 0 takes free ports.
         timeout: longest duration of one call, in seconds.
+        as_version: the brokers serve clients as this release of Kafka does, for example "3.6"; None for all that they can.
         seed: of the random choices of faults (`probability`, `jitter`); None draws one.
         admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: none.
 
@@ -113,12 +114,13 @@ class Cluster(Handle):
         topics: Mapping[str, int] | None = None,
         port: int = 0,
         timeout: float = TIMEOUT_S,
+        as_version: str | None = None,
         seed: int | None = None,
         admin_port: int | None = None,
     ) -> None:
         self._shape: Shape | None = Shape.of(brokers, config, port, mode)
         self._mode: Mode = mode
-        self._setup(topics, timeout, seed, admin_port)
+        self._setup(topics, timeout, seed, admin_port, as_version)
 
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
@@ -262,6 +264,7 @@ class Broker(Cluster):
         topics: Mapping[str, int] | None = None,
         port: int = 0,
         timeout: float = TIMEOUT_S,
+        as_version: str | None = None,
         seed: int | None = None,
         admin_port: int | None = None,
     ) -> None:
@@ -272,6 +275,7 @@ class Broker(Cluster):
             topics=topics,
             port=port,
             timeout=timeout,
+            as_version=as_version,
             seed=seed,
             admin_port=admin_port,
         )

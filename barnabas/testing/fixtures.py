@@ -35,7 +35,7 @@ from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 __all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
-MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "audit", "faults", "admin_port")
+MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "as_version", "audit", "faults", "admin_port")
 START_S: Final = 40.0  # of a spare cluster
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
@@ -60,6 +60,7 @@ class Wanted(NamedTuple):
     audit: bool
     faults: str | None
     admin_port: int | None
+    as_version: str | None
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
@@ -91,6 +92,7 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
             options.get("brokers", 1),
             config=options.get("config"),
             topics=options.get("topics"),
+            as_version=options.get("as_version"),
             admin_port=options.get("admin_port"),
         )
         if options.get("faults") is not None:
@@ -146,13 +148,14 @@ class KafkaSession:
         """Returns a new cluster that runs: the spare one if it has the right shape. Prepares the next spare one."""
         config = {**self.config, **wanted.config}
         if wanted.brokers == 1:
-            return Broker(config=config, topics=wanted.topics).start()
-        shape = (wanted.brokers, tuple(sorted((key, str(value)) for key, value in config.items())))
+            return Broker(config=config, topics=wanted.topics, as_version=wanted.as_version).start()
+        settings = tuple(sorted((key, str(value)) for key, value in config.items()))
+        shape = (wanted.brokers, settings, wanted.as_version)
         spare, self._spare = self._spare, None
         if spare is not None and self._shape != shape:
             self._end(spare)
             spare = None
-        cluster, started = spare or self._begin(wanted.brokers, config)
+        cluster, started = spare or self._begin(wanted, config)
         try:
             started.result(START_S)
             for name, partitions in wanted.topics.items():
@@ -160,11 +163,11 @@ class KafkaSession:
         except BaseException:
             self._end((cluster, started))
             raise
-        self._shape, self._spare = shape, self._begin(wanted.brokers, config)
+        self._shape, self._spare = shape, self._begin(wanted, config)
         return cluster
 
-    def _begin(self, brokers: int, config: Mapping[str, object]) -> tuple[Cluster, Future[None]]:
-        cluster = Cluster(brokers, config=config)
+    def _begin(self, wanted: Wanted, config: Mapping[str, object]) -> tuple[Cluster, Future[None]]:
+        cluster = Cluster(wanted.brokers, config=config, as_version=wanted.as_version)
         return cluster, kit_thread.loop_thread().submit(cluster.begin())
 
     def _end(self, spare: tuple[Cluster, Future[None]]) -> None:
@@ -215,7 +218,9 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         )
     if wanted.isolation == "process":
         config = {**session.config, **wanted.config}
-        kafka = Cluster(wanted.brokers, mode="process", config=config, topics=wanted.topics).start()
+        kafka = Cluster(
+            wanted.brokers, mode="process", config=config, topics=wanted.topics, as_version=wanted.as_version
+        ).start()
     else:
         kafka = session.take(wanted)
     try:
@@ -242,6 +247,7 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         options.get("audit", True),
         options.get("faults"),
         options.get("admin_port", session.admin_port),
+        options.get("as_version"),
     )
 
 
@@ -251,6 +257,10 @@ def _in_namespace(
     if wanted.config:
         pytest.fail(
             "config belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
+        )
+    if wanted.as_version:
+        pytest.fail(
+            "as_version belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
         )
     kafka: Cluster = request.getfixturevalue(fixture or ("kafka_broker" if wanted.brokers == 1 else "kafka_cluster"))
     if len(kafka.brokers) < wanted.brokers:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.testing.core import Core
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
+    from barnabas.testing.versions import DatedBrokers
 
 __all__ = ["Handle"]
 
@@ -48,13 +49,23 @@ class Handle:
     _mode: Mode
 
     def _setup(
-        self, topics: Mapping[str, int] | None, timeout: float, seed: int | None = None, admin_port: int | None = None
+        self,
+        topics: Mapping[str, int] | None,
+        timeout: float,
+        seed: int | None = None,
+        admin_port: int | None = None,
+        as_version: str | None = None,
     ) -> None:
         self._topics = _checked_topics(topics)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
             raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise KitError(f"seed={seed!r}: a whole number")
+        self._dated: DatedBrokers | None = None
+        if as_version is not None:
+            from barnabas.testing.versions import DatedBrokers, check_release
+
+            self._dated = DatedBrokers(check_release(as_version))
         self._timeout_s = timeout
         self._owner = os.getpid()
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
@@ -87,8 +98,7 @@ class Handle:
             raise KitError("the cluster is started already")
         backend = self._backend = self._new_backend()
         core = self._core = Core(backend, self._timeout_s)
-        if self._history is not None:
-            core.extensions.append(self._history)
+        core.extensions.extend(each for each in (self._history, self._dated) if each is not None)
         kit_thread.keep(self, backend.abandon)
         try:
             await core.start(self._topics)

@@ -21,6 +21,7 @@ from barnabas.broker.node import Node
 from barnabas.errors import LocalProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Disk, Rng
+from barnabas.protocol.registry import API_VERSIONS_KEY
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
@@ -31,6 +32,7 @@ from barnabas.testing.extension import Commands
 from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.history.recorder import Recorder, RecordingRouter
 from barnabas.testing.node_commands import COMMANDS
+from barnabas.testing.versions import Release
 from barnabas.testing.world.disks import WorldDisk
 from barnabas.testing.world.network import WorldNetwork
 
@@ -46,6 +48,7 @@ class NodeHost:
         clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
         travel: the offset of the clocks, which `kafka.clock` moves.
         node: the node, from `start` on.
+        release: the release of Kafka as which the node serves clients; None for all that it can.
         links, files: network and disk of the node, as far as a test can shape and break them.
         faults: the router of its clients' listener, from `start` on.
         recorder: what it notes about requests.
@@ -74,6 +77,7 @@ class NodeHost:
         listeners = [each for each in self.config.listeners if each.name != INTERNAL_LISTENER]
         self.links = WorldNetwork(AsyncioNetwork(), self.rng, frozenset(each.port for each in listeners))
         self.network: Network = self.links
+        self.release: Release | None = None
         self.state: dict[str, Any] = {}
         self.faults: FaultyRouter | None = None
         self.recorder = Recorder(self.node_id, self.emit)
@@ -99,6 +103,8 @@ class NodeHost:
             on_fatal=self._on_fatal,
             make_router=self._make_router,
         )
+        if self.release is not None:
+            self.node.server.api_versions_range = self.release.served[API_VERSIONS_KEY]
         await self.node.start()
 
     def _make_router(self, node: Node) -> FaultyRouter:
@@ -106,6 +112,7 @@ class NodeHost:
         self.faults = RecordingRouter(
             node, lambda number, met: self.emit("fault", {"number": number, **met}), self.recorder
         )
+        self.faults.limits, self.faults.internal_listener = self.release, INTERNAL_LISTENER
         return self.faults
 
     async def stop(self) -> None:

@@ -15,7 +15,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.call import Call, Pending
-from barnabas.broker.router import Route, Router
+from barnabas.broker.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
@@ -23,6 +23,7 @@ from barnabas.protocol.schema import decode, encode
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.errors import KitError
 from barnabas.testing.faults.rule import Rule, subjects
+from barnabas.testing.versions import DatedRouter
 from barnabas.work import Work
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class _Installed:
         self.held: list[Callable[[], None]] = []  # what runs on release, or when a late request is due
 
 
-class FaultyRouter(Router):
+class FaultyRouter(DatedRouter):
     """See the module.
 
     Args:

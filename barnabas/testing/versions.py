@@ -1,0 +1,198 @@
+"""Versions: brokers that serve clients as an older release of Apache Kafka does, `Cluster(as_version="3.6")`.
+
+Driven by: `NodeHost`, which sets the release of its router, and the router, for each request. Emits: what `Router` emits.
+
+Such a broker announces the APIs, versions and features of the release, as far as it serves them itself. A request above them gets what
+Kafka answers: ApiVersions an answer of version 0 with UNSUPPORTED_VERSION (KIP-511), all others a closed connection. A new cluster has
+the release's levels of `transaction.version`, `group.version` and `eligible.leader.replicas.version`, so older brokers know neither
+Transactions V2 nor consumer groups of KIP-848. The listener between brokers is not limited.
+
+`kafka_releases.py` has the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.call import Answer, Call, Handler
+from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
+from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
+from barnabas.broker.router import Route, Router
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Disk
+from barnabas.protocol import registry
+from barnabas.protocol.messages.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from barnabas.testing.errors import KitError, unknown
+from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.kafka_releases import API_CHANGES, FEATURE_CHANGES
+
+if TYPE_CHECKING:
+    from barnabas.testing.node_host import NodeHost
+
+__all__ = ["DatedBrokers", "DatedRouter", "Release", "check_release", "kafka_release", "set_release"]
+
+NEWEST: Final = list(API_CHANGES)[-1]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What brokers of one release serve to clients, as far as ours can.
+
+    Attributes:
+        name: for example "3.6".
+        apis: API key → announced versions, inclusive.
+        served: API key → served versions, inclusive.
+        features: name → (lowest, highest, finalized) level.
+    """
+
+    name: str
+    apis: Mapping[int, tuple[int, int]]
+    served: Mapping[int, tuple[int, int]]
+    features: Mapping[str, tuple[int, int, int]]
+
+
+def check_release(name: object) -> str:
+    """Returns the name of a release. Raises KitError for an unknown one."""
+    if isinstance(name, str) and name in API_CHANGES:
+        return name
+    if isinstance(name, float):
+        raise KitError(f"as_version={name!r}: write a text, for example as_version='{NEWEST}'")
+    raise KitError(f"as_version: {unknown('release of Kafka', name, API_CHANGES)}, each with its newest bug fixes")
+
+
+@cache
+def kafka_release(name: str) -> Release:
+    """The release of that name, which `check_release` has accepted."""
+    theirs: dict[int, tuple[int, int]] = {}
+    features: dict[str, tuple[int, int, int]] = {}
+    for each, changes in API_CHANGES.items():
+        for key, versions in changes.items():
+            if versions is None:
+                del theirs[key]
+            else:
+                theirs[key] = versions
+        features.update(FEATURE_CHANGES.get(each, {}))
+        if each == name:
+            break
+    ours = {key: api for key, api in registry.API.items() if key in theirs and "broker" in api.listeners}
+    served = {key: _common(api.versions, theirs[key]) for key, api in ours.items()}
+    # Kafka announces Produce 0 to librdkafka (KAFKA-18659), also where it serves less.
+    from_0 = {**theirs, registry.PRODUCE_KEY: (0, theirs[registry.PRODUCE_KEY][1])}
+    apis = {key: _common(api.advertised, from_0[key]) for key, api in ours.items()}
+    return Release(
+        name,
+        {key: each for key, each in apis.items() if each[0] <= each[1]},
+        {key: each for key, each in served.items() if each[0] <= each[1]},
+        features,
+    )
+
+
+def _common(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple[int, int]:
+    return max(ours[0], theirs[0]), min(ours[1], theirs[1])
+
+
+class DatedBrokers(Extension):
+    """Gives every broker of a cluster its release before it starts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def before_start(self, broker_id: int) -> Commands:
+        """For the kit: the release of a broker that starts."""
+        return [("set_release", {"name": self.name})]
+
+
+class DatedRouter(Router):
+    """A router that serves clients what a release serves, once it has one.
+
+    Attributes:
+        limits: the release; None: everything is served.
+        internal_listener: the listener that is not limited.
+    """
+
+    limits: Release | None = None
+    internal_listener = ""
+
+    def route(self, api_key: int, version: int) -> Route:
+        """As of Router; a route that the release lacks closes the connection of a client."""
+        made = api_key << 16 | version not in self.routes
+        route = super().route(api_key, version)
+        if self.limits is not None and made:
+            route.handler = _DatedHandler(self, self.limits, api_key, version, route.handler)
+        return route
+
+
+class _DatedHandler:
+    """The handler of one (API, version), limited to a release."""
+
+    def __init__(self, router: DatedRouter, limits: Release, api_key: int, version: int, handler: Handler) -> None:
+        low, high = limits.served.get(api_key, (1, 0))
+        self._internal = router.internal_listener
+        self._release = limits
+        self._handler = handler
+        self._refusal = (
+            "" if low <= version <= high else f"Kafka {limits.name} does not serve {_named(api_key, version)}"
+        )
+
+    def __call__(self, needs: Any, call: Call[Any]) -> Answer:
+        if call.connection.listener_name == self._internal:
+            return self._handler(needs, call)
+        if self._refusal:
+            raise RemoteProtocolError(self._refusal)
+        response = self._handler(needs, call)
+        return _limited(response, self._release) if isinstance(response, ApiVersionsResponse) else response
+
+
+def _named(api_key: int, version: int) -> str:
+    return f"{registry.API[api_key].name} version {version}"
+
+
+def _limited(response: ApiVersionsResponse, limits: Release) -> ApiVersionsResponse:
+    """The answer to ApiVersions as of the release."""
+    response.api_keys = [
+        ApiVersion(api_key=each.api_key, min_version=versions[0], max_version=versions[1])
+        for each in response.api_keys
+        if (versions := limits.apis.get(each.api_key)) is not None
+    ]
+    response.supported_features = [
+        SupportedFeatureKey(name=each.name, min_version=levels[0], max_version=levels[1])
+        for each in response.supported_features
+        if (levels := limits.features.get(each.name)) is not None
+    ]
+    response.finalized_features = [
+        each if each.name != METADATA_VERSION else _metadata_version(levels[2])
+        for each in response.finalized_features
+        if (levels := limits.features.get(each.name)) is not None
+    ]
+    return response
+
+
+def _metadata_version(level: int) -> FinalizedFeatureKey:
+    return FinalizedFeatureKey(name=METADATA_VERSION, max_version_level=level, min_version_level=level)
+
+
+def set_release(host: NodeHost, name: str) -> None:
+    """Command of the kit, before the start of the node: it serves clients as this release does."""
+    host.release = kafka_release(name)
+    _format(host.disk, host.release)
+
+
+def _format(disk: Disk, limits: Release) -> None:
+    """Writes the feature levels of a new cluster, as Kafka's storage tool does. A disk that has them keeps them."""
+    if disk.exists(BOOTSTRAP):
+        return
+    levels = {name: each.initial for name, each in FEATURES.items()}
+    levels.update({name: 0 for name in levels if name != METADATA_VERSION})
+    levels.update({name: each[2] for name, each in limits.features.items() if name != METADATA_VERSION})
+    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level > 0]
+    values = [encode_record(each) for each in records]
+    disk.replace(BOOTSTRAP, encode_snapshot(values, epoch=0, last_timestamp_ms=0, now_ms=0))
