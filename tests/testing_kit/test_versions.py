@@ -51,6 +51,9 @@ def test_every_announced_version_is_served(dated: tuple[str, str]) -> None:
 def test_api_versions_above_the_release_gets_its_range(dated: tuple[str, str]) -> None:
     name, address = dated
     highest = kafka_release(name).apis[registry.API_VERSIONS_KEY][1]
+    if highest == ApiVersionsRequest.VERSIONS[1]:
+        assert name >= "3.9"  # an unlimited broker, too, answers the versions above
+        return
     with Wire(address) as wire:
         correlation = wire.send(ASK, highest + 1)
         answer = wire.receive(registry.API_VERSIONS_KEY, 0, correlation)
