@@ -17,7 +17,7 @@ COMMANDS: Final[dict[str, str]] = {
     "live_brokers": "barnabas.testing.node_questions:live_brokers",
     "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
-    "set_release": "barnabas.testing.versions:set_release",
+    "set_release": "barnabas.testing.version_commands:set_release",
     "start_clock": "barnabas.testing.clock.commands:start_at",
     "begin_jump": "barnabas.testing.clock.commands:begin",
     "move_clock": "barnabas.testing.clock.commands:move",

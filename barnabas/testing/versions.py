@@ -15,15 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.broker.call import Answer, Call, Handler
-from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
-from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
+from barnabas.broker.metadata.features import METADATA_VERSION
 from barnabas.broker.router import Route, Router
 from barnabas.errors import RemoteProtocolError
-from barnabas.ports import Disk
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import (
     ApiVersion,
@@ -35,10 +32,7 @@ from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.kafka_releases import API_CHANGES, FEATURE_CHANGES
 
-if TYPE_CHECKING:
-    from barnabas.testing.node_host import NodeHost
-
-__all__ = ["DatedBrokers", "DatedRouter", "Release", "check_release", "kafka_release", "set_release"]
+__all__ = ["DatedBrokers", "DatedRouter", "Release", "check_release", "kafka_release"]
 
 NEWEST: Final = list(API_CHANGES)[-1]
 
@@ -178,21 +172,3 @@ def _limited(response: ApiVersionsResponse, limits: Release) -> ApiVersionsRespo
 
 def _metadata_version(level: int) -> FinalizedFeatureKey:
     return FinalizedFeatureKey(name=METADATA_VERSION, max_version_level=level, min_version_level=level)
-
-
-def set_release(host: NodeHost, name: str) -> None:
-    """Command of the kit, before the start of the node: it serves clients as this release does."""
-    host.release = kafka_release(name)
-    _format(host.disk, host.release)
-
-
-def _format(disk: Disk, limits: Release) -> None:
-    """Writes the feature levels of a new cluster, as Kafka's storage tool does. A disk that has them keeps them."""
-    if disk.exists(BOOTSTRAP):
-        return
-    levels = {name: each.initial for name, each in FEATURES.items()}
-    levels.update({name: 0 for name in levels if name != METADATA_VERSION})
-    levels.update({name: each[2] for name, each in limits.features.items() if name != METADATA_VERSION})
-    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level > 0]
-    values = [encode_record(each) for each in records]
-    disk.replace(BOOTSTRAP, encode_snapshot(values, epoch=0, last_timestamp_ms=0, now_ms=0))
