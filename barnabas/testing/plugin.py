@@ -6,6 +6,8 @@ tests use no Kafka pays only for that. The fixtures' work is in `fixtures.py`, w
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -118,11 +120,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes whether the test itself has failed."""
+    """Shows a wrong use of the kit where the test has it; notes whether the test itself has failed."""
+    if call.excinfo is not None and not item.config.option.fulltrace:
+        _leave_out_the_kit(call.excinfo, str(item.path))
     report = yield
     if call.when == "call":
         item.stash[FAILED] = report.failed
     return report
+
+
+def _leave_out_the_kit(found: pytest.ExceptionInfo[BaseException], test: str) -> None:
+    """Ends the traceback of an error of the kit at the test's call; `--full-trace` shows the rest."""
+    kit = sys.modules.get("barnabas.testing.errors")
+    if kit is None or not (isinstance(found.value, kit.KitError) or str(found.traceback[-1].path) == kit.__file__):
+        return
+    own, last, entry = os.path.dirname(__file__) + os.sep, None, found.value.__traceback__
+    while entry is not None:
+        path = entry.tb_frame.f_code.co_filename
+        if last is not None and path.startswith(own):
+            last.tb_next = None  # pytest follows these links, whatever ExceptionInfo.traceback is set to
+            return
+        if path == test or last is not None:
+            last = entry
+        entry = entry.tb_next
 
 
 # -- a Kafka for the session

@@ -60,7 +60,10 @@ def check_release(name: object) -> str:
         return name
     if isinstance(name, float):
         raise KitError(f"as_version={name!r}: write a text, for example as_version='{NEWEST}'")
-    raise KitError(f"as_version: {unknown('release of Kafka', name, API_CHANGES)}, each with its newest bug fixes")
+    releases = list(API_CHANGES)
+    raise KitError(
+        f"as_version: {unknown('release of Kafka', name, releases)}; the releases are {releases[0]} to {NEWEST} without bug-fix numbers"
+    )
 
 
 @cache

@@ -449,6 +449,33 @@ FAULTS = """
 """
 
 
+WRONG_USES = """
+def test_an_argument(kafka):
+    kafka.clock.advance(hour=1)
+
+
+def test_a_value(kafka):
+    helper(kafka)
+
+
+def helper(kafka):
+    kafka.kill(7)
+"""
+
+
+def test_a_wrong_use_is_shown_where_the_test_has_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(WRONG_USES)
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*kafka.clock.advance(hour=1)", "*did you mean 'hours'?*"])
+    result.stdout.fnmatch_lines([">*kafka.kill(7)", "*broker 7*"])
+    kit = "*barnabas/testing/*:*: "
+    result.stdout.no_fnmatch_line(kit)
+
+    everything = pytester.runpytest_subprocess("--full-trace")
+    everything.stdout.fnmatch_lines([f"{kit}*"])
+
+
 def test_a_fault_that_hits_nothing_fails_its_test_and_none_is_left(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FAULTS)
     shown = pytester.runpytest_subprocess()
