@@ -141,7 +141,7 @@ class Node:
         )
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
-        self.peers = Peers(self.reactor, network, config)
+        self.peers = Peers(self.reactor, network, config, self.slices)
         self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)

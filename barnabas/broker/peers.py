@@ -22,21 +22,33 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
-from barnabas.errors import BarnabasError, InvariantViolated, RemoteProtocolError
+from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
 from barnabas.network_port import Network
 from barnabas.ports import Buffer
-from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, OnResponse
+from barnabas.protocol.exchange import (
+    VERSION_MAX,
+    EncodedRequest,
+    Exchange,
+    ExchangeState,
+    NoCommonVersion,
+    NotReady,
+    OnResponse,
+    is_long,
+)
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.schema import Message
 from barnabas.runtime.framed_socket import FramedSocket
+from barnabas.work import Steps
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
 
@@ -51,46 +63,20 @@ MISSING_MS: Final = 2_000  # longer than the controller needs to fence a node th
 QUEUED_MAX: Final = INFLIGHT_REQUESTS_MAX  # requests that wait for one connection to open
 
 
-class PeerErrorKind(Enum):
-    """Why a request has no response."""
-
-    REFUSED = "refused"  # not sent: nothing listens at the address
-    UNREACHABLE = "unreachable"  # not sent: no connection in time, no Kafka broker there, or the queue is full
-    LOST = "lost"  # perhaps sent: the connection ended first
-    TIMED_OUT = "timed out"  # perhaps sent: no response in time
-    UNSUPPORTED = "unsupported"  # not sent: there is no version that both sides speak
-
-
-class PeerError(BarnabasError):
-    """A request to another node failed without response.
-
-    Attributes:
-        retry_in_ms: until then another send to the same peer fails at once in the same way.
-    """
-
-    def __init__(self, kind: PeerErrorKind, text: str, *, retry_in_ms: int = 0) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.retry_in_ms = retry_in_ms
-
-    @property
-    def sent(self) -> bool:
-        """Whether the request may have had its effect."""
-        return self.kind in (PeerErrorKind.LOST, PeerErrorKind.TIMED_OUT)
-
-
 class _Queued(NamedTuple):
     request: Message
     done: OnResponse
     deadline_ms: int
     version_max: int
+    in_slices: bool
 
 
 class Peers:
     """All connections of a node to other nodes."""
 
-    def __init__(self, reactor: Reactor, network: Network, config: BrokerConfig) -> None:
+    def __init__(self, reactor: Reactor, network: Network, config: BrokerConfig, slices: Slices) -> None:
         self.reactor = reactor
+        self.slices = slices
         self.network = network
         self.node_id = config.node_id
         # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.
@@ -163,7 +149,10 @@ class Peer:
         self._reactor = peers.reactor
         self._network = peers.network
         self._exchange = Exchange(
-            f"{purpose}-{peers.node_id}", request_timeout_ms=NEGOTIATE_TIMEOUT_MS, deliver=self._deliver
+            f"{purpose}-{peers.node_id}",
+            request_timeout_ms=NEGOTIATE_TIMEOUT_MS,
+            deliver=self._deliver,
+            decode_later=self._decode_later,
         )
         self._queue: deque[_Queued] = deque()  # requests that wait for the connection to open
         self._socket: FramedSocket | None = None
@@ -196,13 +185,22 @@ class Peer:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""
         self._lost_listeners.append(listener)
 
-    def send(self, request: Message, done: OnResponse, *, timeout_ms: int, version_max: int | None = None) -> None:
+    def send(
+        self,
+        request: Message,
+        done: OnResponse,
+        *,
+        timeout_ms: int,
+        version_max: int | None = None,
+        in_slices: bool = False,
+    ) -> None:
         """Sends a request, connecting first where needed.
 
         Args:
             done: called once, not from within this call, with the response or a PeerError.
             timeout_ms: from now until the whole response is received; includes the time to connect.
             version_max: the highest version to use, if the caller needs a limit.
+            in_slices: whether the request or its answer may be long: a later request may then be sent before it.
 
         Raises:
             barnabas.errors.LocalProtocolError: the request cannot be encoded.
@@ -211,7 +209,7 @@ class Peer:
         now_ms = self._now_ms()
         version_max = VERSION_MAX if version_max is None else version_max
         if state is ExchangeState.READY:
-            self._transmit(request, done, now_ms, timeout_ms, version_max)
+            self._transmit(request, done, now_ms, timeout_ms, version_max, in_slices)
         elif state is ExchangeState.CLOSED or self._reactor.scope.stopping:
             self._fail_soon(done, PeerError(PeerErrorKind.LOST, f"the connection to {self!r} is closed"))
         elif self._failed is not None and (pause_ms := self._retry_at_ms - now_ms) > 0:
@@ -221,14 +219,16 @@ class Peer:
             self._fail_soon(done, PeerError(PeerErrorKind.UNREACHABLE, text))
         else:
             deadline_ms = now_ms + timeout_ms
-            self._queue.append(_Queued(request, done, deadline_ms, version_max))
+            self._queue.append(_Queued(request, done, deadline_ms, version_max, in_slices))
             if state is ExchangeState.DISCONNECTED:
                 self._exchange.on_connecting()
                 socket = self._socket = FramedSocket(self, FrameReader(size_bytes_max=self._peers.frame_bytes_max))
                 self._reactor.scope.start(self._connect(socket), name=f"connect {self!r}")
             self._arm(deadline_ms)
 
-    async def request(self, request: Message, *, timeout_ms: int, version_max: int | None = None) -> Any:
+    async def request(
+        self, request: Message, *, timeout_ms: int, version_max: int | None = None, in_slices: bool = False
+    ) -> Any:
         """Sends a request and waits for its response. A cancelled wait drops the response; the request may have its effect.
 
         Raises:
@@ -240,7 +240,7 @@ class Peer:
             if not answer.done():
                 answer.set_result(outcome)
 
-        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max)
+        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max, in_slices=in_slices)
         outcome = await answer
         if isinstance(outcome, PeerError):
             raise outcome
@@ -333,17 +333,50 @@ class Peer:
         self._failed = None
         queue, self._queue = self._queue, deque()
         now_ms = self._now_ms()
-        for request, done, deadline_ms, version_max in queue:
-            self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max)
+        for request, done, deadline_ms, version_max, in_slices in queue:
+            self._transmit(request, done, now_ms, deadline_ms - now_ms, version_max, in_slices)
 
-    def _transmit(self, request: Message, done: OnResponse, now_ms: int, timeout_ms: int, version_max: int) -> None:
+    def _transmit(
+        self, request: Message, done: OnResponse, now_ms: int, timeout_ms: int, version_max: int, in_slices: bool
+    ) -> None:
+        if in_slices and is_long(request):
+            work = self._exchange.encode_in_slices(request, version_max)
+            send = partial(self._transmit_encoded, done, now_ms + timeout_ms)
+            self._peers.slices.start(work, send, partial(self._not_encoded, done))
+            return
         try:
-            parts = self._exchange.send(request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max)
+            parts = self._exchange.send(
+                request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max, in_slices=in_slices
+            )
         except NoCommonVersion as error:
             self._fail_soon(done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
             return
         self._write(parts)
         self._arm(now_ms + timeout_ms)
+
+    def _transmit_encoded(self, done: OnResponse, deadline_ms: int, encoded: EncodedRequest) -> None:
+        try:
+            parts = self._exchange.send_encoded(encoded, done, deadline_ms)
+        except NotReady as error:
+            self._deliver(done, PeerError(PeerErrorKind.UNREACHABLE, f"{self!r}: {error}"))
+            return
+        self._write(parts)
+        self._arm(deadline_ms)
+
+    def _not_encoded(self, done: OnResponse, error: BaseException) -> None:
+        kind = PeerErrorKind.UNREACHABLE if isinstance(error, NotReady) else PeerErrorKind.UNSUPPORTED
+        self._deliver(done, PeerError(kind, f"{self!r}: {error}"))
+
+    def _decode_later(self, work: Steps[object], done: OnResponse) -> None:
+        """Decodes a long answer in slices, then calls `done`."""
+
+        def failed(error: BaseException) -> None:
+            text = f"{self!r} does not answer as a Kafka broker: {error}"
+            self._deliver(done, PeerError(PeerErrorKind.LOST, text))
+            if self._exchange.state is not ExchangeState.CLOSED:
+                self._fail(PeerErrorKind.UNREACHABLE, text)
+
+        self._peers.slices.start(work, partial(self._deliver, done), failed)
 
     def _write(self, parts: list[Buffer]) -> None:
         """Collects the writes of one wake-up into one call."""

@@ -24,23 +24,29 @@ from barnabas.ports import Buffer
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
-from barnabas.protocol.schema import codec, decode, encode, encode_parts
+from barnabas.protocol.schema import codec, decode, decode_in_slices, encode, encode_in_slices, encode_parts
+from barnabas.protocol.wire import Array
+from barnabas.work import Steps
 
 __all__ = [
     "VALID_PREVIOUS",
     "VERSION_MAX",
+    "EncodedRequest",
     "Exchange",
     "ExchangeState",
     "Features",
     "NoCommonVersion",
     "NotReady",
     "OnResponse",
+    "is_long",
 ]
 
 SOFTWARE_NAME = "barnabas"
 SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18
 VERSION_MAX = 0x7FFF
+LONG_ELEMENTS: Final = 256  # of arrays: a request that has more is encoded in slices
+LONG_BYTES: Final = 16 * 1024  # of an answer that is decoded in slices
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
 
@@ -100,11 +106,19 @@ class _Form:
         self.tagged = response_header_version(api_key, version) >= 1
 
 
+class EncodedRequest(NamedTuple):
+    """A request that was encoded in slices, for the connection as it was then."""
+
+    form: _Form
+    parts: list[Buffer]
+
+
 class _Waiting(NamedTuple):
     correlation_id: int
     form: _Form
     deadline_ms: int
     done: OnResponse
+    in_slices: bool
 
 
 def pick_version(
@@ -129,6 +143,28 @@ def pick_version(
     return version
 
 
+def is_long(request: Any) -> bool:
+    """Whether a request takes more than about a tenth of a millisecond to encode."""
+    return _elements(request, LONG_ELEMENTS) > LONG_ELEMENTS
+
+
+def _elements(struct: Any, enough: int) -> int:
+    """The number of array elements; more than `enough` if it exceeds `enough`."""
+    count = 0
+    for declared in struct.FIELDS:
+        if not isinstance(declared.wire, Array):
+            continue
+        elements = getattr(struct, declared.name) or ()
+        count += len(elements)
+        for element in elements if count <= enough else ():
+            if not hasattr(element, "FIELDS"):
+                break
+            count += _elements(element, enough - count)
+            if count > enough:
+                break
+    return count
+
+
 class Exchange:
     """The requests and versions of one connection.
 
@@ -136,13 +172,20 @@ class Exchange:
         client_id: sent in every header.
         request_timeout_ms: largest time of an answer, unless the caller gives another one.
         deliver: calls a request's `done` with its result.
+        decode_later: decodes a long answer to a request that was sent with `in_slices`, and calls its `done`.
     """
 
     def __init__(
-        self, client_id: str, *, request_timeout_ms: int, deliver: Callable[[OnResponse, Any], None] | None = None
+        self,
+        client_id: str,
+        *,
+        request_timeout_ms: int,
+        deliver: Callable[[OnResponse, Any], None] | None = None,
+        decode_later: Callable[[Steps[Any], OnResponse], None] | None = None,
     ) -> None:
         self.client_id = client_id
         self._deliver = _deliver if deliver is None else deliver
+        self._decode_later = decode_later
         self.request_timeout_ms = request_timeout_ms
         self.state = ExchangeState.DISCONNECTED
         self.versions: dict[int, tuple[int, int]] = {}
@@ -176,21 +219,42 @@ class Exchange:
         version_max: int = VERSION_MAX,
         version_min: int = 0,
         answered: bool = True,
+        in_slices: bool = False,
     ) -> list[Buffer]:
         """Returns the bytes of a request. `done` is called once, with the response or with the error of `on_lost`; never if not
         `answered`. The version is that of `pick_version`.
 
+        Args:
+            in_slices: whether a long answer is given to `decode_later`.
+
         Raises:
             NoCommonVersion, NotReady: the request is not sent.
         """
+        form = self._form(request, version_max, version_min)
+        parts = encode_parts(request, form.version, bytearray(form.head))
+        deadline_ms = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
+        return self._send(parts, form, deadline_ms, done if answered else None, in_slices)
+
+    def encode_in_slices(self, request: Any, version_max: int) -> Steps[EncodedRequest]:
+        """Encodes a long request for `send_encoded`. Raises NoCommonVersion, NotReady."""
+        form = self._form(request, version_max, 0)
+        parts = yield from encode_in_slices(request, form.version, bytearray(form.head))
+        return EncodedRequest(form, parts)
+
+    def send_encoded(self, encoded: EncodedRequest, done: OnResponse, deadline_ms: int) -> list[Buffer]:
+        """As `send` with `in_slices`. Raises NotReady if the connection was lost since the request was encoded."""
+        if self.state is not ExchangeState.READY or encoded.form not in self._forms.values():
+            raise NotReady("the connection was lost while the request was encoded")
+        return self._send(encoded.parts, encoded.form, deadline_ms, done, True)
+
+    def _form(self, request: Any, version_max: int, version_min: int) -> _Form:
         if self.state is not ExchangeState.READY:
             raise NotReady(f"the connection is {self.state.value}")
         form = self._forms.get((request.__class__, version_max, version_min))
         if form is None:
             version = pick_version(request.__class__, self.versions, version_max, version_min)
             form = self._forms[request.__class__, version_max, version_min] = _Form(request, version, self.client_id)
-        deadline = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return self._send(request, form, deadline, done, answered)
+        return form
 
     def on_frame(self, frame: memoryview) -> None:
         """Handles one whole frame.
@@ -206,8 +270,11 @@ class Exchange:
         if correlation_id != waiting.correlation_id:
             raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
         position = _skip_tags(frame, 4) if form.tagged else 4
-        response: Any
-        if form.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
+        response: Any = None
+        later: Steps[Any] | None = None
+        if waiting.in_slices and self._decode_later is not None and len(frame) > LONG_BYTES:
+            later = decode_in_slices(API[form.api_key].response, bytes(frame), form.version, position)
+        elif form.api_key == API_VERSIONS_KEY and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
             # KIP-511: a broker that cannot read the request answers with version 0 and its range
             response = decode(ApiVersionsResponse, frame, 0, position)
         else:
@@ -215,7 +282,10 @@ class Exchange:
         self._waiting.popleft()
         if waiting.deadline_ms == self._earliest_ms:
             self._earliest_ms = min((w.deadline_ms for w in self._waiting), default=None)
-        self._deliver(waiting.done, response)
+        if later is not None and self._decode_later is not None:
+            self._decode_later(later, waiting.done)
+        else:
+            self._deliver(waiting.done, response)
 
     def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
         """Handles the answer to ApiVersions. Returns the next request to write, nothing when READY.
@@ -267,22 +337,25 @@ class Exchange:
     def _ask_versions(self, version: int, now_ms: int) -> list[Buffer]:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         form = _Form(request, version, self.client_id)
-        return self._send(request, form, now_ms + self.request_timeout_ms, self._versions_done, True)
+        parts = encode_parts(request, version, bytearray(form.head))
+        return self._send(parts, form, now_ms + self.request_timeout_ms, self._versions_done, False)
 
     def _versions_done(self, answer: Any) -> None:
         if isinstance(answer, ApiVersionsResponse):
             self.versions_answer = answer
 
-    def _send(self, request: Any, form: _Form, deadline_ms: int, done: OnResponse, answered: bool) -> list[Buffer]:
+    def _send(
+        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool
+    ) -> list[Buffer]:
+        """Completes an encoded request; None as `done`: it has no answer."""
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        parts = encode_parts(request, form.version, bytearray(form.head))
         first = parts[0]
         if not isinstance(first, bytearray):
             raise InvariantViolated("the first part of an encoded request must be its own buffer")
         _LENGTH.pack_into(first, 0, sum(map(len, parts)) - _LENGTH.size)
         _LENGTH.pack_into(first, _CORRELATION_ID_AT, correlation_id)
-        if answered:
-            self._waiting.append(_Waiting(correlation_id, form, deadline_ms, done))
+        if done is not None:
+            self._waiting.append(_Waiting(correlation_id, form, deadline_ms, done, in_slices))
             if self._earliest_ms is None or deadline_ms < self._earliest_ms:
                 self._earliest_ms = deadline_ms
         return parts

@@ -20,6 +20,7 @@ from barnabas.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
 )
 from barnabas.protocol.messages.quorum import VoteRequest
@@ -90,6 +91,58 @@ async def test_requests_are_answered_in_order_and_never_from_within_send(node: N
     assert peer.in_flight == 0
     peer.send(MetadataRequest(topics=[]), got.append, timeout_ms=5_000)
     assert len(got) == 3
+
+
+async def test_a_long_request_and_its_long_answer_take_many_turns(
+    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker forwards large requests to the controller, and gets large answers."""
+    peer = peer_to(node, other)
+    names = [f"unknown-{number}" for number in range(20_000)]
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    got: list[Any] = []
+    turns = 0
+    turn = node.slices._turn
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        turn()
+
+    monkeypatch.setattr(node.slices, "_turn", counted)
+    peer.send(request, got.append, timeout_ms=30_000, in_slices=True)
+    await until(lambda: got)
+    assert [topic.name for topic in got[0].topics] == names
+    assert peer.in_flight == 0
+    assert turns > 5, "of 2 ms each: names are encoded, their answers decoded"
+
+
+async def test_a_long_request_over_a_connection_that_is_lost_meanwhile_fails(node: Node, other: Node) -> None:
+    peer = peer_to(node, other)
+    await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=f"n{number}") for number in range(5_000)])
+    got: list[Any] = []
+    peer.send(request, got.append, timeout_ms=5_000, in_slices=True)
+    other.kill()
+    await until(lambda: got)
+    assert isinstance(got[0], PeerError)
+    assert got[0].kind in (PeerErrorKind.UNREACHABLE, PeerErrorKind.LOST)
+
+
+async def test_a_long_answer_that_cannot_be_decoded_ends_the_connection(node: Node, stub: Stub) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await negotiate(reader, writer)
+        asked = await read_frame(reader)
+        body = asked[4:8] + b"\xff" * 100_000
+        writer.write(len(body).to_bytes(4, "big") + body)
+
+    peer = node.peers.to("127.0.0.1", await stub(serve), "test")
+    error = await failure(peer, in_slices=True)
+    assert error.kind is PeerErrorKind.LOST
+    assert "does not answer as a Kafka broker" in str(error)
+    assert not peer.connected
 
 
 async def test_there_is_one_peer_for_an_address_and_a_purpose(node: Node, other: Node) -> None:

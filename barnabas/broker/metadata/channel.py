@@ -215,7 +215,12 @@ class ControllerChannel:
         leader_id, host, port = leader
         entry.sent_to = leader_id
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
-        peer.send(entry.request, answered, timeout_ms=max(entry.deadline_ms - self._now_ms(), 1))
+        peer.send(
+            entry.request,
+            answered,
+            timeout_ms=max(entry.deadline_ms - self._now_ms(), 1),
+            in_slices=type(entry.request) in ADMINISTRATION,
+        )
 
     def _on_answer(self, entry: _Request, attempt: int, answer: object) -> None:
         if entry.done is None or entry.attempt != attempt:
