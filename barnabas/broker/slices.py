@@ -26,6 +26,7 @@ from barnabas.errors import BrokerError, InvariantViolated
 from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 __all__ = [
+    "COSTS_PER_UNIT",
     "FREE_COST",
     "InThread",
     "Line",

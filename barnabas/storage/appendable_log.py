@@ -31,6 +31,9 @@ __all__ = ["AppendableLog"]
 COST_UNIT_BYTES: Final = 1_024  # copied, checksummed and written in half a microsecond
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long
 
+ROLL_COST: Final = 1_500  # of a new segment (`AppendInfo.cost`): files are created and completed
+PRODUCER_COST: Final = 2  # of a producer in the snapshot at its start
+
 
 class AppendableLog(ReadableLog):
     """The append methods of a log. Attributes as in PartitionLog."""
@@ -92,7 +95,7 @@ class AppendableLog(ReadableLog):
                 producers.check_verified(producer_id, producer_epoch, guard)
             producers.check_data(producer_id, producer_epoch, sequence, transactional, sequenced=client)
         stamp(batch, 0, base_offset, leader_epoch)
-        self._append(batch, base_offset, last_offset, leader_epoch, max_timestamp, now_ms)
+        cost += self._append(batch, base_offset, last_offset, leader_epoch, max_timestamp, now_ms)
         if producer_id >= 0:
             self.producers.append_data(
                 producer_id, producer_epoch, sequence, base_offset, last_offset, max_timestamp, transactional
@@ -149,14 +152,14 @@ class AppendableLog(ReadableLog):
             base_offset=offset,
             leader_epoch=leader_epoch,
         )
-        self._append(marker, offset, offset, leader_epoch, now_ms, now_ms)
+        cost = self._append(marker, offset, offset, leader_epoch, now_ms, now_ms)
         self._complete(
             self.producers.append_marker(
                 producer_id, producer_epoch, coordinator_epoch, offset, now_ms, aborted=not commit
             )
         )
         self.producers.end_offset = offset + 1
-        return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker))
+        return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker), cost)
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
         """Writes batches with the offsets and epochs that the leader assigned. An incomplete batch at the end is ignored.
@@ -198,15 +201,18 @@ class AppendableLog(ReadableLog):
 
     def _append(
         self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int, now_ms: int
-    ) -> None:
-        """Writes one batch and updates everything except the producer state."""
+    ) -> int:
+        """Writes one batch and updates everything except the producer state. Returns the cost of a new segment, 0 without one."""
         size = len(data)
         self._prepared = False
         segment = self.segments.active
+        cost = 0
         if segment.size and segment.is_full(size, last_offset, max_timestamp, now_ms, self.config):
             segment = self._roll(base_offset, now_ms)
+            cost = ROLL_COST + PRODUCER_COST * len(self.producers.entries)
         segment.append(data, last_offset, max_timestamp)
         self._note(data, base_offset, last_offset, leader_epoch)
+        return cost
 
     def _note(self, data: Buffer, base_offset: int, last_offset: int, leader_epoch: int) -> None:
         self.size_bytes += len(data)

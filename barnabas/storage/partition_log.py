@@ -281,8 +281,9 @@ class PartitionLog(AppendableLog):
         self.states.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
 
-    def save_state(self, *, synced: bool = False, complete: bool = False) -> None:
-        """Saves the state at the present end, so that a start after a kill reads nothing below it. Raises OSError.
+    def save_state(self, *, synced: bool = False, complete: bool = False) -> bool:
+        """Saves the state at the present end, so that a start after a kill reads nothing below it. Returns whether it was necessary.
+        Raises OSError.
 
         Args:
             synced: save it for a start after a power loss instead; it is written after a sync has covered the present end.
@@ -290,7 +291,7 @@ class PartitionLog(AppendableLog):
         """
         active = self.segments.active
         if not self.states.lack(self.log_end_offset, synced=synced) or not (active.size and self.config.saves_state):
-            return
+            return False
         if not complete:
             self._files.store_indexes(active, complete=False)
         state = self.states.capture(active, self.log_end_offset, self.epochs, self.producers)
@@ -298,6 +299,7 @@ class PartitionLog(AppendableLog):
             self.states.save_when_synced(state, self.recovery_point)
         elif state is not None:
             self.states.save(state)
+        return True
 
     def prepare_close(self) -> list[File]:
         """Writes the files of a clean stop: indexes, epochs, the producer snapshot at the log end. Returns the files to sync.

@@ -50,6 +50,7 @@ SYNC_RETRY_MS: Final = 100
 REPLICAS_PER_UNIT: Final = 4  # whose checkpoint lines are made
 LINES_PER_UNIT: Final = 64  # joined and encoded
 SYNCED_AT_ONCE: Final = 128  # logs: up to three files of each are opened and closed
+SYNCED_PER_TURN: Final = 16  # logs that note the end of their sync: each may write a file of state
 DISCARDED_AT_ONCE: Final = 16  # files and folders: a stop waits for no more than these
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # out of descriptors: no file could be opened to be synced
 LOCK_FILE: Final = ".lock"
@@ -444,7 +445,9 @@ class LogDirectory:
                     self._unsynced.update(dict.fromkeys(asked))
                     await asyncio.sleep(SYNC_RETRY_MS / 1000)
                     continue
-                for replica, (end, cuts) in zip(asked, ends, strict=True):
+                for number, (replica, (end, cuts)) in enumerate(zip(asked, ends, strict=True), 1):
+                    if number % SYNCED_PER_TURN == 0:
+                        await asyncio.sleep(0)
                     if replica.failed:
                         continue
                     if replica.log.cuts != cuts:  # the synced records below `end` were truncated

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a check of a replica is one unit; other work counts too
 UNITS_OF_A_SAVE: Final = 15
+PRODUCERS_PER_UNIT: Final = 30  # saved with the state of a log
 UNITS_OF_A_SEGMENT: Final = 4  # deleted: five files are renamed
 DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
@@ -163,11 +164,11 @@ class Upkeep:
         self._walk(self._sync)
 
     def _sync(self, replica: Replica) -> int:
-        replica.log.save_state(synced=True)
-        if replica.log.log_end_offset <= replica.log.recovery_point:
-            return 0
-        self._replicas.request_sync(replica)
-        return UNITS_OF_A_SAVE
+        saved = replica.log.save_state(synced=True)
+        if replica.log.log_end_offset > replica.log.recovery_point:
+            self._replicas.request_sync(replica)
+            saved = True
+        return UNITS_OF_A_SAVE + len(replica.log.producers.entries) // PRODUCERS_PER_UNIT if saved else 0
 
     def _write(self) -> None:
         """Wakes the writer without waiting for it; newer contents replace those it has not begun to write."""
@@ -229,7 +230,7 @@ def _save(replica: Replica) -> int:
     if grown < SAVED_BYTES_MIN and records < SAVED_RECORDS_MIN:
         return 0
     partition_log.save_state()
-    return UNITS_OF_A_SAVE
+    return UNITS_OF_A_SAVE + len(partition_log.producers.entries) // PRODUCERS_PER_UNIT
 
 
 async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes, lowered: int) -> None:

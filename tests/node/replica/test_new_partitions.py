@@ -1,4 +1,4 @@
-"""Requests that name many new partitions, which have no folders yet."""
+"""Requests that make many files: of new partitions, which have no folders yet, and of new segments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.segment import Segment
 from tests.support.broker.nodes import Nodes
 from tests.support.processes.huge.request import codes_in
 
@@ -37,7 +39,7 @@ def _delete_records(count: int) -> tuple[Message, int]:
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=parts)], timeout_ms=5_000), 2
 
 
-def _produce(count: int) -> tuple[Message, int]:
+def _produce(count: int) -> tuple[ProduceRequest, int]:
     parts = [PartitionProduceData(index=n, records=build_batch([NewRecord(None, b"x", 0)])) for n in range(count)]
     return ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[TopicProduceData(name="t", partition_data=parts)]), 9
 
@@ -79,3 +81,34 @@ async def test_requests_open_new_partitions_a_few_in_each_turn(
     assert codes_in(answer) == {0}
     assert sum(opened_in_turn) == count
     assert max(opened_in_turn) <= 8
+
+
+async def test_a_request_begins_a_few_segments_in_each_turn(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that is a week younger than the first one of its segment begins a new segment: a millisecond of the loop."""
+    count = 60
+    node = await nodes.start(MemoryDisk())
+    peer = await nodes.peer(node)
+    await peer.create("t", count)
+    rolled_in_turn: list[int] = [0]
+    begin_turn = node.slices._begin_turn
+    roll = PartitionLog._roll
+
+    def rolled(log: PartitionLog, base_offset: int, now_ms: int) -> Segment:
+        rolled_in_turn[-1] += 1
+        return roll(log, base_offset, now_ms)
+
+    def begin() -> None:
+        rolled_in_turn.append(0)
+        begin_turn()
+
+    monkeypatch.setattr(PartitionLog, "_roll", rolled)
+    monkeypatch.setattr(node.slices, "_begin_turn", begin)
+    request, version = _produce(count)
+    assert codes_in(await peer.call(request, version)) == {0}
+    assert sum(rolled_in_turn) == 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = build_batch([NewRecord(None, b"x", 8 * 24 * 3_600_000)])
+    assert codes_in(await peer.call(request, version)) == {0}
+    assert sum(rolled_in_turn) == count
+    assert max(rolled_in_turn) <= 8

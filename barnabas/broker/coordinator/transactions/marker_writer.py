@@ -15,7 +15,7 @@ from typing import Final
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slices
+from barnabas.broker.slices import COSTS_PER_UNIT, Slices
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
@@ -63,7 +63,7 @@ class MarkerWriter:
 class _Writing:
     """One request: the answers so far, and how many commits are awaited."""
 
-    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response")
+    __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response", "_roll_cost")
 
     def __init__(
         self, replicas: Replicas, groups: GroupCoordinator, done: Callable[[WriteTxnMarkersResponse], None]
@@ -72,6 +72,7 @@ class _Writing:
         self._groups = groups
         self._done = done
         self._response = WriteTxnMarkersResponse()
+        self._roll_cost = 0  # of the last marker, if it began a segment
         self._awaited = 1  # 1 for the writing itself, so that the answer cannot leave before the last append
 
     def write(self, request: WriteTxnMarkersRequest) -> Work:
@@ -81,13 +82,15 @@ class _Writing:
                 results = []
                 for partition in topic.partition_indexes:
                     results.append(self._append(marker, topic.name, partition))
-                    yield (2 if results[-1].error_code else APPEND_UNITS) + self._replicas.take_opened_units()
+                    units = (2 if results[-1].error_code else APPEND_UNITS) + self._replicas.take_opened_units()
+                    yield units + self._roll_cost // COSTS_PER_UNIT
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
         self._answer_if_done()
 
     def _append(self, marker: WritableTxnMarker, topic: str, partition: int) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(partition_index=partition)
+        self._roll_cost = 0
         of_groups = topic == GROUP_METADATA_TOPIC
         try:
             replica = self._replicas.leader(topic, partition)
@@ -106,6 +109,7 @@ class _Writing:
             result.error_code = error.code
             return result
         self._awaited += 1
+        self._roll_cost = info.cost
 
         def committed(error: BrokerError | None) -> None:
             if error is not None:
