@@ -95,6 +95,18 @@ def test_a_write_whose_answer_a_fault_cuts_is_recorded_with_its_effect(kafka: Cl
     assert [each.connection for each in kafka.history.of(Closed)] == [met.connection]
 
 
+def test_a_request_that_a_fault_lets_pass_is_no_hit(kafka: Cluster) -> None:
+    """The fault counts it for `nth`, and the connection stays."""
+    kafka.create_topic("passed")
+    _ = kafka.history
+    kafka.faults.on("Produce", topic="passed", nth=2).error("INVALID_RECORD")
+    with Wire(kafka.broker(1).address, client_id="app") as peer:
+        for value in (b"tea", b"milk"):
+            peer.produce(9, "passed", 0, [value])
+    assert kafka.history.of(Produced, topic="passed")[0].error == ""
+    assert len(kafka.history.of(FaultMet)) == 1
+
+
 def test_wrong_use_is_named() -> None:
     with Broker() as kafka, pytest.raises(KitError, match="did you mean 'topic'"):
         kafka.history.of(Produced, topik="orders")

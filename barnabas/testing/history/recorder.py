@@ -219,7 +219,7 @@ class RecordingRouter(WatchedRouter):
 
     def _on_hit(self, number: int, met: dict[str, Any]) -> None:
         call = self._serving
-        if self._recorder.level == "all" and call is not None:
+        if self._recorder.level == "all" and call is not None and "api" in met:  # else it lets the request pass
             rule = self._faults[number].rule
             origin = _origin(call.client_id, call.connection)
             self._recorder.note({"kind": "fault", "fault": number, "api": met["api"], "action": rule.action, **origin})

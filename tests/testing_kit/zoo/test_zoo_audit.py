@@ -1,0 +1,52 @@
+"""Bugs of the zoo in plain tests, without any fault: `--kafka-audit` finds them, and reports nothing of their twins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.clients
+
+for needed in ("confluent_kafka", "kafka"):
+    pytest.importorskip(needed)
+
+ROOT = Path(__file__).parents[3]
+TESTS = """
+    import pytest
+    from tests.testing_kit.zoo import retry_without_idempotence, state_kept_over_rebalance
+    from tests.testing_kit.zoo.keeper import Zoo, same
+
+    pytestmark = [
+        pytest.mark.kafka(topics={"in": 1, "out": 1}),
+        pytest.mark.parametrize("correct", [True, False], ids=["twin", "bug"]),
+    ]
+
+    def test_payments(kafka, correct):
+        retry_without_idempotence.save(kafka.bootstrap_servers, correct)
+        same(Zoo(kafka).written("out"), [b"10 EUR"])
+
+    def test_totals(kafka, correct):
+        Zoo(kafka).fill("in", b"1", b"1", b"1")
+        totals = state_kept_over_rebalance.Totals(kafka.bootstrap_servers, correct)
+        totals.run()
+        assert totals.saved == 3
+"""
+
+
+def test_the_audit_finds_them(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(test_it=TESTS)
+    run = pytester.runpytest_subprocess("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "--kafka-audit")
+    run.assert_outcomes(passed=4)
+    rows = [line.removeprefix("test_it.py::") for line in run.outlines if line.startswith("test_it.py::test_")]
+    told = {row.split()[0]: [each.strip() for each in row.split("  ")[1:] if each] for row in rows if "," not in row}
+    assert told == {
+        "test_payments[twin]": ["passed", "not reached", "not reached", "passed"],
+        "test_payments[bug]": ["FAILED", "not reached", "not reached", "FAILED"],
+        "test_totals[twin]": ["passed", "passed", "passed", "passed"],
+        "test_totals[bug]": ["passed", "passed", "FAILED", "passed"],
+    }
+    run.stdout.fnmatch_lines(["4 tests: 2 pass on sunny days only; 12 of 16 disturbances were reached"])
