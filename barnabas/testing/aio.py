@@ -54,9 +54,9 @@ class ClusterAio:
         """Stops a broker cleanly."""
         await self._cluster.wait_async(self._cluster.core().stop_broker(broker_id))
 
-    async def restart(self, broker_id: int = 1) -> None:
-        """Starts a broker again."""
-        await self._cluster.wait_async(self._cluster.core().restart(broker_id))
+    async def restart(self, *broker_ids: int) -> None:
+        """Starts brokers again; all without ids."""
+        await self._cluster.wait_async(self._cluster.core().restart(*broker_ids))
 
     async def pause(self, broker_id: int = 1) -> None:
         """Stops a broker as SIGSTOP does."""

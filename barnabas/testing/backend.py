@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, unknown
 from barnabas.testing.extension import Commands
 
-__all__ = ["INTERNAL_LISTENER", "LOSSES", "MODES", "Backend", "Lose", "Mode", "RunState", "Shape", "not_possible"]
+__all__ = [
+    "INTERNAL_LISTENER",
+    "LOSSES",
+    "MODES",
+    "Backend",
+    "BrokerFiles",
+    "Lose",
+    "Mode",
+    "RunState",
+    "Shape",
+    "not_possible",
+]
 
 Mode = Literal["thread", "process", "remote"]
 RunState = Literal["down", "running", "paused"]
@@ -138,6 +150,13 @@ def _text(value: object) -> str:
     return str(value)
 
 
+class BrokerFiles(NamedTuple):
+    """The data directory of a broker and the file of its log."""
+
+    directory: Path
+    log: Path
+
+
 class Backend(Protocol):
     """One cluster's brokers. Broker ids are checked by the caller."""
 
@@ -166,6 +185,10 @@ class Backend(Protocol):
 
     def pid(self, broker_id: int) -> int | None:
         """Process id of a running broker; None if it has none here."""
+        ...
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        """Its files. Raises NotPossible if it has none, or if they are elsewhere."""
         ...
 
     def state(self, broker_id: int) -> RunState:

@@ -12,6 +12,7 @@ a deadline. The work runs in the kit's own thread (`kit_thread.py`), so no event
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from barnabas.testing.aio import ClusterAio
@@ -55,6 +56,16 @@ class BrokerHandle:
     def pid(self) -> int | None:
         """Id of its process in mode "process" while it runs; else None."""
         return self._cluster.backend("pid").pid(self.id)
+
+    @property
+    def directory(self) -> Path:
+        """Its data directory. Raises NotPossible in other modes than "process"."""
+        return self._cluster.backend("directory").files(self.id).directory
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far, over all restarts. Raises NotPossible in other modes than "process"."""
+        return self._cluster.backend("log").files(self.id).log.read_text(errors="replace")
 
     @property
     def state(self) -> RunState:
@@ -217,9 +228,13 @@ class Cluster(Handle):
         """Stops a broker cleanly: it hands its leaderships over first."""
         self.wait(self.core().stop_broker(broker_id))
 
-    def restart(self, broker_id: int) -> None:
-        """Starts a broker on its data and its port; stops a running one cleanly first, kills a paused one."""
-        self.wait(self.core().restart(broker_id))
+    def restart(self, *broker_ids: int) -> None:
+        """Starts brokers on their data and their ports, all at once; without ids all brokers.
+
+        Stops a running one cleanly first, kills a paused one. After the end of most brokers start them in one call: a broker serves
+        when a majority of the cluster runs.
+        """
+        self.wait(self.core().restart(*broker_ids))
 
     def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does: its connections stay open, and it answers nothing."""
@@ -292,10 +307,6 @@ class Broker(Cluster):
     def stop_broker(self, broker_id: int = 1) -> None:
         """Stops the broker cleanly; `restart` starts it again."""
         super().stop_broker(broker_id)
-
-    def restart(self, broker_id: int = 1) -> None:
-        """Starts the broker again on its data and its port."""
-        super().restart(broker_id)
 
     def pause(self, broker_id: int = 1) -> None:
         """Stops the broker as SIGSTOP does."""

@@ -11,7 +11,7 @@ Invariants: the calls of one cluster run one at a time, in their order. A wait h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -271,24 +271,28 @@ class Core:
                 raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
             await self.backend.stop_broker(broker_id)
 
-    async def restart(self, broker_id: int) -> None:
-        """Starts a broker again on its data; stops a running one cleanly first."""
+    async def restart(self, *broker_ids: int) -> None:
+        """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first."""
         self.own("restart")
-        async with self._turn, self._deadline(f"the restart of broker {self.check_broker(broker_id)}"):
-            await self._restart(broker_id)
+        checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
+        async with self._turn, self._deadline(f"the restart of {_named(checked)}"):
+            await self._restart(*checked)
 
-    async def _restart(self, broker_id: int) -> None:
+    async def _restart(self, *broker_ids: int) -> None:
+        await asyncio.gather(*(self._end(each) for each in broker_ids))
+        # At once: a broker serves when a majority of the voters runs.
+        await asyncio.gather(*(self.backend.start_broker(each) for each in broker_ids))
+        for extension in self.extensions:
+            for each in broker_ids:
+                await extension.on_started(each)
+        await self._until(lambda: self._listed_everywhere(*broker_ids), f"every broker knows {_named(broker_ids)}")
+
+    async def _end(self, broker_id: int) -> None:
         state = self.backend.state(broker_id)
         if state == "paused":
             await self.backend.kill_broker(broker_id)
         elif state == "running":
             await self.backend.stop_broker(broker_id)
-        await self.backend.start_broker(broker_id)
-        for extension in self.extensions:
-            await extension.on_started(broker_id)
-        await self._until(
-            lambda: self._listed_everywhere(broker_id), f"every broker knows that broker {broker_id} serves"
-        )
 
     async def _listed_everywhere(self, *broker_ids: int) -> bool:
         for each in self.running():
@@ -469,3 +473,7 @@ class Core:
 def _listed(what: str, ids: list[int]) -> str:
     """ "broker 1" or "brokers 1, 2, 3"."""
     return f"{what}{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+
+
+def _named(broker_ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(broker_ids) > 1 else ''} {', '.join(map(str, broker_ids))}"

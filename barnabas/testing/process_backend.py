@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.runtime.json_lines import JsonLines
-from barnabas.testing.backend import Lose, Mode, RunState, Shape
+from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, Shape
 from barnabas.testing.directories import ClusterDirectory, remove_ownerless
 from barnabas.testing.errors import KitError, NotPossible
 from barnabas.testing.local_backend import LocalBackend
@@ -92,6 +92,10 @@ class ProcessBackend(LocalBackend[_Broker]):
     def pid(self, broker_id: int) -> int | None:
         broker = self._brokers[broker_id]
         return None if broker.process is None or broker.state == "down" else broker.process.pid
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        broker = self._brokers[broker_id]
+        return BrokerFiles(Path(broker.settings["log.dirs"]), broker.log)
 
     def abandon(self) -> None:
         for broker in self._brokers.values():

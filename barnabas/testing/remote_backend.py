@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas.client import Admin
 from barnabas.client.errors import KafkaError
-from barnabas.testing.backend import Lose, Mode, RunState, not_possible
+from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, not_possible
 from barnabas.testing.errors import KitError
 from barnabas.testing.extension import Commands
 
@@ -47,6 +47,9 @@ class RemoteBackend:
 
     def pid(self, broker_id: int) -> int | None:
         return None
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        raise not_possible("the data directory or the log of a broker", self.mode)
 
     def state(self, broker_id: int) -> RunState:
         return "running"

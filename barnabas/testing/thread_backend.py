@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
-from barnabas.testing.backend import Lose, Mode, RunState
+from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState
+from barnabas.testing.errors import NotPossible
 from barnabas.testing.local_backend import LocalBackend
 from barnabas.testing.node_host import NodeHost
 
@@ -52,6 +53,11 @@ class ThreadBackend(LocalBackend[_Broker]):
 
     def pid(self, broker_id: int) -> int | None:
         return None  # it has no process of its own
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        raise NotPossible(
+            "mode 'thread' keeps the files of a broker in memory, and its log goes to Python's logging: use mode 'process'"
+        )
 
     def abandon(self) -> None:
         for broker in self._brokers.values():

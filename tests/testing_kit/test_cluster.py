@@ -337,3 +337,33 @@ def test_the_port_of_a_broker_that_is_down_is_given_to_nobody(mode: Mode) -> Non
 def test_python_m_barnabas_is_the_command() -> None:
     shown = subprocess.run([sys.executable, "-m", "barnabas", "--version"], capture_output=True, text=True, check=True)
     assert "hot loops" in shown.stdout
+
+
+def test_brokers_that_have_all_ended_start_in_one_call(mode: Mode) -> None:
+    with Cluster(3, mode=mode, topics={"orders": 3}) as kafka:
+        for each in kafka.brokers:
+            each.kill()
+        kafka.restart()
+        assert [each.state for each in kafka.brokers] == ["running"] * 3
+        assert kafka.topics() == ["orders"]
+        kafka.kill(1)
+        kafka.pause(2)
+        with pytest.raises(KitError, match="broker 4 is unknown"):
+            kafka.restart(1, 2, 4)
+        kafka.restart(1, 2)
+        assert [each.state for each in kafka.brokers] == ["running"] * 3
+
+
+def test_the_directory_and_the_log_of_a_broker() -> None:
+    with Broker(mode="process", topics={"orders": 1}) as kafka:
+        one = kafka.broker(1)
+        assert (one.directory / "orders-0").is_dir()
+        before = one.log
+        assert "INFO barnabas" in before
+        kafka.restart()
+        assert one.log.startswith(before)
+        assert len(one.log) > len(before)
+    with Broker() as kafka, pytest.raises(NotPossible, match="mode 'thread' keeps the files of a broker in memory"):
+        _ = kafka.broker(1).log
+    with Broker() as kafka, pytest.raises(NotPossible, match="mode 'remote'"):
+        _ = Cluster.connect(kafka.bootstrap_servers).start().broker(1).directory
