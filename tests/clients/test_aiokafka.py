@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes.served import ServedBroker
+from barnabas.testing import Broker
 
 aiokafka = pytest.importorskip("aiokafka")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # noqa: E402  # after the check that it is there
@@ -19,9 +19,9 @@ from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced  # noqa: E4
 pytestmark = pytest.mark.clients
 
 
-async def create(broker: ServedBroker, partitions: int = 1, /, **config: str) -> str:
+async def create(broker: Broker, partitions: int = 1, /, **config: str) -> str:
     name = "a" + uuid.uuid4().hex[:8]
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     await admin.start()
     try:
         await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=config)])
@@ -30,9 +30,9 @@ async def create(broker: ServedBroker, partitions: int = 1, /, **config: str) ->
     return name
 
 
-async def consume(broker: ServedBroker, topic: str, count: int, **settings: Any) -> list[Any]:
+async def consume(broker: Broker, topic: str, count: int, **settings: Any) -> list[Any]:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=100, **settings
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=100, **settings
     )
     await consumer.start()
     try:
@@ -44,10 +44,10 @@ async def consume(broker: ServedBroker, topic: str, count: int, **settings: Any)
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_each_codec_comes_back(shared_broker: ServedBroker, codec: str | None) -> None:
+async def test_each_codec_comes_back(shared_broker: Broker, codec: str | None) -> None:
     topic = await create(shared_broker)
     async with AIOKafkaProducer(
-        bootstrap_servers=shared_broker.address, compression_type=codec, enable_idempotence=True, linger_ms=5
+        bootstrap_servers=shared_broker.bootstrap_servers, compression_type=codec, enable_idempotence=True, linger_ms=5
     ) as producer:
         futures = [
             await producer.send(topic, b"value %d " % n * 20, key=b"%d" % n, headers=[("h", b"%d" % n)])
@@ -61,13 +61,13 @@ async def test_each_codec_comes_back(shared_broker: ServedBroker, codec: str | N
     ]
 
 
-async def test_offsets_by_time_and_bounds(shared_broker: ServedBroker) -> None:
+async def test_offsets_by_time_and_bounds(shared_broker: Broker) -> None:
     topic = await create(shared_broker)
     base_ms = int(time.time() * 1000) - 50_000
-    async with AIOKafkaProducer(bootstrap_servers=shared_broker.address) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers) as producer:
         for n in range(5):
             await producer.send_and_wait(topic, b"x", timestamp_ms=base_ms + n * 1_000)
-    consumer = AIOKafkaConsumer(bootstrap_servers=shared_broker.address)
+    consumer = AIOKafkaConsumer(bootstrap_servers=shared_broker.bootstrap_servers)
     await consumer.start()
     try:
         partition = TopicPartition(topic, 0)
@@ -80,17 +80,19 @@ async def test_offsets_by_time_and_bounds(shared_broker: ServedBroker) -> None:
         await consumer.stop()
 
 
-async def test_a_message_too_large_is_refused(shared_broker: ServedBroker) -> None:
+async def test_a_message_too_large_is_refused(shared_broker: Broker) -> None:
     topic = await create(shared_broker, **{"max.message.bytes": "5000"})
-    async with AIOKafkaProducer(bootstrap_servers=shared_broker.address) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers) as producer:
         with pytest.raises(MessageSizeTooLargeError):
             await producer.send_and_wait(topic, bytes(10_000))
         assert (await producer.send_and_wait(topic, b"small")).offset == 0
 
 
-async def test_transactions_and_isolation(shared_broker: ServedBroker) -> None:
+async def test_transactions_and_isolation(shared_broker: Broker) -> None:
     topic = await create(shared_broker)
-    async with AIOKafkaProducer(bootstrap_servers=shared_broker.address, transactional_id="aio-1") as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=shared_broker.bootstrap_servers, transactional_id="aio-1"
+    ) as producer:
         async with producer.transaction():
             await producer.send(topic, b"committed 1")
         await producer.begin_transaction()
@@ -104,10 +106,10 @@ async def test_transactions_and_isolation(shared_broker: ServedBroker) -> None:
     assert [one.value for one in everything] == [b"committed 1", b"aborted", b"committed 2"]
 
 
-async def test_the_second_producer_of_an_id_fences_the_first(shared_broker: ServedBroker) -> None:
+async def test_the_second_producer_of_an_id_fences_the_first(shared_broker: Broker) -> None:
     topic = await create(shared_broker)
-    first = AIOKafkaProducer(bootstrap_servers=shared_broker.address, transactional_id="aio-2")
-    second = AIOKafkaProducer(bootstrap_servers=shared_broker.address, transactional_id="aio-2")
+    first = AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers, transactional_id="aio-2")
+    second = AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers, transactional_id="aio-2")
     await first.start()
     try:
         await first.begin_transaction()
@@ -123,14 +125,14 @@ async def test_the_second_producer_of_an_id_fences_the_first(shared_broker: Serv
     assert [one.value for one in await consume(shared_broker, topic, 1, isolation_level="read_committed")] == [b"alive"]
 
 
-async def test_a_group_splits_and_goes_on_where_it_stopped(shared_broker: ServedBroker) -> None:
+async def test_a_group_splits_and_goes_on_where_it_stopped(shared_broker: Broker) -> None:
     topic = await create(shared_broker, 4)
     group = "g" + uuid.uuid4().hex[:8]
-    async with AIOKafkaProducer(bootstrap_servers=shared_broker.address) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=shared_broker.bootstrap_servers) as producer:
         for n in range(40):
             await producer.send_and_wait(topic, b"%d" % n, partition=n % 4)
     settings: dict[str, Any] = {
-        "bootstrap_servers": shared_broker.address,
+        "bootstrap_servers": shared_broker.bootstrap_servers,
         "group_id": group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,9 @@ from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode
+from barnabas.testing import Broker
 from tests.support.clients.bundled import admin, make_topic, name
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.fixtures import end, process_broker
 
 __all__ = ["admin", "name"]
 
@@ -47,16 +48,15 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    broker = ServedBroker(tmp_path_factory.mktemp("bad") / "data", "auto.create.topics.enable=false").start()
+def broker() -> Iterator[Broker]:
+    broker = process_broker("auto.create.topics.enable=false").start()
     yield broker
-    assert broker.stop() == 0, broker.log()
-    assert "Traceback" not in broker.log(), broker.log()
+    end(broker)
 
 
 @pytest.fixture
-def bootstrap(broker: ServedBroker) -> str:
-    return broker.address
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap_servers
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -390,9 +390,9 @@ async def called(use: Callable[[], Any]) -> None:
         await found
 
 
-async def test_closing_tells_every_record_that_was_not_sent(broker: ServedBroker, admin: Admin, name: str) -> None:
+async def test_closing_tells_every_record_that_was_not_sent(broker: Broker, admin: Admin, name: str) -> None:
     await make_topic(admin, name)
-    producer = Producer(bootstrap_servers=broker.address)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers)
     await producer.start()
     await producer.send_and_wait(name, b"sent")
     broker.pause()

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from barnabas.client.errors import DeliveryTimedOut, TransactionFailed
+from barnabas.testing import Broker
 from tests.support.clients.bundled import read_all, values
-from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
-Serve = Callable[..., ServedBroker]
+Serve = Callable[..., Broker]
 
 
 @pytest.fixture
-async def broker(serve: Serve) -> ServedBroker:
+async def broker(serve: Serve) -> Broker:
     broker = serve("group.initial.rebalance.delay.ms=0")
-    async with Admin(bootstrap_servers=broker.address) as admin:
+    async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic("in", 3), NewTopic("out", 2), NewTopic("one", 1)])
     return broker
 
 
-async def restart(broker: ServedBroker, *, kill: bool) -> None:
-    await asyncio.to_thread(broker.restart, kill=kill)
+async def restart(broker: Broker, *, kill: bool) -> None:
+    if kill:
+        await broker.aio.kill()
+    await broker.aio.restart()
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-async def test_produce_through_restarts(broker: ServedBroker, kill: bool) -> None:
+async def test_produce_through_restarts(broker: Broker, kill: bool) -> None:
     """SIGKILL leaves the page cache, so what was acknowledged is there; idempotence tells retries from new records."""
     sent: list[asyncio.Future[object]] = []
-    async with Producer(bootstrap_servers=broker.address) as producer:
+    async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         running = True
 
         async def produce() -> None:
@@ -55,27 +55,29 @@ async def test_produce_through_restarts(broker: ServedBroker, kill: bool) -> Non
             await producer.flush()
         offsets = [future.result().offset for future in sent]  # type: ignore[attr-defined]
     assert offsets == list(range(len(sent)))
-    assert values(await read_all(broker.address, "one")) == [b"%d" % i for i in range(len(sent))]
+    assert values(await read_all(broker.bootstrap_servers, "one")) == [b"%d" % i for i in range(len(sent))]
 
 
-async def test_a_frozen_broker_costs_the_connection_and_no_record(broker: ServedBroker) -> None:
-    async with Producer(bootstrap_servers=broker.address, request_timeout_ms=400) as producer:
+async def test_a_frozen_broker_costs_the_connection_and_no_record(broker: Broker) -> None:
+    async with Producer(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=400) as producer:
         await producer.send_and_wait("one", b"0")
-        os.kill(broker.pid, signal.SIGSTOP)
+        await broker.aio.pause()
         try:
             futures = [await producer.send("one", b"%d" % i) for i in range(1, 50)]
             await asyncio.sleep(1.0)
             assert not any(f.done() for f in futures)
         finally:
-            os.kill(broker.pid, signal.SIGCONT)
+            await broker.aio.resume()
         async with asyncio.timeout(20):
             await producer.flush()
         assert [f.result().offset for f in futures] == list(range(1, 50))
-    assert values(await read_all(broker.address, "one")) == [b"%d" % i for i in range(50)]
+    assert values(await read_all(broker.bootstrap_servers, "one")) == [b"%d" % i for i in range(50)]
 
 
-async def test_a_delivery_times_out_while_nobody_is_there(broker: ServedBroker) -> None:
-    async with Producer(bootstrap_servers=broker.address, delivery_timeout_ms=500, request_timeout_ms=300) as producer:
+async def test_a_delivery_times_out_while_nobody_is_there(broker: Broker) -> None:
+    async with Producer(
+        bootstrap_servers=broker.bootstrap_servers, delivery_timeout_ms=500, request_timeout_ms=300
+    ) as producer:
         await producer.send_and_wait("one", b"before")
         broker.kill()
         future = await producer.send("one", b"given up")
@@ -83,7 +85,7 @@ async def test_a_delivery_times_out_while_nobody_is_there(broker: ServedBroker) 
             async with asyncio.timeout(10):
                 await future
         assert (late.value.topic, late.value.partition) == ("one", 0)
-        await asyncio.to_thread(broker.start)
+        await broker.aio.restart()
         async with asyncio.timeout(10):  # the producer goes on once it has found the broker again
             while True:
                 try:
@@ -93,11 +95,11 @@ async def test_a_delivery_times_out_while_nobody_is_there(broker: ServedBroker) 
                     continue
 
 
-async def test_a_group_member_reads_on_through_restarts(broker: ServedBroker) -> None:
+async def test_a_group_member_reads_on_through_restarts(broker: Broker) -> None:
     async with (
-        Producer(bootstrap_servers=broker.address) as producer,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
         Consumer(
-            "in", bootstrap_servers=broker.address, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False,
+            "in", bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False,
             heartbeat_interval_ms=100,
         ) as consumer,
     ):  # fmt: skip
@@ -118,21 +120,21 @@ async def test_a_group_member_reads_on_through_restarts(broker: ServedBroker) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_copying_in_transactions_through_kills(broker: ServedBroker, version: int) -> None:
+async def test_copying_in_transactions_through_kills(broker: Broker, version: int) -> None:
     """Exactly once: whatever the kill interrupts, the copy has every record once."""
-    async with Producer(bootstrap_servers=broker.address) as producer:
+    async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for i in range(1_500):
             await producer.send("in", b"%d" % i)
     kills = 0
     async with (
         Consumer(
-            "in", bootstrap_servers=broker.address, group_id="copy", auto_offset_reset="earliest",
+            "in", bootstrap_servers=broker.bootstrap_servers, group_id="copy", auto_offset_reset="earliest",
             enable_auto_commit=False, isolation_level="read_committed", max_poll_records=60, heartbeat_interval_ms=100,
         ) as consumer,
         Producer(
-            bootstrap_servers=broker.address, transactional_id="copy", transaction_version=version
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="copy", transaction_version=version
         ) as producer,
-        Consumer(bootstrap_servers=broker.address, group_id="copy") as auditor,
+        Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="copy") as auditor,
     ):  # fmt: skip
 
         async def progress() -> int:
@@ -165,17 +167,17 @@ async def test_copying_in_transactions_through_kills(broker: ServedBroker, versi
                 if killing is not None:
                     await killing
     assert kills == 3
-    copies = values(await read_all(broker.address, "out", "read_committed"))
+    copies = values(await read_all(broker.bootstrap_servers, "out", "read_committed"))
     assert sorted(map(int, copies)) == list(range(1_500))
 
 
-async def test_a_client_that_starts_before_its_broker(broker: ServedBroker) -> None:
+async def test_a_client_that_starts_before_its_broker(broker: Broker) -> None:
     broker.kill()
-    producer = Producer(bootstrap_servers=broker.address, request_timeout_ms=15_000)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=15_000)
     starting = asyncio.create_task(producer.start())
     await asyncio.sleep(0.3)
     assert not starting.done()
-    await asyncio.to_thread(broker.start)
+    await broker.aio.restart()
     await starting
     try:
         assert (await producer.send_and_wait("one", b"x")).offset == 0
@@ -185,27 +187,27 @@ async def test_a_client_that_starts_before_its_broker(broker: ServedBroker) -> N
         await producer.stop()
 
 
-async def test_dead_and_silent_bootstrap_addresses_are_passed_over(broker: ServedBroker) -> None:
+async def test_dead_and_silent_bootstrap_addresses_are_passed_over(broker: Broker) -> None:
     silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     try:
         async with (
             asyncio.timeout(10),
-            Producer(bootstrap_servers=f"127.0.0.1:1,127.0.0.1:{port},{broker.address}") as producer,
+            Producer(bootstrap_servers=f"127.0.0.1:1,127.0.0.1:{port},{broker.bootstrap_servers}") as producer,
         ):
             assert (await producer.send_and_wait("one", b"0")).offset == 0
     finally:
         silent.close()
 
 
-async def test_a_client_may_be_started_before_its_broker(broker: ServedBroker) -> None:
-    assert broker.stop() == 0
+async def test_a_client_may_be_started_before_its_broker(broker: Broker) -> None:
+    broker.stop_broker()
     async with asyncio.timeout(30):
-        producer = Producer(bootstrap_servers=broker.address)
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers)
         starting = asyncio.create_task(producer.start())
         await asyncio.sleep(0.5)
         assert not starting.done()
-        await asyncio.to_thread(broker.start)
+        await broker.aio.restart()
         await starting
         assert (await producer.send_and_wait("one", b"0")).offset == 0
         await producer.stop()

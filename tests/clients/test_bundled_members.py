@@ -22,9 +22,9 @@ from barnabas.client.errors import CommitFailed, IllegalState, UnsupportedByBrok
 from barnabas.client.exactly_once import CopyProgress
 from barnabas.client.types import GroupProtocol
 from barnabas.errors import ErrorCode
+from barnabas.testing import Broker
 from tests.support.clients.bundled import SHORT, fill, make_group, make_topic, poll_until, read_all, values
 from tests.support.clients.group_members import Bundled
-from tests.support.processes.served import ServedBroker
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
@@ -303,12 +303,12 @@ async def test_exactly_once_while_members_come_and_go(
     assert sorted(copies) == sorted(b"copy of %d" % number for number in range(total))
 
 
-async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: ServedBroker) -> None:
-    async with Admin(bootstrap_servers=served_broker.address) as admin:
+async def test_a_cluster_without_the_protocol_is_told_in_words(served_broker: Broker) -> None:
+    async with Admin(bootstrap_servers=served_broker.bootstrap_servers) as admin:
         await admin.update_features({"group.version": 0}, downgrade="safe")
         await make_topic(admin, "old")
     async with Consumer(
-        "old", bootstrap_servers=served_broker.address, group_id="g", group_protocol="consumer"
+        "old", bootstrap_servers=served_broker.bootstrap_servers, group_id="g", group_protocol="consumer"
     ) as consumer:
         with pytest.raises(UnsupportedByBroker, match="group_protocol='classic'"):
             await poll_until([consumer], lambda: False)

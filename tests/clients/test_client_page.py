@@ -55,7 +55,7 @@ async def test_the_examples_do_what_the_page_says(
         "group.initial.rebalance.delay.ms=0",
         "group.consumer.min.heartbeat.interval.ms=100",
         "group.consumer.heartbeat.interval.ms=100",
-    ).address
+    ).bootstrap_servers
     await run(FIRST, bootstrap)
     assert await values(bootstrap, "orders") == [b"value"] * 3
     assert len(await values(bootstrap, "audit")) == 1

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.testing import Broker
 from tests.support.clients.librdkafka import value_of
-from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.clients
 
@@ -35,20 +35,20 @@ LOST = ("STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALA
 
 
 @pytest.fixture
-def broker(serve: Callable[..., ServedBroker]) -> ServedBroker:
+def broker(serve: Callable[..., Broker]) -> Broker:
     """A broker whose members send a heartbeat every 100 ms, with one topic of four partitions."""
     served = serve(*SETTINGS)
     make_topic(served, TOPIC, PARTITIONS)
     return served
 
 
-def make_topic(broker: ServedBroker, name: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.address})
+def make_topic(broker: Broker, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
 
 
-def fill(broker: ServedBroker, count: int, first: int = 0) -> set[bytes]:
-    producer = Producer({"bootstrap.servers": broker.address})
+def fill(broker: Broker, count: int, first: int = 0) -> set[bytes]:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     values = {b"%d" % number for number in range(first, first + count)}
     for number, value in enumerate(sorted(values)):
         producer.produce(TOPIC, value, partition=number % PARTITIONS)
@@ -56,9 +56,9 @@ def fill(broker: ServedBroker, count: int, first: int = 0) -> set[bytes]:
     return values
 
 
-def settings(broker: ServedBroker, group: str, protocol: str = "consumer") -> dict[str, Any]:
+def settings(broker: Broker, group: str, protocol: str = "consumer") -> dict[str, Any]:
     common = {
-        "bootstrap.servers": broker.address,
+        "bootstrap.servers": broker.bootstrap_servers,
         "group.id": group,
         "group.protocol": protocol,
         "auto.offset.reset": "earliest",
@@ -77,7 +77,7 @@ class Member:
     """A consumer that commits what it reads and counts who owns what."""
 
     def __init__(
-        self, broker: ServedBroker, group: str, topics: str = TOPIC, protocol: str = "consumer", **more: Any
+        self, broker: Broker, group: str, topics: str = TOPIC, protocol: str = "consumer", **more: Any
     ) -> None:
         self.values: list[bytes] = []
         self.consumer = Consumer({**settings(broker, group, protocol), **more})
@@ -120,7 +120,7 @@ def shared(members: list[Member], topic: str = TOPIC, count: int = PARTITIONS) -
     return balanced
 
 
-def test_members_share_join_and_leave(broker: ServedBroker) -> None:
+def test_members_share_join_and_leave(broker: Broker) -> None:
     group = "joined"
     wanted = fill(broker, 200)
     members = [Member(broker, group)]
@@ -141,7 +141,7 @@ def test_members_share_join_and_leave(broker: ServedBroker) -> None:
     wanted |= fill(broker, 100, 2_000)
     read_until(members, lambda: seen() | early == wanted)
     members[0].close()
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = admin.list_consumer_groups().result(WAIT_S).valid
     assert [(each.group_id, each.state.name, each.type) for each in listed] == [
         (group, "EMPTY", ConsumerGroupType.CONSUMER)
@@ -160,7 +160,7 @@ while True:
 """
 
 
-def test_a_killed_member_loses_its_partitions_after_its_session(broker: ServedBroker) -> None:
+def test_a_killed_member_loses_its_partitions_after_its_session(broker: Broker) -> None:
     group = "killed"
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, repr(settings(broker, group)), TOPIC], stdout=subprocess.PIPE, text=True
@@ -178,7 +178,7 @@ def test_a_killed_member_loses_its_partitions_after_its_session(broker: ServedBr
         child.wait()
 
 
-def test_the_group_outlives_its_coordinator(serve: Callable[..., ServedBroker]) -> None:
+def test_the_group_outlives_its_coordinator(serve: Callable[..., Broker]) -> None:
     broker = serve(*SETTINGS, "group.consumer.session.timeout.ms=30000")  # longer than any restart may take
     make_topic(broker, TOPIC, PARTITIONS)
     group = "restarted"
@@ -187,7 +187,7 @@ def test_the_group_outlives_its_coordinator(serve: Callable[..., ServedBroker]) 
     read_until(members, shared(members))
     before = [member.partitions for member in members]
     broker.kill()
-    broker.start()
+    broker.restart()
     more = fill(broker, 40, 1_000)
     read_until(members, lambda: {value for member in members for value in member.values} == wanted | more)
     assert [member.partitions for member in members] == before, "a restart moves nothing"
@@ -195,7 +195,7 @@ def test_the_group_outlives_its_coordinator(serve: Callable[..., ServedBroker]) 
         member.close()
 
 
-def test_expressions_are_matched_by_the_coordinator_and_find_new_topics(broker: ServedBroker) -> None:
+def test_expressions_are_matched_by_the_coordinator_and_find_new_topics(broker: Broker) -> None:
     make_topic(broker, "ships-1", 1)
     member = Member(broker, "matched", "^ships-.*")
     read_until([member], lambda: member.partitions == {("ships-1", 0)})
@@ -205,7 +205,7 @@ def test_expressions_are_matched_by_the_coordinator_and_find_new_topics(broker: 
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_members_of_both_protocols_share_a_group(broker: ServedBroker, assignor: str) -> None:
+def test_members_of_both_protocols_share_a_group(broker: Broker, assignor: str) -> None:
     group = f"mixed-{assignor}"
     wanted = fill(broker, 40)
     classic = Member(broker, group, protocol="classic")
@@ -224,19 +224,19 @@ def test_members_of_both_protocols_share_a_group(broker: ServedBroker, assignor:
     classic.close()
 
 
-def group_type(broker: ServedBroker, group: str) -> ConsumerGroupType:
-    admin = AdminClient({"bootstrap.servers": broker.address})
+def group_type(broker: Broker, group: str) -> ConsumerGroupType:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = admin.list_consumer_groups().result(WAIT_S).valid
     kinds: list[ConsumerGroupType] = [each.type for each in listed if each.group_id == group]
     return kinds[0]
 
 
-def test_transactions_carry_offsets_of_consumer_groups(broker: ServedBroker) -> None:
+def test_transactions_carry_offsets_of_consumer_groups(broker: Broker) -> None:
     """KIP-447: the group's metadata has the member's epoch."""
     fill(broker, 4)
     member = Member(broker, "transactional")
     read_until([member], lambda: len(member.partitions) == PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "t"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     metadata = member.consumer.consumer_group_metadata()

@@ -25,16 +25,16 @@ def rot(folder: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b"value-1", b"rotten!"))
 
 
-async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve, tmp_path: Path) -> None:
-    broker = serve(name="rotten")
-    async with Producer(bootstrap_servers=broker.address) as producer:
+async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve) -> None:
+    broker = serve()
+    async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(3):  # each in a batch of its own
             await producer.send_and_wait("t", b"value-%d" % number)
-    assert broker.stop() == 0
-    rot(tmp_path)
-    broker.start()
+    broker.stop_broker()
+    rot(broker.broker(1).directory)
+    broker.restart()
     async with asyncio.timeout(30):
-        async with Consumer(bootstrap_servers=broker.address) as consumer:
+        async with Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
             consumer.assign([TP])
             consumer.seek(TP, 0)
             assert (await consumer.getone()).value == b"value-0"
@@ -45,7 +45,7 @@ async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve, tmp_pa
             assert told.value.next_offset is not None
             consumer.seek(TP, told.value.next_offset)
             assert (await consumer.getone()).value == b"value-2"
-        cluster = NetworkClient(ConnectionConfig(bootstrap_servers=broker.address))
+        cluster = NetworkClient(ConnectionConfig(bootstrap_servers=broker.bootstrap_servers))
         await cluster.start()
         try:
             reader = RangeReader(cluster, TP, 0, 3)

@@ -19,8 +19,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.testing import Broker
 from tests.support.clients.librdkafka import value_of
-from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker
+from tests.support.processes.fixtures import START_SECONDS_MAX, restart
 
 pytestmark = pytest.mark.clients
 
@@ -31,17 +32,17 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def broker(serve: Callable[..., ServedBroker]) -> ServedBroker:
+def broker(serve: Callable[..., Broker]) -> Broker:
     """A broker whose groups settle fast, with one topic of four partitions."""
     served = serve(*SETTINGS)
-    admin = AdminClient({"bootstrap.servers": served.address})
+    admin = AdminClient({"bootstrap.servers": served.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(WAIT_S)
     return served
 
 
-def fill(broker: ServedBroker, count: int, first: int = 0) -> list[bytes]:
+def fill(broker: Broker, count: int, first: int = 0) -> list[bytes]:
     """Records spread over all partitions; returns their values."""
-    producer = Producer({"bootstrap.servers": broker.address})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     values = [b"%d" % number for number in range(first, first + count)]
     for number, value in enumerate(values):
         producer.produce(TOPIC, value, partition=number % PARTITIONS)
@@ -52,14 +53,14 @@ def fill(broker: ServedBroker, count: int, first: int = 0) -> list[bytes]:
 class Member:
     """A librdkafka consumer that counts its rebalances."""
 
-    def __init__(self, broker: ServedBroker, group: str, **settings: Any) -> None:
+    def __init__(self, broker: Broker, group: str, **settings: Any) -> None:
         self.assigned = 0
         self.revoked = 0
         self.values: list[bytes] = []
         self.closed = False
         self.consumer = Consumer(
             {
-                "bootstrap.servers": broker.address,
+                "bootstrap.servers": broker.bootstrap_servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -115,7 +116,7 @@ def shared_by(*sharing: Member) -> bool:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_librdkafka_members_share_and_take_over(broker: ServedBroker, strategy: str) -> None:
+def test_librdkafka_members_share_and_take_over(broker: Broker, strategy: str) -> None:
     values = fill(broker, 40)
     settings = {"partition_assignment_strategy": strategy}
     first, second = Member(broker, "g", **settings), Member(broker, "g", **settings)
@@ -134,10 +135,10 @@ def test_librdkafka_members_share_and_take_over(broker: ServedBroker, strategy: 
     assert {*first.values, *second.values} == {*values, *more}
 
 
-def test_killed_member_is_replaced_when_its_session_ends(broker: ServedBroker) -> None:
+def test_killed_member_is_replaced_when_its_session_ends(broker: Broker) -> None:
     program = (
         "import sys; from confluent_kafka import Consumer\n"
-        f"c = Consumer({{'bootstrap.servers': {broker.address!r}, 'group.id': 'g', 'session.timeout.ms': 1000,"
+        f"c = Consumer({{'bootstrap.servers': {broker.bootstrap_servers!r}, 'group.id': 'g', 'session.timeout.ms': 1000,"
         " 'heartbeat.interval.ms': 100})\n"
         f"c.subscribe([{TOPIC!r}], on_assign=lambda c, p: print(len(p), flush=True))\n"
         "while True: c.poll(0.1)\n"
@@ -155,7 +156,7 @@ def test_killed_member_is_replaced_when_its_session_ends(broker: ServedBroker) -
         victim.wait()
 
 
-def test_static_member_restarts_without_a_rebalance(broker: ServedBroker) -> None:
+def test_static_member_restarts_without_a_rebalance(broker: Broker) -> None:
     first, second = (Member(broker, "g", group_instance_id=name) for name in ("one", "two"))
     with members(first):
         poll_until(lambda: shared_by(first, second), first, second)
@@ -167,7 +168,7 @@ def test_static_member_restarts_without_a_rebalance(broker: ServedBroker) -> Non
         assert first.assigned == before
 
 
-def test_second_static_member_of_a_name_fences_the_first(broker: ServedBroker) -> None:
+def test_second_static_member_of_a_name_fences_the_first(broker: Broker) -> None:
     first = Member(broker, "g", group_instance_id="same")
     poll_until(lambda: len(first.partitions) == PARTITIONS, first)
     with members(Member(broker, "g", group_instance_id="same")) as (second,):
@@ -178,10 +179,10 @@ def test_second_static_member_of_a_name_fences_the_first(broker: ServedBroker) -
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
-def test_commits_and_members_survive_a_restart(broker: ServedBroker, kill: bool) -> None:
+def test_commits_and_members_survive_a_restart(broker: Broker, kill: bool) -> None:
     fill(broker, 8)
     session_ms = int(
-        READY_SECONDS_MAX * 1000
+        START_SECONDS_MAX * 1000
     )  # longer than any restart takes: else the member itself gives its session up
     with members(Member(broker, "g", session_timeout_ms=session_ms)) as (member,):
         poll_until(lambda: len(member.values) == 8, member)
@@ -189,7 +190,7 @@ def test_commits_and_members_survive_a_restart(broker: ServedBroker, kill: bool)
             offsets=[TopicPartition(TOPIC, partition, 2, f"note {partition}") for partition in range(PARTITIONS)],
             asynchronous=False,
         )
-        broker.restart(kill=kill)
+        restart(broker, kill=kill)
         generation = member.assigned
         found = member.consumer.committed([TopicPartition(TOPIC, p) for p in range(PARTITIONS)], timeout=WAIT_S)
         assert [(part.offset, part.metadata) for part in found] == [(2, f"note {p}") for p in range(PARTITIONS)]
@@ -201,9 +202,9 @@ def test_commits_and_members_survive_a_restart(broker: ServedBroker, kill: bool)
         assert sorted(successor.values) == sorted(more)
 
 
-def test_offsets_in_a_transaction_are_unstable_until_it_ends(broker: ServedBroker) -> None:
+def test_offsets_in_a_transaction_are_unstable_until_it_ends(broker: Broker) -> None:
     fill(broker, 8)
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "copy"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "copy"})
     producer.init_transactions(WAIT_S)
     with members(Member(broker, "g", isolation_level="read_committed")) as (member,):
         consumer = member.consumer
@@ -222,9 +223,9 @@ def test_offsets_in_a_transaction_are_unstable_until_it_ends(broker: ServedBroke
             assert {part.offset for part in consumer.committed(asked, timeout=WAIT_S)} == {expected}
 
 
-def test_zombie_of_an_old_generation_cannot_commit_in_a_transaction(broker: ServedBroker) -> None:
+def test_zombie_of_an_old_generation_cannot_commit_in_a_transaction(broker: Broker) -> None:
     fill(broker, 8)
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "copy"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "copy"})
     producer.init_transactions(WAIT_S)
     first = Member(broker, "g")
     with members(first):
@@ -239,10 +240,10 @@ def test_zombie_of_an_old_generation_cannot_commit_in_a_transaction(broker: Serv
             producer.abort_transaction(WAIT_S)
 
 
-async def test_aiokafka_and_librdkafka_in_one_group(broker: ServedBroker) -> None:
+async def test_aiokafka_and_librdkafka_in_one_group(broker: Broker) -> None:
     native = AIOKafkaConsumer(
         TOPIC,
-        bootstrap_servers=broker.address,
+        bootstrap_servers=broker.bootstrap_servers,
         group_id="mixed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -276,12 +277,12 @@ async def test_aiokafka_and_librdkafka_in_one_group(broker: ServedBroker) -> Non
         await native.stop()
 
 
-async def test_aiokafka_members_come_and_go(broker: ServedBroker) -> None:
+async def test_aiokafka_members_come_and_go(broker: Broker) -> None:
     fill(broker, 12)
     consumers = [
         AIOKafkaConsumer(
             TOPIC,
-            bootstrap_servers=broker.address,
+            bootstrap_servers=broker.bootstrap_servers,
             group_id="g",
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
@@ -298,7 +299,7 @@ async def test_aiokafka_members_come_and_go(broker: ServedBroker) -> None:
     finally:
         for consumer in consumers:
             await consumer.stop()
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     described = admin.describe_consumer_groups(["g"])["g"].result(WAIT_S)
     assert described.state.name == "EMPTY"
 
@@ -307,9 +308,9 @@ def fair_shares(size: int) -> list[int]:
     return sorted(PARTITIONS // size + (number < PARTITIONS % size) for number in range(size))
 
 
-def test_admin_looks_at_groups_and_deletes_them(broker: ServedBroker) -> None:
+def test_admin_looks_at_groups_and_deletes_them(broker: Broker) -> None:
     fill(broker, 8)
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     with members(Member(broker, "busy", client_id="me")) as (member,):
         poll_until(lambda: len(member.values) == 8, member)
         member.consumer.commit(asynchronous=False)
@@ -329,9 +330,9 @@ def test_admin_looks_at_groups_and_deletes_them(broker: ServedBroker) -> None:
     assert admin.list_consumer_groups().result(WAIT_S).valid == []
 
 
-def test_deleted_topic_takes_its_offsets_along(broker: ServedBroker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.address})
-    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "simple"})
+def test_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "simple"})
     try:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
         assert consumer.committed([TopicPartition(TOPIC, 0)], timeout=WAIT_S)[0].offset == 7
@@ -344,9 +345,20 @@ def test_deleted_topic_takes_its_offsets_along(broker: ServedBroker) -> None:
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_kcat_reads_in_a_group(broker: ServedBroker) -> None:
+def test_kcat_reads_in_a_group(broker: Broker) -> None:
     values = fill(broker, 20)
-    command = ["kcat", "-b", broker.address, "-G", "kcat-group", "-q", "-e", "-X", "auto.offset.reset=earliest", TOPIC]
+    command = [
+        "kcat",
+        "-b",
+        broker.bootstrap_servers,
+        "-G",
+        "kcat-group",
+        "-q",
+        "-e",
+        "-X",
+        "auto.offset.reset=earliest",
+        TOPIC,
+    ]
     read = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert sorted(read.stdout.split()) == sorted(values)
     again = subprocess.run(command, capture_output=True, timeout=60, check=True)

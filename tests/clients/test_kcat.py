@@ -9,23 +9,27 @@ import uuid
 
 import pytest
 
-from tests.support.processes.served import ServedBroker
+from barnabas.testing import Broker
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 
 pytestmark = [pytest.mark.clients, pytest.mark.skipif(KCAT is None, reason="kcat is not installed")]
 
 
-def kcat(broker: ServedBroker, *arguments: str, stdin: str = "") -> str:
+def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
     ran = subprocess.run(
-        [KCAT or "kcat", "-b", broker.address, *arguments], input=stdin, capture_output=True, text=True, timeout=20
+        [KCAT or "kcat", "-b", broker.bootstrap_servers, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-def test_lines_come_back(shared_broker: ServedBroker, codec: str) -> None:
+def test_lines_come_back(shared_broker: Broker, codec: str) -> None:
     topic = "k" + uuid.uuid4().hex[:8]
     lines = "".join(f"key {n}:line {n}\n" for n in range(300))
     kcat(shared_broker, "-P", "-t", topic, "-K:", "-z", codec, "-H", "from=kcat", stdin=lines)
@@ -35,7 +39,7 @@ def test_lines_come_back(shared_broker: ServedBroker, codec: str) -> None:
     assert (message["offset"], message["payload"], message["headers"]) == (299, "line 299", ["from", "kcat"])
 
 
-def test_metadata_and_offsets(shared_broker: ServedBroker) -> None:
+def test_metadata_and_offsets(shared_broker: Broker) -> None:
     topic = "k" + uuid.uuid4().hex[:8]
     kcat(shared_broker, "-P", "-t", topic, "-p", "0", stdin="a\nb\nc\n")
     listed = json.loads(kcat(shared_broker, "-L", "-t", topic, "-J"))

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.testing import Broker
 from tests.support.clients.librdkafka import value_of
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.fixtures import restart
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import (  # noqa: E402  # after the check that it is there
@@ -32,13 +33,13 @@ pytestmark = pytest.mark.clients
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-def producer(broker: ServedBroker, **settings: Any) -> Producer:
-    return Producer({"bootstrap.servers": broker.address, "linger.ms": 1, **settings})
+def producer(broker: Broker, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1, **settings})
 
 
-def create(broker: ServedBroker, partitions: int = 1, /, **config: str) -> str:
+def create(broker: Broker, partitions: int = 1, /, **config: str) -> str:
     name = "t" + uuid.uuid4().hex[:8]
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
     return name
 
@@ -57,11 +58,11 @@ class Deliveries:
             self.errors.append(error)
 
 
-def consume(broker: ServedBroker, topic: str, count: int, partition: int = 0, /, **settings: Any) -> list[Message]:
+def consume(broker: Broker, topic: str, count: int, partition: int = 0, /, **settings: Any) -> list[Message]:
     """The first `count` messages of a partition; fewer if they do not come within 10 s."""
     consumer = Consumer(
         {
-            "bootstrap.servers": broker.address,
+            "bootstrap.servers": broker.bootstrap_servers,
             "group.id": uuid.uuid4().hex,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -83,7 +84,7 @@ def consume(broker: ServedBroker, topic: str, count: int, partition: int = 0, /,
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_each_codec_comes_back_byte_for_byte(shared_broker: ServedBroker, codec: str) -> None:
+def test_each_codec_comes_back_byte_for_byte(shared_broker: Broker, codec: str) -> None:
     topic = create(shared_broker)
     deliveries = Deliveries()
     sender = producer(shared_broker, **{"compression.type": codec, "enable.idempotence": True})
@@ -98,7 +99,7 @@ def test_each_codec_comes_back_byte_for_byte(shared_broker: ServedBroker, codec:
     assert [message.offset() for message in found] == list(range(500))
 
 
-def test_headers_nulls_and_timestamps(shared_broker: ServedBroker) -> None:
+def test_headers_nulls_and_timestamps(shared_broker: Broker) -> None:
     topic = create(shared_broker)
     sender = producer(shared_broker)
     now_ms = int(time.time() * 1000)
@@ -118,7 +119,7 @@ def test_headers_nulls_and_timestamps(shared_broker: ServedBroker) -> None:
     assert (second.key(), second.value(), second.headers()) == (None, b"", None)
 
 
-def test_log_append_time_is_the_brokers(shared_broker: ServedBroker) -> None:
+def test_log_append_time_is_the_brokers(shared_broker: Broker) -> None:
     topic = create(shared_broker, **{"message.timestamp.type": "LogAppendTime"})
     deliveries = Deliveries()
     sender = producer(shared_broker)
@@ -132,14 +133,14 @@ def test_log_append_time_is_the_brokers(shared_broker: ServedBroker) -> None:
     assert deliveries.messages[0].timestamp()[1] == stamp
 
 
-def test_offsets_for_times_and_watermarks(shared_broker: ServedBroker) -> None:
+def test_offsets_for_times_and_watermarks(shared_broker: Broker) -> None:
     topic = create(shared_broker)
     base_ms = int(time.time() * 1000) - 100_000
     for n in range(10):  # a flush each: ten batches
         sender = producer(shared_broker)
         sender.produce(topic, b"x", timestamp=base_ms + n * 1_000)
         assert sender.flush(10) == 0
-    consumer = Consumer({"bootstrap.servers": shared_broker.address, "group.id": "g"})
+    consumer = Consumer({"bootstrap.servers": shared_broker.bootstrap_servers, "group.id": "g"})
     try:
         asked = [base_ms - 1, base_ms, base_ms + 4_001, base_ms + 9_000, base_ms + 9_001]
         found = [consumer.offsets_for_times([TopicPartition(topic, 0, when)], 10)[0].offset for when in asked]
@@ -147,13 +148,13 @@ def test_offsets_for_times_and_watermarks(shared_broker: ServedBroker) -> None:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 10) == (0, 10)
     finally:
         consumer.close()
-    admin = AdminClient({"bootstrap.servers": shared_broker.address})
+    admin = AdminClient({"bootstrap.servers": shared_broker.bootstrap_servers})
     newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # confluent-kafka has no types for it
     result = admin.list_offsets({TopicPartition(topic, 0): newest})[TopicPartition(topic, 0)].result(10)
     assert (result.offset, result.timestamp) == (9, base_ms + 9_000)
 
 
-def test_messages_of_a_mebibyte(serve: Callable[..., ServedBroker]) -> None:
+def test_messages_of_a_mebibyte(serve: Callable[..., Broker]) -> None:
     broker = serve("message.max.bytes=3000000")
     topic = create(broker)
     deliveries = Deliveries()
@@ -169,7 +170,7 @@ def test_messages_of_a_mebibyte(serve: Callable[..., ServedBroker]) -> None:
     assert [message.value() for message in consume(broker, topic, 2, **small)] == values[:2]
 
 
-def test_a_message_too_large_is_refused_and_the_next_one_goes_through(shared_broker: ServedBroker) -> None:
+def test_a_message_too_large_is_refused_and_the_next_one_goes_through(shared_broker: Broker) -> None:
     topic = create(shared_broker, **{"max.message.bytes": "10000"})
     deliveries = Deliveries()
     sender = producer(shared_broker, **{"message.max.bytes": 3_000_000})
@@ -182,7 +183,7 @@ def test_a_message_too_large_is_refused_and_the_next_one_goes_through(shared_bro
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(shared_broker: ServedBroker, acks: str) -> None:
+def test_acks(shared_broker: Broker, acks: str) -> None:
     topic = create(shared_broker)
     deliveries = Deliveries()
     sender = producer(shared_broker, acks=acks)
@@ -193,16 +194,16 @@ def test_acks(shared_broker: ServedBroker, acks: str) -> None:
     assert [int(value_of(message)) for message in consume(shared_broker, topic, 100)] == list(range(100))
 
 
-def test_a_topic_is_created_by_its_first_use(shared_broker: ServedBroker) -> None:
+def test_a_topic_is_created_by_its_first_use(shared_broker: Broker) -> None:
     sender = producer(shared_broker)
     sender.produce("made-by-use", b"x")
     assert sender.flush(10) == 0
-    metadata = AdminClient({"bootstrap.servers": shared_broker.address}).list_topics(timeout=10)
+    metadata = AdminClient({"bootstrap.servers": shared_broker.bootstrap_servers}).list_topics(timeout=10)
     assert list(metadata.topics["made-by-use"].partitions) == [0]
     assert metadata.brokers[1].port == shared_broker.port
 
 
-def test_an_unknown_topic_is_refused_where_creation_is_off(serve: Callable[..., ServedBroker]) -> None:
+def test_an_unknown_topic_is_refused_where_creation_is_off(serve: Callable[..., Broker]) -> None:
     broker = serve("auto.create.topics.enable=false")
     deliveries = Deliveries()
     sender = producer(broker, **{"message.timeout.ms": 3_000, "topic.metadata.propagation.max.ms": 500})
@@ -211,7 +212,7 @@ def test_an_unknown_topic_is_refused_where_creation_is_off(serve: Callable[..., 
     assert [error.code() for error in deliveries.errors] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
 
 
-def test_an_idempotent_producer_repeats_nothing_over_lost_connections(served_broker: ServedBroker) -> None:
+def test_an_idempotent_producer_repeats_nothing_over_lost_connections(served_broker: Broker) -> None:
     """The broker restarts under load: every message exactly once, in order."""
     topic = create(served_broker)
     deliveries = Deliveries()
@@ -228,14 +229,14 @@ def test_an_idempotent_producer_repeats_nothing_over_lost_connections(served_bro
         sender.produce(topic, str(n), on_delivery=deliveries)
         if n in (2_000, 4_000):
             sender.poll(0.05)
-            served_broker.restart(kill=n == 4_000)
+            restart(served_broker, kill=n == 4_000)
         sender.poll(0)
     assert sender.flush(20) == 0
     assert not deliveries.errors
     assert [int(value_of(message)) for message in consume(served_broker, topic, 6_000)] == list(range(6_000))
 
 
-def test_transactional_producer_is_seen_by_isolation_level(shared_broker: ServedBroker) -> None:
+def test_transactional_producer_is_seen_by_isolation_level(shared_broker: Broker) -> None:
     topic = create(shared_broker)
     sender = producer(shared_broker, **{"transactional.id": "tx-1"})
     sender.init_transactions(10)
@@ -254,7 +255,7 @@ def test_transactional_producer_is_seen_by_isolation_level(shared_broker: Served
     assert [value_of(message)[:1] for message in everything] == [b"a"] * 3 + [b"b"] * 3 + [b"c"] * 3
 
 
-def test_a_second_producer_of_the_same_id_fences_the_first(shared_broker: ServedBroker) -> None:
+def test_a_second_producer_of_the_same_id_fences_the_first(shared_broker: Broker) -> None:
     topic = create(shared_broker)
     first = producer(shared_broker, **{"transactional.id": "tx-2"})
     first.init_transactions(10)
@@ -273,7 +274,7 @@ def test_a_second_producer_of_the_same_id_fences_the_first(shared_broker: Served
     assert [message.value() for message in found] == [b"alive"]
 
 
-def test_offsets_are_committed_with_the_transaction(shared_broker: ServedBroker) -> None:
+def test_offsets_are_committed_with_the_transaction(shared_broker: Broker) -> None:
     source, target = create(shared_broker), create(shared_broker)
     seed = producer(shared_broker)
     for n in range(5):
@@ -281,7 +282,7 @@ def test_offsets_are_committed_with_the_transaction(shared_broker: ServedBroker)
     seed.flush(10)
     consumer = Consumer(
         {
-            "bootstrap.servers": shared_broker.address,
+            "bootstrap.servers": shared_broker.bootstrap_servers,
             "group.id": "copy",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

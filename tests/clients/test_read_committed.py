@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.fixtures import restart
 
 pytest.importorskip("confluent_kafka")
 from tests.support.clients.transactional_log import (  # after the check that librdkafka is there
@@ -54,12 +54,10 @@ async def check(address: str, model: Model, topic: str = TOPIC) -> None:
 
 
 @pytest.mark.parametrize("script", [INTERLEAVED, made_up(1, 45)], ids=["interleaved", "made up"])
-async def test_every_fetch_offset_at_every_step_and_over_restarts(
-    serve: Callable[..., ServedBroker], script: str
-) -> None:
+async def test_every_fetch_offset_at_every_step_and_over_restarts(serve: Callable[..., Broker], script: str) -> None:
     broker = serve()
     model = Model()
-    player = Player(broker.address, TOPIC, "run", model)
+    player = Player(broker.bootstrap_servers, TOPIC, "run", model)
     player.wire.create_topic(TOPIC)
 
     def look_again() -> None:
@@ -70,22 +68,22 @@ async def test_every_fetch_offset_at_every_step_and_over_restarts(
     player.close()
     assert len(model.aborted) > 4
     assert model.last_stable_offset < model.high_watermark
-    await check(broker.address, model)
+    await check(broker.bootstrap_servers, model)
     for kill in (True, False):
-        broker.restart(kill=kill)
-        await check(broker.address, model)
+        restart(broker, kill=kill)
+        await check(broker.bootstrap_servers, model)
 
 
-async def test_over_several_segments_and_restarts(serve: Callable[..., ServedBroker], tmp_path: Path) -> None:
+async def test_over_several_segments_and_restarts(serve: Callable[..., Broker]) -> None:
     broker = serve()
     model = Model(size_bytes=60_000)
-    player = Player(broker.address, TOPIC, "run", model)
+    player = Player(broker.bootstrap_servers, TOPIC, "run", model)
     player.wire.create_topic(TOPIC, **{"segment.bytes": "1048576"})
     await player.play(made_up(3, 60))
     player.close()
-    await check(broker.address, model)
+    await check(broker.bootstrap_servers, model)
     for kill in (True, False):
-        broker.restart(kill=kill)
-        await check(broker.address, model)
-    indexes = [path for path in (tmp_path / "data" / f"{TOPIC}-0").glob("*.txnindex") if path.stat().st_size]
+        restart(broker, kill=kill)
+        await check(broker.bootstrap_servers, model)
+    indexes = [path for path in (broker.broker(1).directory / f"{TOPIC}-0").glob("*.txnindex") if path.stat().st_size]
     assert len(indexes) > 3

@@ -11,8 +11,8 @@ import pytest
 
 from barnabas.client import Producer as BundledProducer
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
+from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: E402  # after the check that it is there
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.clients
 PARTITIONS = 3
 
 
-async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker: ServedBroker) -> None:
+async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker: Broker) -> None:
     topic = "t" + uuid.uuid4().hex[:8]
-    with Wire(shared_broker.address) as wire:
+    with Wire(shared_broker.bootstrap_servers) as wire:
         wire.create_topic(topic, PARTITIONS)
     expected: dict[str, list[list[bytes]]] = {}
 
@@ -38,7 +38,11 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
             expected[who][partition].append(value(who, number, partition))
 
     def tv1(who: str) -> None:
-        settings = {"bootstrap.servers": shared_broker.address, "transactional.id": f"{topic}-{who}", "linger.ms": 0}
+        settings = {
+            "bootstrap.servers": shared_broker.bootstrap_servers,
+            "transactional.id": f"{topic}-{who}",
+            "linger.ms": 0,
+        }
         producer = Producer(settings)
         producer.init_transactions(30)
         for number in range(40):
@@ -54,7 +58,7 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
 
     async def tv2(who: str) -> None:
         async with BundledProducer(
-            bootstrap_servers=shared_broker.address, transactional_id=f"{topic}-{who}", transaction_version=2
+            bootstrap_servers=shared_broker.bootstrap_servers, transactional_id=f"{topic}-{who}", transaction_version=2
         ) as producer:
             for number in range(40):
                 await producer.begin_transaction()
@@ -74,7 +78,7 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
             works.append(asyncio.to_thread(tv1, who) if who.startswith("tv1") else tv2(who))
     async with asyncio.timeout(60):
         await asyncio.gather(*works)
-    with Wire(shared_broker.address) as wire:
+    with Wire(shared_broker.bootstrap_servers) as wire:
         wait_until_complete(wire, [f"{topic}-{who}" for who in expected])
         for partition in range(PARTITIONS):
             delivered = committed_values(wire, topic, partition)
@@ -94,10 +98,14 @@ def wait_until_complete(wire: Wire, transactional_ids: list[str]) -> None:
         time.sleep(0.01)
 
 
-def test_a_producer_past_its_timeout_is_fenced_and_its_records_are_not_seen(shared_broker: ServedBroker) -> None:
+def test_a_producer_past_its_timeout_is_fenced_and_its_records_are_not_seen(shared_broker: Broker) -> None:
     topic = "t" + uuid.uuid4().hex[:8]
-    settings = {"bootstrap.servers": shared_broker.address, "transactional.id": topic, "transaction.timeout.ms": 1000}
-    with Wire(shared_broker.address) as wire:
+    settings = {
+        "bootstrap.servers": shared_broker.bootstrap_servers,
+        "transactional.id": topic,
+        "transaction.timeout.ms": 1000,
+    }
+    with Wire(shared_broker.bootstrap_servers) as wire:
         wire.create_topic(topic)
         late = Producer(settings)
         late.init_transactions(30)

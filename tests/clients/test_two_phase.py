@@ -9,15 +9,15 @@ import pytest
 from barnabas.client import Consumer, PreparedTransaction, Producer, TopicPartition
 from barnabas.client.errors import IllegalState, ProducerFailed, ProducerFenced
 from barnabas.client.producer.transaction_state import TransactionPhase
-from tests.support.processes.served import ServedBroker
+from barnabas.testing import Broker
 
 pytestmark = pytest.mark.clients
-Serve = Callable[..., ServedBroker]
+Serve = Callable[..., Broker]
 
 
 @pytest.fixture(scope="module")
-def bootstrap(shared_broker: ServedBroker) -> str:
-    return shared_broker.address
+def bootstrap(shared_broker: Broker) -> str:
+    return shared_broker.bootstrap_servers
 
 
 def two_phase(bootstrap: str, name: str, *, keep: bool = False) -> Producer:
@@ -141,7 +141,7 @@ async def test_to_prepare_needs_a_producer_without_timeout(bootstrap: str, name:
 
 
 async def test_brokers_that_are_told_not_to_refuse_in_words(serve: Serve, name: str) -> None:
-    producer = two_phase(serve("transaction.two.phase.commit.enable=false").address, name)
+    producer = two_phase(serve("transaction.two.phase.commit.enable=false").bootstrap_servers, name)
     with pytest.raises(ProducerFailed, match=r"transaction\.two\.phase\.commit\.enable"):
         await producer.start()
 

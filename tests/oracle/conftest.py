@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX
-from tests.support.processes.fixtures import end
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
 
@@ -22,7 +21,7 @@ def barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Bootstrap address of a served Barnabas with the same settings; it must not have crashed inside, and end cleanly."""
     broker = ServedBroker(tmp_path_factory.mktemp("barnabas") / "data", *SETTINGS).start()
     yield broker.address
-    end(broker)
+    broker.end()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 
 from tests.support.pipeline.connector import NoConnector, connector_jars
 from tests.support.processes.cluster import Cluster, barnabas_nodes
-from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """One broker for all tests that neither stop nor fill it and use topics of their own."""
     served = ServedBroker(tmp_path_factory.mktemp("broker") / "data", *SETTINGS).start()
     yield served
-    end(served)
+    served.end()
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
 from tests.support.pipeline import topics
 from tests.support.pipeline.spark_kafka import numbers, texts, values
-from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def test_from_a_cluster_and_from_its_directory(spark: SparkSession, tmp_path: Pa
         with pytest.raises(PipelineError, match=r"option 'data'.*is used by a running broker: stop the broker"):
             export_directories(lambda: spark, [tmp_path / "data"], [topic], tmp_path / "running")
     finally:
-        end(served)
+        served.end()
     wanted = [(0, 3152, 2950, 2, 200), (1, 1000, 1000, 0, 0)]
     assert balance(cluster) == wanted
     assert balance(everything) == [(0, 3152, 3150, 2, 0), (1, 1000, 1000, 0, 0)]
@@ -82,7 +81,7 @@ def test_an_open_transaction_ends_what_is_exported(spark: SparkSession, tmp_path
         topics.send(served.address, topic, numbers(20, 30))
         assert balance(export_topics(lambda: spark, served.address, [topic], tmp_path / "c")) == [(0, 10, 10, 0, 0)]
     finally:
-        end(served)
+        served.end()
     done = export_directories(lambda: spark, [tmp_path / "data"], [topic], tmp_path / "d")
     assert balance(done) == [(0, 10, 10, 0, 0)]
     assert done.notes == (f"{topic}-0: a transaction is open from offset 10 on, up to 29",)
@@ -95,7 +94,7 @@ def test_a_compacted_topic_has_fewer_rows_than_offsets(spark: SparkSession, tmp_
         topic = topics.new_topic(served.address)
         topics.send(served.address, topic, numbers(0, 5))
     finally:
-        end(served)
+        served.end()
     folder = data / f"{topic}-0"
     log = next(folder.glob("*.log"))
     later = bytearray(log.read_bytes())

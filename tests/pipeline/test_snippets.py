@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 from pyspark.sql import functions as F
 
 from tests.support.pipeline import topics
-from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 from tests.support.snippets import snippets
 
@@ -35,7 +34,7 @@ def printed(spark: SparkSession, tmp_path: Path) -> Iterator[Printed]:
     yield runner
     for query in spark.streams.active:
         query.stop()
-    end(broker)
+    broker.end()
 
 
 class Printed:

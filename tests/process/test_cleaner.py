@@ -23,7 +23,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offsets
 from tests.support.oracle.wire import NOT_READY, Wire
-from tests.support.processes.fixtures import Serve
+from tests.support.processes.fixtures import Serve, restart
 
 pytestmark = pytest.mark.process
 
@@ -123,12 +123,12 @@ def read_committed(address: str, topic: str) -> dict[bytes, bytes]:
 def test_a_compacted_topic_stays_small_and_complete(serve: Serve) -> None:
     rng = random.Random(1)
     broker = serve(*EAGER)
-    folder = broker.data / "kept-0"
+    folder = broker.broker(1).directory / "kept-0"
     expected: dict[bytes, bytes] = {}
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("kept", **{"cleanup.policy": "compact", "segment.bytes": str(MIB)})
     for life in range(4):
-        with Wire(broker.address) as wire:
+        with Wire(broker.bootstrap_servers) as wire:
             producer = Transactions(wire, "writer")
             for n in range(12):
                 wave = {b"key %d" % rng.randrange(40): rng.randbytes(3_000) for _ in range(60)}
@@ -137,31 +137,31 @@ def test_a_compacted_topic_stays_small_and_complete(serve: Serve) -> None:
                 producer.end(commit=commit)
                 if commit:
                     expected.update(wave)
-        broker.restart(kill=life % 2 == 0)
-    assert read_committed(broker.address, "kept") == expected
-    until(lambda: log_bytes(folder) < 1.5 * MIB, lambda: (log_bytes(folder), broker.log()))
-    assert read_committed(broker.address, "kept") == expected
-    with Wire(broker.address) as wire:
+        restart(broker, kill=life % 2 == 0)
+    assert read_committed(broker.bootstrap_servers, "kept") == expected
+    until(lambda: log_bytes(folder) < 1.5 * MIB, lambda: (log_bytes(folder), broker.broker(1).log))
+    assert read_committed(broker.bootstrap_servers, "kept") == expected
+    with Wire(broker.bootstrap_servers) as wire:
         end_offset = wire.fetch("kept", 0, 0).high_watermark
         refused = wire.produce(9, "kept", 0, [b"without a key"])
     assert refused.error_code == 87  # INVALID_RECORD
-    broker.restart(kill=True)
-    assert read_committed(broker.address, "kept") == expected
-    assert broker.stop() == 0
-    cleaned = read_offsets(FileDisk(str(broker.data)), CLEANER_OFFSET_CHECKPOINT)["kept", 0]
+    restart(broker, kill=True)
+    assert read_committed(broker.bootstrap_servers, "kept") == expected
+    broker.stop_broker()
+    cleaned = read_offsets(FileDisk(str(broker.broker(1).directory)), CLEANER_OFFSET_CHECKPOINT)["kept", 0]
     assert 0.5 * end_offset < cleaned < end_offset
     assert not [path.name for path in folder.iterdir() if path.suffix in (".cleaned", ".swap")]
-    assert "bytes are" in broker.log()
+    assert "bytes are" in broker.broker(1).log
 
 
 def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
     """Names and metadata are long, so that few transactions and commits fill many segments."""
     broker = serve(*EAGER)
     ids = [f"t{n}" * 600 for n in range(2)]
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("t")
     for life in range(3):
-        with Wire(broker.address) as wire:
+        with Wire(broker.bootstrap_servers) as wire:
             for transactional_id in ids:
                 producer = Transactions(wire, transactional_id)
                 for n in range(150):
@@ -169,14 +169,14 @@ def test_the_coordinators_logs_stay_small(serve: Serve) -> None:
                     producer.end(commit=n % 3 != 0)
             for n in range(400):
                 _commit(wire, 1_000 * life + n)
-        broker.restart(kill=life != 1)
+        restart(broker, kill=life != 1)
         for topic in ("__transaction_state-0", "__consumer_offsets-0"):
-            folder = broker.data / topic
+            folder = broker.broker(1).directory / topic
             until(
                 lambda folder=folder: log_bytes(folder) < 1.2 * MIB,  # type: ignore[misc]  # bound now
-                lambda folder=folder: (folder, log_bytes(folder), broker.log()),  # type: ignore[misc]
+                lambda folder=folder: (folder, log_bytes(folder), broker.broker(1).log),  # type: ignore[misc]
             )
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         assert _committed(wire) == 2_399
         producers = [Transactions(wire, transactional_id) for transactional_id in ids]
         assert len({producer.producer_id for producer in producers}) == 2

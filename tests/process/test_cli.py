@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.testing import Broker
 from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
-from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 
@@ -49,11 +49,11 @@ def test_help_is_complete(command: tuple[str, ...]) -> None:
     assert " ".join(("barnabas", *command)) in shown.stdout.partition("Examples:")[2]
 
 
-def test_cluster_shows_who_serves_and_is_a_check_for_scripts(shared_broker: ServedBroker) -> None:
-    at = ("-b", shared_broker.address)
+def test_cluster_shows_who_serves_and_is_a_check_for_scripts(shared_broker: Broker) -> None:
+    at = ("-b", shared_broker.bootstrap_servers)
     shown = barnabas("cluster", *at)
     assert shown.returncode == 0
-    assert f"broker {shared_broker.node_id}  {shared_broker.address}" in shown.stdout
+    assert f"broker 1  {shared_broker.bootstrap_servers}" in shown.stdout
     assert "transaction.version 2" in shown.stdout
 
     wanted = barnabas("cluster", "--brokers", "2", *at)
@@ -63,8 +63,8 @@ def test_cluster_shows_who_serves_and_is_a_check_for_scripts(shared_broker: Serv
     assert "127.0.0.1:1" in nobody.stderr
 
 
-def test_topics_records_and_transactions(shared_broker: ServedBroker) -> None:
-    at = ("-b", shared_broker.address)
+def test_topics_records_and_transactions(shared_broker: Broker) -> None:
+    at = ("-b", shared_broker.bootstrap_servers)
     created = barnabas("topic", "create", "cli", "--partitions", "2", "--config", "retention.ms=3600000", *at)
     assert created.stdout == "created cli with 2 partitions, replication factor 1\n"
     assert "cli" in barnabas("topic", "list", *at).stdout.splitlines()
@@ -97,8 +97,8 @@ def test_topics_records_and_transactions(shared_broker: ServedBroker) -> None:
     assert "cli" not in barnabas("topic", "list", *at).stdout.splitlines()
 
 
-def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
-    at = ("-b", shared_broker.address)
+def test_groups_are_shown_and_moved(shared_broker: Broker) -> None:
+    at = ("-b", shared_broker.bootstrap_servers)
     barnabas("topic", "create", "dishes", "--partitions", "2", *at)
     lines = "".join(f"{n}\n" for n in range(10))
     for partition in ("0", "1"):
@@ -136,9 +136,9 @@ def test_groups_are_shown_and_moved(shared_broker: ServedBroker) -> None:
     assert "kitchen" not in barnabas("group", "list", *at).stdout
 
 
-def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
+def test_the_lag_is_a_live_table(shared_broker: Broker) -> None:
     """It follows what is written and committed meanwhile, on a terminal in place, until Ctrl-C."""
-    at = ("-b", shared_broker.address)
+    at = ("-b", shared_broker.bootstrap_servers)
     barnabas("topic", "create", "plates", *at)
     barnabas("produce", "plates", *at, stdin="1\n2\n")
     reading = ("consume", "plates", "--from-beginning", "--exit-at-end", "--group", "waiters", *at)
@@ -176,8 +176,8 @@ def test_the_lag_is_a_live_table(shared_broker: ServedBroker) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_refusals_are_told_in_one_line(shared_broker: ServedBroker, command: tuple[str, ...], complaint: str) -> None:
-    refused = barnabas(*command, "-b", shared_broker.address)
+def test_refusals_are_told_in_one_line(shared_broker: Broker, command: tuple[str, ...], complaint: str) -> None:
+    refused = barnabas(*command, "-b", shared_broker.bootstrap_servers)
     assert refused.returncode == 1
     assert complaint in refused.stderr
     assert refused.stderr.count("\n") == 1
@@ -195,13 +195,17 @@ def test_config_without_equals_sign_is_a_wrong_call() -> None:
     assert "'retention.ms' is not key=value" in refused.stderr
 
 
-def test_dump_shows_every_file_a_broker_leaves(served_broker: ServedBroker) -> None:
-    at = ("-b", served_broker.address)
+def test_dump_shows_every_file_a_broker_leaves(served_broker: Broker) -> None:
+    at = ("-b", served_broker.bootstrap_servers)
     assert barnabas("produce", "dumped", "--transactional-id", "d-1", *at, stdin="one\ntwo\n").returncode == 0
     grouped = ("consume", "dumped", "--from-beginning", "--exit-at-end", "--group", "g", *at)
     assert barnabas(*grouped).stdout.split() == ["one", "two"]
-    assert served_broker.stop() == 0
-    files = [str(path) for path in sorted(served_broker.data.rglob("*")) if path.is_file() and path.name != ".lock"]
+    served_broker.stop_broker()
+    files = [
+        str(path)
+        for path in sorted(served_broker.broker(1).directory.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    ]
     shown = barnabas("dump", *files)
     assert shown.returncode == 0, shown.stdout[-2000:]
     for expected in (

@@ -14,7 +14,6 @@ import pytest
 
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from tests.support.oracle.wire import Wire
-from tests.support.processes.fixtures import end
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
@@ -30,7 +29,7 @@ def few(tmp_path: Path) -> Iterator[ServedBroker]:
         tmp_path / "data", "log.segment.bytes=1048576", "num.partitions=4", descriptors_max=DESCRIPTORS_MAX
     )
     yield broker.start()
-    end(broker)
+    broker.end()
 
 
 def test_a_thousand_connects_with_256_descriptors(few: ServedBroker) -> None:
@@ -79,7 +78,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
         assert resource.prlimit(broker.pid, resource.RLIMIT_NOFILE) == (hard, hard)
         assert f"up to {hard} files and connections may be open (soft limit before: 200)" in broker.log()
     finally:
-        end(broker)
+        broker.end()
 
 
 def is_ended(peer: socket.socket) -> bool:

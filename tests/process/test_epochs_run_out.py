@@ -17,9 +17,9 @@ from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.testing import Broker
 from tests.support.oracle.wire import NOT_READY, Wire
-from tests.support.processes.fixtures import Serve
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.fixtures import Serve, restart
 
 pytestmark = pytest.mark.process
 
@@ -28,9 +28,11 @@ STATE_PARTITIONS = 5
 CONCURRENT_TRANSACTIONS = 51
 
 
-def age(broker: ServedBroker, transactional_id: str, epoch: int) -> int:
+def age(broker: Broker, transactional_id: str, epoch: int) -> int:
     """Gives a transactional id a history, and starts the broker again so that it knows; returns the producer id."""
-    with Wire(broker.address, client_id="__admin_client") as wire:  # may write to internal topics, as in Kafka
+    with Wire(
+        broker.bootstrap_servers, client_id="__admin_client"
+    ) as wire:  # may write to internal topics, as in Kafka
         wire.find_coordinator(transactional_id, 1)
         begun = patiently(
             wire, InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
@@ -48,7 +50,7 @@ def age(broker: ServedBroker, transactional_id: str, epoch: int) -> int:
         data = PartitionProduceData(index=partition_for(transactional_id, STATE_PARTITIONS), records=batch)
         request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name=STATE_TOPIC, partition_data=[data])])
         assert wire.call(request, 9).responses[0].partition_responses[0].error_code == 0
-    broker.restart(kill=True)
+    restart(broker, kill=True)
     return int(begun.producer_id)
 
 
@@ -63,10 +65,10 @@ def patiently(wire: Wire, request: Any, version: int) -> Any:
 
 def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
     broker = serve(f"transaction.state.log.num.partitions={STATE_PARTITIONS}")
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic(TOPIC, 2)
     first_id = age(broker, "tired", PRODUCER_EPOCH_MAX - 6)
-    wire = Wire(broker.address)
+    wire = Wire(broker.bootstrap_servers)
     begun = patiently(wire, InitProducerIdRequest(transactional_id="tired", transaction_timeout_ms=60_000), 4)
     assert (begun.producer_id, begun.producer_epoch) == (first_id, PRODUCER_EPOCH_MAX - 5)
     identities = [(begun.producer_id, begun.producer_epoch)]
@@ -91,8 +93,8 @@ def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
                 expected.append(value)
         if number in (4, 5, 6, 12):  # also while the last epoch's transaction is open, and after the change of ids
             wire.close()
-            broker.restart(kill=True)
-            wire = Wire(broker.address)
+            restart(broker, kill=True)
+            wire = Wire(broker.bootstrap_servers)
         end = EndTxnRequest(transactional_id="tired", producer_id=producer_id, producer_epoch=epoch, committed=commit)
         ended = patiently(wire, end, 5)
         assert ended.error_code == 0
@@ -121,10 +123,10 @@ def test_transactions_go_on_under_a_new_producer_id(serve: Serve) -> None:
 
 def test_a_fence_at_the_last_epoch_hands_out_a_new_id(serve: Serve) -> None:
     broker = serve(f"transaction.state.log.num.partitions={STATE_PARTITIONS}")
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         wire.create_topic(TOPIC)
     first_id = age(broker, "fenced", PRODUCER_EPOCH_MAX - 1)
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         request = InitProducerIdRequest(transactional_id="fenced", transaction_timeout_ms=60_000)
         begun = patiently(wire, request, 4)
         assert (begun.producer_id, begun.producer_epoch) == (first_id, PRODUCER_EPOCH_MAX)

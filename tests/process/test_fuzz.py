@@ -14,6 +14,7 @@ from tests.support.processes.fixtures import Serve
 from tests.support.processes.fuzzing import PRODUCED_TOPIC, Fuzzer, descriptors, internal_errors
 from tests.support.processes.hostile_requests import HostileRequests, RequestTargets
 from tests.support.processes.measured_producer import MeasuredProducer
+from tests.support.processes.process_tree import rss_bytes
 
 MIB = 1024 * 1024
 WARM_UP = 2_000  # requests, by which every handler is loaded and every codec made
@@ -22,15 +23,15 @@ LONGEST_WAIT_S_MAX = 10.0  # of the other producer: nothing hangs, also on a bus
 
 def fuzz(serve: Serve, seed: int, count: int, rss_growth_max: int) -> None:
     broker = serve("group.initial.rebalance.delay.ms=0", "group.consumer.session.timeout.ms=60000")
-    with MeasuredProducer(broker.address, PRODUCED_TOPIC) as producer:
-        fuzzer = Fuzzer(broker, seed)
+    with MeasuredProducer(broker.bootstrap_servers, PRODUCED_TOPIC) as producer:
+        fuzzer = Fuzzer(broker.bootstrap_servers, lambda: broker.broker(1).log, seed)
         fuzzer.run(WARM_UP)
         fuzzer.refresh()
-        rss_before, open_before = broker.rss_bytes(), descriptors(broker)
+        rss_before, open_before = rss_bytes(broker), descriptors(broker)
         outcome = fuzzer.run(count - WARM_UP)
         fuzzer.refresh()
         longest_s, acknowledged = producer.measured()
-        grown = broker.rss_bytes() - rss_before
+        grown = rss_bytes(broker) - rss_before
         sys.stdout.write(
             f"{outcome.sent} requests: {sum(outcome.answered.values())} answered, {sum(outcome.closed.values())} closed; "
             f"RSS grew by {grown / MIB:.1f} MiB, descriptors from {open_before} to {descriptors(broker)}; "

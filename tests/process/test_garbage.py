@@ -73,7 +73,7 @@ def work(broker: ServedBroker, name: str) -> None:
 def test_work_leaves_no_garbage_in_cycles(garbage: tuple[ServedBroker, Path]) -> None:
     broker, path = garbage
     work(broker, "first")  # imports handlers, makes codecs
-    Fuzzer(broker, 1).run(FUZZED // 3)
+    Fuzzer(broker.address, broker.log, 1).run(FUZZED // 3)
     connect_and_leave(broker)
     collected(broker.pid, path)
 
@@ -83,5 +83,5 @@ def test_work_leaves_no_garbage_in_cycles(garbage: tuple[ServedBroker, Path]) ->
     connect_and_leave(broker)
     time.sleep(2)  # the tasks that the broker repeats each second
     assert not (found := collected(broker.pid, path)), f"{found}, after connections and idleness"
-    Fuzzer(broker, 2).run(FUZZED)
+    Fuzzer(broker.address, broker.log, 2).run(FUZZED)
     assert not (found := collected(broker.pid, path)), f"{found}, after hostile requests"

@@ -26,9 +26,10 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
+from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
 from tests.support.processes.frames import request_frame
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.process_tree import rss_bytes
 
 pytestmark = pytest.mark.process
 
@@ -62,24 +63,24 @@ def produce_request(records: bytes | bytearray | None, topic: str = TOPIC, **fie
 
 
 @pytest.fixture
-def broker(shared_broker: ServedBroker) -> Iterator[ServedBroker]:
+def broker(shared_broker: Broker) -> Iterator[Broker]:
     """A broker with ten acknowledged records, looked at again when the test is over."""
     served_broker = shared_broker
-    with Wire(served_broker.address) as wire:
+    with Wire(served_broker.bootstrap_servers) as wire:
         wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 8)
         kept_before = [value for value in fetch_all(wire, TOPIC) if value is not None and value.startswith(b"acked")]
         values = [f"acked {n}".encode() for n in range(10)]
         for value in values:
             answer = wire.call(produce_request(batch(value)), 8)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    before = served_broker.rss_bytes()
+    before = rss_bytes(served_broker)
     yield served_broker
-    assert served_broker.alive
-    with Wire(served_broker.address) as wire:
+    assert served_broker.broker(1).state == "running"
+    with Wire(served_broker.bootstrap_servers) as wire:
         kept = [value for value in fetch_all(wire, TOPIC) if value is not None and value.startswith(b"acked")]
     assert kept == kept_before + values
-    assert served_broker.rss_bytes() - before < 64 * MIB
-    assert "Traceback" not in served_broker.log()
+    assert rss_bytes(served_broker) - before < 64 * MIB
+    assert "Traceback" not in served_broker.broker(1).log
 
 
 def is_closed(peer: socket.socket, timeout: float = 5.0) -> bool:
@@ -95,11 +96,11 @@ def is_closed(peer: socket.socket, timeout: float = 5.0) -> bool:
     return True
 
 
-def connect(broker: ServedBroker) -> socket.socket:
+def connect(broker: Broker) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=10)
 
 
-def test_random_bytes(broker: ServedBroker) -> None:
+def test_random_bytes(broker: Broker) -> None:
     rng = random.Random(1)
     for _ in range(100):
         with connect(broker) as peer:
@@ -108,7 +109,7 @@ def test_random_bytes(broker: ServedBroker) -> None:
             assert is_closed(peer)
 
 
-def test_random_bodies_behind_proper_headers(broker: ServedBroker) -> None:
+def test_random_bodies_behind_proper_headers(broker: Broker) -> None:
     rng = random.Random(2)
     apis = [api for api in registry.API.values() if "broker" in api.listeners and api.key not in (0, 20)]
     for _ in range(300):
@@ -120,7 +121,7 @@ def test_random_bodies_behind_proper_headers(broker: ServedBroker) -> None:
             assert is_closed(peer)
 
 
-def test_every_request_cut_short_in_its_frame(broker: ServedBroker) -> None:
+def test_every_request_cut_short_in_its_frame(broker: Broker) -> None:
     for api in registry.API.values():
         version = api.versions[1]
         body = encode(api.request(), version)
@@ -131,7 +132,7 @@ def test_every_request_cut_short_in_its_frame(broker: ServedBroker) -> None:
                 assert is_closed(peer), (api.name, size)
 
 
-def test_flipped_bytes_of_valid_requests(broker: ServedBroker) -> None:
+def test_flipped_bytes_of_valid_requests(broker: Broker) -> None:
     rng = random.Random(3)
     valid = [
         (
@@ -157,27 +158,27 @@ def test_flipped_bytes_of_valid_requests(broker: ServedBroker) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, 100 * MIB + 1])
-def test_frame_lengths_that_cannot_be(broker: ServedBroker, length: int) -> None:
+def test_frame_lengths_that_cannot_be(broker: Broker, length: int) -> None:
     with connect(broker) as peer:
         peer.sendall(struct.pack(">ihh", length, 0, 9))
         assert is_closed(peer)
-    assert f"frame of {length} bytes" in broker.log()
+    assert f"frame of {length} bytes" in broker.broker(1).log
 
 
-def test_only_produce_may_be_large(broker: ServedBroker) -> None:
+def test_only_produce_may_be_large(broker: Broker) -> None:
     with connect(broker) as peer:
         peer.sendall(struct.pack(">ihh", 9 * MIB, 3, 9))
         assert is_closed(peer)
 
 
-def test_announced_but_unsent_frames_cost_no_memory(broker: ServedBroker) -> None:
+def test_announced_but_unsent_frames_cost_no_memory(broker: Broker) -> None:
     peers = [connect(broker) for _ in range(200)]
-    before = broker.rss_bytes()
+    before = rss_bytes(broker)
     for peer in peers:
         peer.sendall(struct.pack(">ihhih", 99 * MIB, 0, 9, 1, -1) + bytes(1000))
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         assert wire.call(ApiVersionsRequest(), 0).error_code == 0
-    assert broker.rss_bytes() - before < 300 * MIB
+    assert rss_bytes(broker) - before < 300 * MIB
     for peer in peers:
         peer.close()
 
@@ -194,23 +195,23 @@ def test_announced_but_unsent_frames_cost_no_memory(broker: ServedBroker) -> Non
         (0, 3, struct.pack(">hhii", -1, -1, 1000, -2)),
     ],
 )
-def test_hostile_counts(broker: ServedBroker, key: int, version: int, body: bytes) -> None:
-    before = broker.rss_bytes()
+def test_hostile_counts(broker: Broker, key: int, version: int, body: bytes) -> None:
+    before = rss_bytes(broker)
     with connect(broker) as peer:
         peer.sendall(request_frame(body, key, version))
         assert is_closed(peer)
-    assert broker.rss_bytes() - before < 16 * MIB
+    assert rss_bytes(broker) - before < 16 * MIB
 
 
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (-1, 0), (3, 99), (3, -1), (0, 2), (4, 0), (18_000, 3)])
-def test_unknown_keys_and_versions_close_the_connection(broker: ServedBroker, key: int, version: int) -> None:
+def test_unknown_keys_and_versions_close_the_connection(broker: Broker, key: int, version: int) -> None:
     with connect(broker) as peer:
         peer.sendall(request_frame(bytes(64), key, version))
         assert is_closed(peer)
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])
-def test_an_unknown_version_of_api_versions_is_told_the_range(broker: ServedBroker, version: int) -> None:
+def test_an_unknown_version_of_api_versions_is_told_the_range(broker: Broker, version: int) -> None:
     with connect(broker) as peer:
         header = struct.pack(">hhih", 18, version, 4711, -1)
         peer.sendall(struct.pack(">i", len(header)) + header)
@@ -225,7 +226,7 @@ def test_an_unknown_version_of_api_versions_is_told_the_range(broker: ServedBrok
         assert correlation == 7
 
 
-def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(broker: ServedBroker) -> None:
+def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(broker: Broker) -> None:
     frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
     with connect(broker) as peer:
         for byte in frame:
@@ -239,10 +240,10 @@ def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(broker: ServedBro
             assert reader.read(size) == first
 
 
-def test_answers_that_nobody_reads_do_not_pile_up(broker: ServedBroker) -> None:
+def test_answers_that_nobody_reads_do_not_pile_up(broker: Broker) -> None:
     """A peer that asks for more than it reads is read no further."""
     frame = request_frame(encode(ApiVersionsRequest(), 0), 18, 0)
-    before = broker.rss_bytes()
+    before = rss_bytes(broker)
     with connect(broker) as peer:
         peer.settimeout(1)
         sent = 0
@@ -252,14 +253,14 @@ def test_answers_that_nobody_reads_do_not_pile_up(broker: ServedBroker) -> None:
         except TimeoutError:
             pass
         assert sent < 64 * MIB, "the broker took everything"
-        assert broker.rss_bytes() - before < 32 * MIB
+        assert rss_bytes(broker) - before < 32 * MIB
 
 
 # -- record batches ----------------------------------------------------------------------------------------------------
 
 
-def refusal(broker: ServedBroker, records: bytes | bytearray | None, version: int = 9, **fields: Any) -> int:
-    with Wire(broker.address) as wire:
+def refusal(broker: Broker, records: bytes | bytearray | None, version: int = 9, **fields: Any) -> int:
+    with Wire(broker.bootstrap_servers) as wire:
         answer = wire.call(produce_request(records, **fields), version).responses[0].partition_responses[0]
         if answer.error_code:
             assert answer.base_offset == -1
@@ -276,7 +277,7 @@ def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool)
     return records
 
 
-def test_batches_that_lie(broker: ServedBroker) -> None:
+def test_batches_that_lie(broker: Broker) -> None:
     corrupt, invalid = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
     assert refusal(broker, patched(batch(b"x"), 17, ">I", 1, seal=False)) == corrupt
     assert refusal(broker, patched(batch(b"x"), 16, ">b", 1, seal=True)) == invalid, "magic 1"
@@ -292,43 +293,43 @@ def test_batches_that_lie(broker: ServedBroker) -> None:
     assert refusal(broker, patched(batch(b"x"), 8, ">i", -5, seal=True)) in (invalid, corrupt), "negative length"
 
 
-def test_zstd_needs_version_7(broker: ServedBroker) -> None:
+def test_zstd_needs_version_7(broker: Broker) -> None:
     assert refusal(broker, batch(b"x", compression=4), 6) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert refusal(broker, batch(b"x", compression=4), 7) == 0
 
 
-def test_acks_that_cannot_be(broker: ServedBroker) -> None:
+def test_acks_that_cannot_be(broker: Broker) -> None:
     assert refusal(broker, batch(b"x"), acks=2) == ErrorCode.INVALID_REQUIRED_ACKS
     assert refusal(broker, batch(b"x"), acks=-2) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_partitions_that_are_not_there(broker: ServedBroker) -> None:
+def test_partitions_that_are_not_there(broker: Broker) -> None:
     assert refusal(broker, batch(b"x"), topic="missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_acks_0_that_fails_closes_the_connection(broker: ServedBroker) -> None:
+def test_acks_0_that_fails_closes_the_connection(broker: Broker) -> None:
     with connect(broker) as peer:
         body = encode(produce_request(batch(b"x"), "missing", acks=0), 8)
         peer.sendall(request_frame(body, 0, 8))
         assert is_closed(peer)
-    assert "acks=0" in broker.log()
+    assert "acks=0" in broker.broker(1).log
 
 
-def test_transactional_batches_without_a_transaction(broker: ServedBroker) -> None:
+def test_transactional_batches_without_a_transaction(broker: Broker) -> None:
     records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     assert refusal(broker, bytearray(records), 9) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     # Kafka's way to say "try again": the coordinator is not there yet
     assert refusal(broker, bytearray(records), 9, transactional_id="nobody") == ErrorCode.NOT_ENOUGH_REPLICAS
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         wire.find_coordinator("nobody", 1)
     assert refusal(broker, bytearray(records), 9, transactional_id="nobody") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_stale_and_gapped_sequences(broker: ServedBroker) -> None:
+def test_stale_and_gapped_sequences(broker: Broker) -> None:
     def send(epoch: int, sequence: int) -> int:
         return refusal(broker, batch(b"i", producer_id=9, producer_epoch=epoch, base_sequence=sequence))
 
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         before = fetch_all(wire, TOPIC).count(b"i")
     assert send(1, 0) == 0
     assert send(1, 1) == 0
@@ -337,12 +338,12 @@ def test_stale_and_gapped_sequences(broker: ServedBroker) -> None:
     assert send(0, 2) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert send(2, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
     assert send(2, 0) == 0
-    with Wire(broker.address) as wire:
+    with Wire(broker.bootstrap_servers) as wire:
         assert fetch_all(wire, TOPIC).count(b"i") == before + 3
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
-def test_topic_names_that_cannot_be(broker: ServedBroker, name: str) -> None:
-    with Wire(broker.address) as wire:
+def test_topic_names_that_cannot_be(broker: Broker, name: str) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
         answer = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 8)
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION]

@@ -22,9 +22,10 @@ import pytest
 from barnabas.client import Admin, Consumer, NewTopic, Producer
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.types import Record
+from barnabas.testing import Broker
 from tests.support.processes.fixtures import Serve
 from tests.support.processes.fuzzing import descriptors
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.process_tree import rss_bytes
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
@@ -57,13 +58,13 @@ SETTINGS = (
 class Load:
     """The parts of the load, each going on until `over`."""
 
-    def __init__(self, broker: ServedBroker) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.done: Counter[str] = Counter()
         self.over = False
 
     async def produce(self) -> None:
-        async with Producer(bootstrap_servers=self.broker.address, linger_ms=5) as producer:
+        async with Producer(bootstrap_servers=self.broker.bootstrap_servers, linger_ms=5) as producer:
             for number in itertools.count():
                 if self.over:
                     return
@@ -77,13 +78,13 @@ class Load:
     async def copy(self) -> None:
         consumer = Consumer(
             "load",
-            bootstrap_servers=self.broker.address,
+            bootstrap_servers=self.broker.bootstrap_servers,
             group_id="copy",
             enable_auto_commit=False,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )
-        producer = Producer(bootstrap_servers=self.broker.address, transactional_id="copy")
+        producer = Producer(bootstrap_servers=self.broker.bootstrap_servers, transactional_id="copy")
 
         def transform(record: Record[Any, Any]) -> list[NewMessage]:
             return [NewMessage("copied", record.value)]
@@ -98,7 +99,7 @@ class Load:
     async def members(self, protocol: str) -> None:
         """Two members at a time of one group: one stays for a while, one comes and goes."""
         settings: dict[str, Any] = {
-            "bootstrap_servers": self.broker.address,
+            "bootstrap_servers": self.broker.bootstrap_servers,
             "group_id": f"churn-{protocol}",
             "group_protocol": protocol,
         }
@@ -115,8 +116,8 @@ class Load:
 
     async def topics(self) -> None:
         async with (
-            Admin(bootstrap_servers=self.broker.address) as admin,
-            Producer(bootstrap_servers=self.broker.address) as producer,
+            Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin,
+            Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer,
         ):
             for number in itertools.count():
                 if self.over:
@@ -130,7 +131,7 @@ class Load:
                 await asyncio.sleep(0.2)
 
     async def ask(self) -> None:
-        async with Admin(bootstrap_servers=self.broker.address) as admin:
+        async with Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
             while not self.over:
                 await admin.describe_cluster()
                 await admin.describe_log_dirs()
@@ -144,9 +145,9 @@ class Load:
                 await asyncio.sleep(0.2)
 
 
-async def run(broker: ServedBroker) -> tuple[dict[str, int], dict[str, int], Counter[str]]:
+async def run(broker: Broker) -> tuple[dict[str, int], dict[str, int], Counter[str]]:
     """Figures after a sixth of the time and at its end, and what was done."""
-    async with Admin(bootstrap_servers=broker.address) as admin:
+    async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic("load", 2), NewTopic("copied", 2)])
     load = Load(broker)
     parts: list[Callable[[], Awaitable[None]]] = [
@@ -164,7 +165,11 @@ async def run(broker: ServedBroker) -> tuple[dict[str, int], dict[str, int], Cou
         for _ in range(10):
             await asyncio.sleep(seconds / 10)
             looks.append(
-                {"rss": broker.rss_bytes(), "descriptors": descriptors(broker), "disk": disk_bytes(broker.data)}
+                {
+                    "rss": rss_bytes(broker),
+                    "descriptors": descriptors(broker),
+                    "disk": disk_bytes(broker.broker(1).directory),
+                }
             )
         return {key: min(each[key] for each in looks) for key in looks[0]}
 

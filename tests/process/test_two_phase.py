@@ -15,10 +15,10 @@ import pytest
 
 from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
+from barnabas.testing import Broker
 from tests.support.processes.cli import barnabas
 from tests.support.processes.cluster import Cluster, barnabas_nodes
 from tests.support.processes.raw_producer import is_stable
-from tests.support.processes.served import ServedBroker
 from tests.support.processes.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
 
 pytestmark = pytest.mark.process
@@ -127,12 +127,12 @@ def test_both_participants_agree_after_twenty_kills(cluster: Cluster, tmp_path: 
     assert len(set(rows)) == len(rows) >= KILLS
 
 
-def test_an_operator_ends_what_nobody_comes_back_for(served_broker: ServedBroker) -> None:
-    at = ("-b", served_broker.address)
+def test_an_operator_ends_what_nobody_comes_back_for(served_broker: Broker) -> None:
+    at = ("-b", served_broker.bootstrap_servers)
 
     async def prepare(transactional_id: str) -> str:
         async with Producer(
-            bootstrap_servers=served_broker.address, transactional_id=transactional_id, two_phase_commit=True
+            bootstrap_servers=served_broker.bootstrap_servers, transactional_id=transactional_id, two_phase_commit=True
         ) as producer:
             await producer.begin_transaction()
             await producer.send("out", transactional_id.encode(), partition=0)
@@ -151,10 +151,12 @@ def test_an_operator_ends_what_nobody_comes_back_for(served_broker: ServedBroker
     assert (again.returncode, "has no open transaction" in again.stderr) == (1, True), again.stderr
 
     async def read() -> dict[int, list[bytes]]:
-        async with Admin(bootstrap_servers=served_broker.address) as admin:
+        async with Admin(bootstrap_servers=served_broker.bootstrap_servers) as admin:
             assert await admin.list_transactions(states=["Ongoing"]) == []
         async with Consumer(
-            bootstrap_servers=served_broker.address, isolation_level="read_committed", auto_offset_reset="earliest"
+            bootstrap_servers=served_broker.bootstrap_servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
         ) as consumer:
             consumer.assign([TopicPartition("out", 0)])
             return {0: [r.value or b"" for rs in (await consumer.getmany(timeout_ms=5_000)).values() for r in rs]}

@@ -16,9 +16,10 @@ from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.schema import encode
+from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
 from tests.support.processes.frames import request_frame
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.process_tree import rss_bytes
 
 pytestmark = pytest.mark.process
 
@@ -55,12 +56,12 @@ PRESSING: list[tuple[Any, int]] = [
 ]
 
 
-def test_fifty_clients_that_read_nothing(shared_broker: ServedBroker) -> None:
-    with Wire(shared_broker.address) as wire:
+def test_fifty_clients_that_read_nothing(shared_broker: Broker) -> None:
+    with Wire(shared_broker.bootstrap_servers) as wire:
         wire.create_topic("large", 200)
         for request, version in PRESSING:
             wire.call(request, version)
-        before = shared_broker.rss_bytes()
+        before = rss_bytes(shared_broker)
         frames = [request_frame(encode(request, version), request.API_KEY, version) for request, version in PRESSING]
         first = request_frame(encode(WAITS, 11), 1, 11)
         with contextlib.ExitStack() as stack:
@@ -78,7 +79,7 @@ def test_fifty_clients_that_read_nothing(shared_broker: ServedBroker) -> None:
                             pressing[number] = (client, rest[sent:])
                 assert wire.call(ApiVersionsRequest(), 0).error_code == 0
                 time.sleep(0.05)  # the broker has much to do
-                rss = shared_broker.rss_bytes()
+                rss = rss_bytes(shared_broker)
                 if rss > most:
                     most, grew_at = rss, time.monotonic()
                 if most - before > GROWTH_MAX:

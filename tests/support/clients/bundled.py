@@ -23,23 +23,22 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.types import IsolationLevel
-from tests.support.oracle.real_kafka import SETTINGS
+from tests.support.oracle.real_kafka import SETTINGS, UNKNOWN_SETTING
 from tests.support.oracle.wire import Wire
-from tests.support.processes.fixtures import end
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.fixtures import end, process_broker
 
 _names = count()
 
 
 @pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.oracle)])
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """Address of a served Barnabas, and of a real Kafka (skipped without Java)."""
     if request.param == "kafka":
         address: str = request.getfixturevalue("kafka")
         yield address
         return
-    broker = ServedBroker(tmp_path_factory.mktemp("bundled") / "data", *SETTINGS).start()
-    yield broker.address
+    broker = process_broker(*(each for each in SETTINGS if each != UNKNOWN_SETTING)).start()
+    yield broker.bootstrap_servers
     end(broker)
 
 

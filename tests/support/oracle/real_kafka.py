@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["KAFKA_UP", "MISSING", "SETTINGS", "START_SECONDS_MAX", "needs_java"]
+__all__ = ["KAFKA_UP", "MISSING", "SETTINGS", "START_SECONDS_MAX", "UNKNOWN_SETTING", "needs_java"]
 
 KAFKA_UP = Path(__file__).parents[2] / "oracle" / "kafka-up"
 MISSING = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]  # of what fetches and runs it
 START_SECONDS_MAX = 240  # the first start on a machine downloads Kafka
+UNKNOWN_SETTING = "of.a.plugin=secret"  # to Kafka and to Barnabas; the test kit refuses it
 # On both sides of every comparison. Groups may be set to short sessions, else a test would wait for long ones.
 SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.min.session.timeout.ms=500",
-    "of.a.plugin=secret",  # unknown to both
+    UNKNOWN_SETTING,
 )
 
 

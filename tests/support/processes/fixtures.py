@@ -1,4 +1,4 @@
-"""Served brokers for tests; none may have crashed inside when it ends.
+"""Brokers of the test kit, one process each; none may have crashed inside when it ends.
 
 `served_broker` is one for the test alone, `serve` makes more, with settings; `shared_broker` serves a whole module, for
 tests that neither stop it nor fill it and use topics of their own.
@@ -7,49 +7,63 @@ tests that neither stop it nor fill it and use topics of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes.served import ServedBroker
+from barnabas.testing import Broker
 
-Serve = Callable[..., ServedBroker]
+Serve = Callable[..., Broker]
+
+START_SECONDS_MAX = 60.0  # far above what it takes: two cores may be busy with much else
+
+
+def process_broker(*settings: str) -> Broker:
+    """A broker as a process, not started yet; settings as "key=value"."""
+    config = dict(setting.split("=", 1) for setting in settings)
+    return Broker(mode="process", config=config, timeout=START_SECONDS_MAX)
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts a broker: `serve("num.partitions=3", name="a")`."""
-    brokers: list[ServedBroker] = []
+def serve() -> Iterator[Serve]:
+    """Starts a broker: `serve("num.partitions=3")`."""
+    brokers: list[Broker] = []
 
-    def start(*settings: str, name: str = "data") -> ServedBroker:
-        broker = ServedBroker(tmp_path / name, *settings)
-        brokers.append(broker)
-        return broker.start()
+    def start(*settings: str) -> Broker:
+        brokers.append(process_broker(*settings))
+        return brokers[-1].start()
 
     yield start
     for broker in brokers:
         end(broker)
 
 
-def end(broker: ServedBroker) -> None:
-    """Stops the broker if it still runs; its log must hold no traceback."""
-    if broker.alive:
-        try:
-            assert broker.stop() == 0, broker.log()
-        finally:
-            broker.kill()
-    assert "Traceback" not in broker.log(), broker.log()
+def end(broker: Broker) -> None:
+    """Stops the broker cleanly if it still runs; its log must hold no traceback."""
+    try:
+        if broker.broker(1).state == "running":
+            broker.stop_broker()
+        log = broker.broker(1).log
+    finally:
+        broker.stop()
+    assert "Traceback" not in log, log
 
 
 @pytest.fixture(scope="module")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+def shared_broker() -> Iterator[Broker]:
     """One broker with default settings for all tests of a module."""
-    broker = ServedBroker(tmp_path_factory.mktemp("shared") / "data").start()
+    broker = process_broker().start()
     yield broker
     end(broker)
 
 
 @pytest.fixture
-def served_broker(serve: Serve) -> ServedBroker:
+def served_broker(serve: Serve) -> Broker:
     """One broker with default settings on an empty directory."""
     return serve()
+
+
+def restart(broker: Broker, *, kill: bool) -> None:
+    """Kills the broker or stops it cleanly, and starts it again on its data."""
+    if kill:
+        broker.kill()
+    broker.restart()

@@ -12,9 +12,8 @@ import os
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from barnabas.errors import ErrorCode
@@ -29,10 +28,10 @@ from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.schema import Struct, codec
+from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
 from tests.support.processes.hostile_requests import HostileRequests, RequestTargets, Shot
 from tests.support.processes.hostile_values import GROUPS, TOPICS, TRANSACTIONS
-from tests.support.processes.served import ServedBroker
 
 LANES = 24
 PRODUCED_TOPIC = "produced"  # of the producer beside the requests: `refresh` keeps it
@@ -59,10 +58,15 @@ class Outcome:
 
 
 class Fuzzer:
-    """One run against one broker."""
+    """One run against one broker.
 
-    def __init__(self, broker: ServedBroker, seed: int) -> None:
-        self.broker = broker
+    Args:
+        log: returns what the broker has logged.
+    """
+
+    def __init__(self, address: str, log: Callable[[], str], seed: int) -> None:
+        self.address = address
+        self._log = log
         self.world = RequestTargets()
         self.requests = HostileRequests(seed, self.world)
         self.outcome = Outcome()
@@ -82,7 +86,7 @@ class Fuzzer:
     def _explain(self) -> None:
         """Looks up why a connection ended for a valid request: a failed acks=0, or a fenced producer."""
         reasons: dict[int, list[str]] = defaultdict(list)
-        for port, reason in CLOSED.findall(self.broker.log()):
+        for port, reason in CLOSED.findall(self._log()):
             reasons[int(port)].append(reason)
         for port, about in self.outcome.ends:
             if not reasons[port] or "internal error" in reasons[port]:
@@ -97,7 +101,7 @@ class Fuzzer:
         self._round += 1
         world.groups[:] = [f"{name}-{self._round}" for name in GROUPS]  # a member may hold up the group that it is in
         classic, consumer, _ = world.groups
-        with Wire(self.broker.address) as wire:
+        with Wire(self.address) as wire:
             there = [topic.name for topic in wire.call(MetadataRequest(topics=None), 8).topics]
             names = [name for name in there if not name.startswith("__") and name != PRODUCED_TOPIC]
             if names:
@@ -159,7 +163,7 @@ class Fuzzer:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         for group in groups:
             if streams is None:
-                streams = await asyncio.open_connection("127.0.0.1", self.broker.port, limit=1 << 26)
+                streams = await asyncio.open_connection(*self.address.split(":"), limit=1 << 26)
             reader, writer = streams
             if not await self._group(group, reader, writer):
                 writer.transport.abort()
@@ -240,12 +244,13 @@ def _codes(value: Any) -> Iterator[int]:
                 yield from _codes(one)
 
 
-def descriptors(broker: ServedBroker) -> int:
+def descriptors(broker: Broker) -> int:
     """Open descriptors of the broker's process."""
-    return len(os.listdir(f"/proc/{broker.pid}/fd"))
+    return len(os.listdir(f"/proc/{broker.broker(1).pid}/fd"))
 
 
-def internal_errors(broker: ServedBroker) -> list[str]:
+def internal_errors(broker: Broker) -> list[str]:
     """Unhandled exceptions in the broker's log."""
-    text = Path(broker.stderr_path).read_text(errors="replace")
-    return re.findall(r"^.*(?:Traceback|internal error|CRITICAL| failed$).*(?:\n(?!\d{4}-).*)*", text, re.MULTILINE)
+    return re.findall(
+        r"^.*(?:Traceback|internal error|CRITICAL| failed$).*(?:\n(?!\d{4}-).*)*", broker.broker(1).log, re.MULTILINE
+    )

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+from barnabas.testing import Broker
+
 
 def descendants(root: int) -> list[int]:
     """Processes below `root`: parents before their children."""
@@ -35,3 +37,9 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def rss_bytes(broker: Broker) -> int:
+    """Resident memory of a broker's process."""
+    pages = int(Path(f"/proc/{broker.broker(1).pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -132,6 +132,15 @@ class ServedBroker:
         self._close()
         return code
 
+    def end(self) -> None:
+        """Stops the process if it still runs; its log must hold no traceback."""
+        if self.alive:
+            try:
+                assert self.stop() == 0, self.log()
+            finally:
+                self.kill()
+        assert "Traceback" not in self.log(), self.log()
+
     def kill(self) -> None:
         """SIGKILL: a crash of the process."""
         if self.process is not None:
