@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from barnabas.testing.simulation.invariants import check_acknowledged, check_live
-from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.processes.cluster import GROUP, Cluster
+from tests.support.processes.kit_cluster import KitCluster
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("aiokafka")
@@ -110,9 +111,9 @@ class Survivor:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     settings = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
-    with Cluster(barnabas_nodes(tmp_path, *settings, "group.initial.rebalance.delay.ms=0")) as cluster:
+    with KitCluster(*settings, "group.initial.rebalance.delay.ms=0") as cluster:
         yield cluster
 
 

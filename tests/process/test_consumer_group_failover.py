@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.clients.librdkafka import value_of
-from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.processes.cluster import GROUP, Cluster
+from tests.support.processes.kit_cluster import KitCluster
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -25,8 +25,8 @@ LOST = ("STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "_WAIT_COORD", "NOT_COORDINAT
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+def cluster() -> Iterator[Cluster]:
+    with KitCluster(*SETTINGS) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         yield cluster
 

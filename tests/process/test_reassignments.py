@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,8 @@ from barnabas.protocol.messages.reassignments import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, Node, barnabas_nodes
+from tests.support.processes.cluster import Cluster, Node
+from tests.support.processes.kit_cluster import KitCluster
 
 pytestmark = pytest.mark.process
 
@@ -33,8 +33,8 @@ TOPIC = "moves"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(barnabas_nodes(tmp_path, "log.segment.delete.delay.ms=100")) as cluster:
+def cluster() -> Iterator[Cluster]:
+    with KitCluster("log.segment.delete.delay.ms=100") as cluster:
         yield cluster
 
 

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import eq
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,8 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import GROUP, Cluster, barnabas_nodes
+from tests.support.processes.cluster import GROUP, Cluster
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.raw_producer import (
     PARTITIONS,
     SETTINGS,
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """Three nodes that miss each other after three seconds."""
-    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+    with KitCluster(*SETTINGS) as cluster:
         prepare(cluster)
         yield cluster
 

@@ -17,7 +17,8 @@ from barnabas.client import Admin, Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
 from barnabas.testing import Broker
 from tests.support.processes.cli import barnabas
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.raw_producer import is_stable
 from tests.support.processes.two_phase_worker import PARTITIONS, decided, open_database, own, values_of
 
@@ -30,8 +31,8 @@ ID = "sink"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(barnabas_nodes(tmp_path, "transaction.state.log.num.partitions=4")) as cluster:
+def cluster() -> Iterator[Cluster]:
+    with KitCluster("transaction.state.log.num.partitions=4") as cluster:
         yield cluster
 
 

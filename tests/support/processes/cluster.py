@@ -36,9 +36,11 @@ class Node(Protocol):
     """One broker process and its data."""
 
     node_id: int
-    data: Path
-    port: int
 
+    @property
+    def data(self) -> Path: ...
+    @property
+    def port(self) -> int: ...
     @property
     def address(self) -> str: ...
     @property

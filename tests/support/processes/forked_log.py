@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.kit_cluster import KitCluster
 
 TOPIC = "forked"
 
@@ -17,9 +17,9 @@ BEFORE, LOST, AFTER = ([b"%s-%d" % (name, number) for number in range(10)] for n
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """Three nodes. Sessions are long: a node that is alive and slow must not lose its leadership, and with it records."""
-    with Cluster(barnabas_nodes(tmp_path)) as cluster:
+    with KitCluster() as cluster:
         yield cluster
 
 
