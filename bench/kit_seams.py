@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the test kit's network and disk cost a broker while nothing is cut or broken: CPU of its process for each Produce request.
+"""What the test kit's network, disk and router cost a broker while no fault is installed: CPU of its process for each Produce request.
 
 usage: kit_seams.py [--rounds 9]
 
-Two processes run a node of the kit with files on the real disk. One has the kit's network and disk, the other the real ones, as if the
-kit had none. One connection sends requests of one record of 100 bytes, each after the answer to the one before. The processes take
+Three processes run a node of the kit with files on the real disk. The first has the kit's network, disk and router. The second has the
+real network and disk, as if the kit had none. The third has the router of an ordinary broker, too. One connection sends requests of one record of 100 bytes, each after the answer to the one before. The processes take
 turns; reported are the medians, and the median of the ratios within a round.
 """
 
@@ -25,17 +25,20 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 
 NODE = """
 import asyncio, sys
+from barnabas.broker.router import Router
 from barnabas.runtime.files import FileDisk
 from barnabas.runtime.loop import run
 from barnabas.testing.node_host import NodeHost
 
-async def main(directory, port, bare):
+async def main(directory, port, variant):
     settings = {
         "node.id": "1", "log.dirs": directory, "listeners": f"PLAINTEXT://127.0.0.1:{port}",
     }
     host = NodeHost(settings, FileDisk(directory), emit=print, on_fatal=print)
-    if bare == "bare":
+    if variant != "kit":
         host.network, host.disk = host.links.real, host.files.real
+    if variant == "ordinary":
+        host._make_router = Router
     await host.start()
     print("ready", flush=True)
     await asyncio.Future()
@@ -68,7 +71,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     request = produce(1, 100)
     with tempfile.TemporaryDirectory() as directory:
-        nodes = {each: KitNode(Path(directory, each), each) for each in ("kit", "bare")}
+        nodes = {each: KitNode(Path(directory, each), each) for each in ("kit", "real network and disk", "ordinary")}
         try:
             spent: dict[str, list[float]] = {each: [] for each in nodes}
             for number in range(rounds):
@@ -77,9 +80,12 @@ def main() -> None:
         finally:
             for node in nodes.values():
                 node.end()
-    ratios = [kit / bare for kit, bare in zip(spent["kit"], spent["bare"], strict=True)]
-    print(f"kit {statistics.median(spent['kit']):.2f} us, real {statistics.median(spent['bare']):.2f} us a request")
-    print(f"ratio {statistics.median(ratios):.4f} ({min(ratios):.4f} to {max(ratios):.4f}) in {rounds} rounds")
+    for name, found in spent.items():
+        ratios = [each / ordinary for each, ordinary in zip(found, spent["ordinary"], strict=True)]
+        print(
+            f"{name}: {statistics.median(found):.2f} us a request, {statistics.median(ratios):.4f} of an ordinary broker's "
+            f"({min(ratios):.4f} to {max(ratios):.4f}) in {rounds} rounds"
+        )
     sys.stdout.flush()
     os._exit(0)
 

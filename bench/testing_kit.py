@@ -42,7 +42,7 @@ from barnabas.testing.fixtures import KafkaSession, Wanted
 
 class Config:
     def getoption(self, name): return None
-    def getini(self, name): return []
+    def getini(self, name): return [] if name == "kafka_config" else ""
 
 session = KafkaSession(Config())
 wanted = Wanted({brokers}, {{}}, {{}}, "cluster")

@@ -57,10 +57,10 @@ class Wanted(NamedTuple):
     config: dict[str, object]
     topics: dict[str, int]
     isolation: str
-    audit: bool
-    faults: str | None
-    admin_port: int | None
-    as_version: str | None
+    audit: bool = True
+    faults: str | None = None
+    admin_port: int | None = None
+    as_version: str | None = None
 
 
 def session_of(config: pytest.Config) -> KafkaSession:

@@ -55,11 +55,13 @@ class WatchedRouter(FaultyRouter):
     def watch(self, emit: Callable[[str, Any], None], numbers_from: int) -> None:
         """Stops before answers from now on, and gives them numbers above `numbers_from`."""
         self._emit, self._stopped, self._numbers, self.watched = emit, {}, numbers_from, True
+        self.take_way()
 
     def unwatch(self) -> None:
         """Stops no more; gives every answer that was stopped."""
         if self.watched:
             self.watched = False
+            self.take_way()
             for number in list(self._stopped):
                 self.decide(number, "given")
 
@@ -79,6 +81,10 @@ class WatchedRouter(FaultyRouter):
             slot.resolve(response)
         else:
             slot.resolve(route.refuse(call, BrokerError(ErrorCode[answer], "by the audit of the test kit")))
+
+    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
+        """As of FaultyRouter."""
+        return None if self.watched else super().way()
 
     def answer(self, route: Route, call: Call[Any]) -> Any:
         """As of FaultyRouter."""

@@ -4,7 +4,8 @@ Driven by: the connections of the broker, as `Router` is; `install` and `remove`
 fault that has met a request; what the router emits.
 
 A fault acts at one of two sides of a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
-place, and the answer is replaced, cut, or never sent. Requests without a fault take the way of `Router.answer`.
+place, and the answer is replaced, cut, or never sent. Requests without a fault take the way of `Router.answer`; while nothing is
+installed, that method itself is `answer`, so requests pay for no test.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class _Installed:
         self.ended = False  # it hits nothing more, and still holds what it has hit
         self.held: list[Callable[[], None]] = []  # what runs on release, or when a late request is due
 
+    @property
+    def halves(self) -> bool:
+        """Whether it cuts answers in half."""
+        return self.rule.action == "disconnect" and self.rule.at == "half_answered"
+
 
 class FaultyRouter(DatedRouter):
     """See the module.
@@ -70,6 +76,7 @@ class FaultyRouter(DatedRouter):
         self._faults: dict[int, _Installed] = {}
         self._halved: dict[int, Any] = {}  # id of a response → the response, its connection
         self._muted: dict[int, int] = {}  # number of a connection → end of its throttling, by the monotonic clock
+        self.take_way()
 
     # -- the table
 
@@ -79,13 +86,19 @@ class FaultyRouter(DatedRouter):
         Args:
             matched: how many requests have matched it on this broker before a restart.
         """
-        self._faults[number] = _Installed(number, rule, rewrite, matched)
+        fault = self._faults[number] = _Installed(number, rule, rewrite, matched)
+        if fault.halves:
+            self.routes.clear()  # the next requests get routes that can cut
+        self.take_way()
 
     def remove(self, number: int) -> None:
         """Removes a fault. Requests that it holds go on; late requests take effect now."""
         fault = self._faults.pop(number, None)
         if fault is not None:
             self._release(fault)
+            if fault.halves:
+                self.routes.clear()
+            self.take_way()
 
     def end(self, number: int) -> None:
         """Requests do not meet the fault any more; it still holds those that it has met."""
@@ -106,17 +119,28 @@ class FaultyRouter(DatedRouter):
 
     # -- requests
 
+    def take_way(self) -> None:
+        """Chooses the way of requests; called after each change of what `way` depends on."""
+        self.__dict__.pop("answer", None)
+        way = self.way()
+        if way is not None:
+            self.__dict__["answer"] = way
+
+    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
+        """What answers requests instead of the method `answer`; None: the method itself."""
+        return None if self._faults or self._muted else super().answer
+
     def route(self, api_key: int, version: int) -> Route:
-        """As of Router; its routes cut the answers that a fault halves."""
+        """As of Router; while a fault halves answers, its routes cut them."""
         route = super().route(api_key, version)
-        if not isinstance(route, _FaultyRoute):
+        if not isinstance(route, _FaultyRoute) and any(each.halves for each in self._faults.values()):
             cut = self.routes[api_key << 16 | version] = _FaultyRoute(self, route, self.apis[api_key], version)
             return cut
         return route
 
     def answer(self, route: Route, call: Call[Any]) -> Any:
         """As of Router, with the first installed fault that meets the request."""
-        if (not self._faults and not self._muted) or is_internal(call):
+        if is_internal(call):
             return super().answer(route, call)
         wait_ms = self._muted_ms(call)
         if wait_ms > 0:
@@ -250,6 +274,7 @@ class FaultyRouter(DatedRouter):
 
     def _unmute(self, number: int) -> None:
         self._muted.pop(number, None)
+        self.take_way()
 
     def _muted_ms(self, call: Call[Any]) -> int:
         if not self._muted:
@@ -257,7 +282,7 @@ class FaultyRouter(DatedRouter):
         until_ms = self._muted.get(call.connection.number, 0)
         left_ms = until_ms - self._node.reactor.clock.monotonic_ms()
         if until_ms and left_ms <= 0:
-            del self._muted[call.connection.number]
+            self._unmute(call.connection.number)
         return left_ms
 
     # -- requests that wait

@@ -133,21 +133,25 @@ class RecordingRouter(WatchedRouter):
     """
 
     def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None], recorder: Recorder) -> None:
+        self._recorder = recorder
         super().__init__(node, self._on_hit)
         self._report_hit = hit
-        self._recorder = recorder
         self._serving: Call[Any] | None = None
         self._recorded: dict[int, Route] = {}  # routes whose handlers are wrapped
         self.apply_level()
 
     def apply_level(self) -> None:
         """Follows the recorder's level. A router that notes nothing is an ordinary one: it pays for no test."""
-        level = self._recorder.level
         self.routes.clear()
         self._recorded.clear()
-        self.__dict__.pop("answer", None)
-        if level != "off":
-            self.__dict__["answer"] = self._noting if level == "last" else self._recording
+        self.take_way()
+
+    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
+        """As of FaultyRouter."""
+        level = self._recorder.level
+        if level == "off":
+            return super().way()
+        return self._noting if level == "last" else self._recording
 
     # -- level "last"
 
