@@ -32,6 +32,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
+from barnabas.testing import Broker
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_ports
@@ -163,8 +164,8 @@ def proxied(tmp_path: Path) -> Iterator[tuple[ServedBroker, RefusingProxy, str]]
         proxy.close()
 
 
-def values_of(broker: ServedBroker, topic: str = "t") -> list[bytes | None]:
-    with Wire(broker.address) as wire:
+def values_of(address: str, topic: str = "t") -> list[bytes | None]:
+    with Wire(address) as wire:
         records = wire.fetch(topic, 0, 0).records
     return [record.value for at, header in iter_batches(records) for record in decode_records(records, at, header)]
 
@@ -211,7 +212,7 @@ def test_a_first_batch_that_never_came_is_written_before_the_second_one(
     send(address, proxy, refused.append)
     assert proxy.refused.is_set()
     assert refused == []
-    assert values_of(broker) == [b"%d" % number for number in range(COUNT)]
+    assert values_of(broker.address) == [b"%d" % number for number in range(COUNT)]
 
 
 # -- producers that are well: a log that was made anew or deleted from, records that the topic refuses
@@ -229,20 +230,22 @@ async def by_aiokafka_one_by_one(address: str, topic: str, values: list[bytes]) 
     return errors
 
 
-async def test_aiokafka_goes_on_after_a_first_record_that_the_topic_refuses(shared_broker: ServedBroker) -> None:
+async def test_aiokafka_goes_on_after_a_first_record_that_the_topic_refuses(shared_broker: Broker) -> None:
     """It counts the refused record's sequence and begins no new epoch."""
     name = "u" + uuid.uuid4().hex[:8]
-    with Wire(shared_broker.address) as wire:
+    with Wire(shared_broker.bootstrap_servers) as wire:
         wire.create_topic(name, **{"max.message.bytes": "1000"})
     values = [b"x" * 5_000, b"a", b"b", b"c"]
-    assert await by_aiokafka_one_by_one(shared_broker.address, name, values) == ["5000 bytes: MessageSizeTooLargeError"]
-    assert values_of(shared_broker, name) == [b"a", b"b", b"c"]
+    assert await by_aiokafka_one_by_one(shared_broker.bootstrap_servers, name, values) == [
+        "5000 bytes: MessageSizeTooLargeError"
+    ]
+    assert values_of(shared_broker.bootstrap_servers, name) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("client", ["aiokafka", "librdkafka"])
-async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: ServedBroker, client: str) -> None:
+async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: Broker, client: str) -> None:
     name = "u" + uuid.uuid4().hex[:8]
-    address = shared_broker.address
+    address = shared_broker.bootstrap_servers
     outcomes: list[str] = []
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(bootstrap_servers=address))
@@ -276,4 +279,4 @@ async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: Serv
         for number in range(3, 6):
             await send(b"%d" % number)
     assert outcomes == []
-    assert values_of(shared_broker, name) == [b"3", b"4", b"5"]
+    assert values_of(shared_broker.bootstrap_servers, name) == [b"3", b"4", b"5"]

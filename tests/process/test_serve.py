@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,13 @@ from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.process
 
-Serve = Callable[..., ServedBroker]
+
+@pytest.fixture
+def served_broker(tmp_path: Path) -> Iterator[ServedBroker]:
+    """`barnabas serve` itself, as a user runs it, not a broker of the test kit."""
+    broker = ServedBroker(tmp_path / "data").start()
+    yield broker
+    broker.end()
 
 
 def values(wire: Wire, topic: str) -> list[bytes | None]:
@@ -181,7 +187,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert (ran.returncode, f"{binary / 'data'} cannot be created (Not a directory)" in ran.stderr) == (2, True)
 
 
-def test_settings_from_a_file_and_above_it(tmp_path: Path, serve: Serve) -> None:
+def test_settings_from_a_file_and_above_it(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("# ours\nnum.partitions=2\nauto.create.topics.enable = false\nno.such.key=1\n")
     data = tmp_path / "configured"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,8 +48,9 @@ IGNORED = {
 SETS = [argument for setting in IGNORED for argument in ("--set", setting)]
 
 
-def test_a_node_names_every_setting_that_it_ignores(serve: Callable[..., ServedBroker]) -> None:
-    broker = serve(*IGNORED, "num.partitions=3")
+def test_a_node_names_every_setting_that_it_ignores(tmp_path: Path) -> None:
+    broker = ServedBroker(tmp_path / "data", *IGNORED, "num.partitions=3").start()
+    broker.end()
     said = broker.log()
     assert all(remark in said for remark in IGNORED.values()), said
     assert "num.partitions" not in said
