@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.testing.handle import Handle
+from barnabas.testing.world.handles import WorldAioMethods
 
 __all__ = ["ClusterAio"]
 
 
-class ClusterAio:
+class ClusterAio(WorldAioMethods):
     """Each method does what the method of `Cluster` with its name does."""
 
     def __init__(self, cluster: Handle) -> None:
@@ -45,10 +46,6 @@ class ClusterAio:
     async def topics(self) -> list[str]:
         """Names of all topics that are not internal."""
         return await self._cluster.wait_async(self._cluster.core().topics())
-
-    async def kill(self, broker_id: int = 1) -> None:
-        """Ends a broker as SIGKILL does."""
-        await self._cluster.wait_async(self._cluster.core().kill(broker_id))
 
     async def stop_broker(self, broker_id: int = 1) -> None:
         """Stops a broker cleanly."""

@@ -26,6 +26,7 @@ __all__ = [
     "Mode",
     "RunState",
     "Shape",
+    "check_loss",
     "not_possible",
 ]
 
@@ -238,6 +239,17 @@ class Backend(Protocol):
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command of node_commands.py in the loop of a running broker."""
         ...
+
+
+def check_loss(mode: Mode, state: RunState, broker_id: int, lose: str) -> None:
+    """Raises KitError if a broker in this state cannot lose that."""
+    if lose not in LOSSES:
+        raise KitError(unknown("loss", lose, LOSSES))
+    if lose != "nothing" and (state == "down" or (state == "paused" and mode == "process")):
+        raise KitError(
+            f"broker {broker_id} is {state}, and only its process knows what was not synced: "
+            f"{'restart' if state == 'down' else 'resume'} it first"
+        )
 
 
 def not_possible(what: str, mode: Mode) -> NotPossible:

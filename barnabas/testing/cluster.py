@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from barnabas.testing.aio import ClusterAio
-from barnabas.testing.backend import Mode, RunState, Shape
+from barnabas.testing.backend import Lose, Mode, RunState, Shape
 from barnabas.testing.errors import named_arguments
-from barnabas.testing.handle import Handle
+from barnabas.testing.world.handles import WorldMethods
 
 if TYPE_CHECKING:
     from barnabas.testing.clock.handles import KafkaClock
@@ -72,9 +72,9 @@ class BrokerHandle:
         """ "running", "paused" or "down"."""
         return self._cluster.backend("state").state(self.id)
 
-    def kill(self) -> None:
+    def kill(self, *, lose: Lose = "nothing") -> None:
         """As `Cluster.kill`."""
-        self._cluster.kill(self.id)
+        self._cluster.kill(self.id, lose=lose)
 
     def stop(self) -> None:
         """As `Cluster.stop_broker`."""
@@ -96,7 +96,7 @@ class BrokerHandle:
         return f"<broker {self.id} at {self.address}, {self.state}>"
 
 
-class Cluster(Handle):
+class Cluster(WorldMethods):
     """Brokers for a test.
 
     Args:
@@ -220,10 +220,6 @@ class Cluster(Handle):
 
     # -- brokers
 
-    def kill(self, broker_id: int) -> None:
-        """Ends a broker as SIGKILL does: without notice, and what it has written stays."""
-        self.wait(self.core().kill(broker_id))
-
     def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly: it hands its leaderships over first."""
         self.wait(self.core().stop_broker(broker_id))
@@ -300,9 +296,9 @@ class Broker(Cluster):
         """The port for clients."""
         return self.broker(1).port
 
-    def kill(self, broker_id: int = 1) -> None:
+    def kill(self, broker_id: int = 1, *, lose: Lose = "nothing") -> None:
         """Ends the broker as SIGKILL does."""
-        super().kill(broker_id)
+        super().kill(broker_id, lose=lose)
 
     def stop_broker(self, broker_id: int = 1) -> None:
         """Stops the broker cleanly; `restart` starts it again."""

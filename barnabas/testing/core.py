@@ -11,12 +11,12 @@ Invariants: the calls of one cluster run one at a time, in their order. A wait h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.testing.backend import Backend, not_possible
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
+from barnabas.testing.backend import Backend, Lose, check_loss, not_possible
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, broker_names, unknown
 from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Core:
         self.timeout_s = timeout_s
         self.started = False
         self._admin: Admin | None = None
+        self._admin_is_stale = False
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
         self.created: list[str] = []  # topics that this handle has created
@@ -106,20 +107,31 @@ class Core:
         down = [each for each in self.backend.broker_ids if self.backend.state(each) != "running"]
         states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in down)
         failures = "; ".join(self.backend.failures())
-        return "".join(f"; {each}" for each in (missing, states, failures) if each)
+        explanations = [each.explain() for each in self.extensions]
+        return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
     async def admin(self) -> Admin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
-        if not self.running():
+        if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
             raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")
+        if self._admin_is_stale:
+            self._admin_is_stale = False
+            await self._close_admin()
         if self._admin is None:
             from barnabas.client import Admin  # here, because it would double the time of a first start
+            from barnabas.testing.world.admin_network import AdminNetwork
 
-            admin = Admin(bootstrap_servers=self.backend.internal_servers, client_id=ADMIN_CLIENT_ID)
+            network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
+            servers = self.backend.internal_servers
+            admin = Admin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
             self._admin = admin
         return self._admin
+
+    def on_links_changed(self) -> None:
+        """Links between brokers were cut or healed: the next use of the admin client connects to those that reach each other."""
+        self._admin_is_stale = True
 
     async def _close_admin(self) -> None:
         admin, self._admin = self._admin, None
@@ -210,15 +222,23 @@ class Core:
         return found.get(topic, [])
 
     def _any_running(self) -> int | None:
-        return next(iter(self.running()), None)
+        return next(iter(self._joined()), None)
 
     def running(self) -> list[int]:
         """Ids of the brokers that run and are not paused."""
         return [each for each in self.backend.broker_ids if self.backend.state(each) == "running"]
 
+    def _joined(self) -> list[int]:
+        """Those of them that are not cut off: they know what the controller knows."""
+        cut_off = self._cut_off()
+        return [each for each in self.running() if each not in cut_off]
+
+    def _cut_off(self) -> frozenset[int]:
+        return frozenset[int]().union(*(each.cut_off() for each in self.extensions))
+
     async def _in_sync(self, topic: str, partitions: int = 0) -> bool:
         """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
-        running = self.running()
+        running = self._joined()
         for broker_id in [None] if self.backend.mode == "remote" else running:
             found = await self._known(broker_id, topic)
             if len(found) < max(partitions, 1):
@@ -230,7 +250,7 @@ class Core:
         return True
 
     async def _without(self, names: list[str]) -> bool:
-        for broker_id in [None] if self.backend.mode == "remote" else self.running():
+        for broker_id in [None] if self.backend.mode == "remote" else self._joined():
             for name in names:
                 if await self._known(broker_id, name):
                     return False
@@ -249,7 +269,7 @@ class Core:
     def check_broker(self, broker_id: object) -> int:
         known = self.backend.broker_ids
         if isinstance(broker_id, bool) or not isinstance(broker_id, int) or broker_id not in known:
-            raise KitError(f"broker {broker_id!r} is unknown; this cluster has {_listed('broker', known)}")
+            raise KitError(f"broker {broker_id!r} is unknown; this cluster has {broker_names(known)}")
         return broker_id
 
     def own(self, what: str) -> None:
@@ -257,11 +277,12 @@ class Core:
         if self.backend.mode == "remote":
             raise not_possible(what, "remote")
 
-    async def kill(self, broker_id: int) -> None:
-        """Ends a broker as SIGKILL does."""
+    async def kill(self, broker_id: int, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does; with "page_cache" it loses what it has not synced."""
         self.own("kill")
+        check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
         async with self._turn, self._deadline(f"the end of broker {self.check_broker(broker_id)}"):
-            await self.backend.kill_broker(broker_id)
+            await self.backend.kill_broker(broker_id, lose)
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly."""
@@ -275,17 +296,21 @@ class Core:
         """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first."""
         self.own("restart")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
-        async with self._turn, self._deadline(f"the restart of {_named(checked)}"):
+        async with self._turn, self._deadline(f"the restart of {broker_names(checked)}"):
             await self._restart(*checked)
 
     async def _restart(self, *broker_ids: int) -> None:
+        for each in sorted(self._cut_off().intersection(broker_ids)):
+            raise KitError(f"broker {each} is cut off from the others, so it cannot register: heal() first")
         await asyncio.gather(*(self._end(each) for each in broker_ids))
         # At once: a broker serves when a majority of the voters runs.
         await asyncio.gather(*(self.backend.start_broker(each) for each in broker_ids))
         for extension in self.extensions:
             for each in broker_ids:
                 await extension.on_started(each)
-        await self._until(lambda: self._listed_everywhere(*broker_ids), f"every broker knows {_named(broker_ids)}")
+        await self._until(
+            lambda: self._listed_everywhere(*broker_ids), f"every broker knows {broker_names(broker_ids)}"
+        )
 
     async def _end(self, broker_id: int) -> None:
         state = self.backend.state(broker_id)
@@ -295,7 +320,7 @@ class Core:
             await self.backend.stop_broker(broker_id)
 
     async def _listed_everywhere(self, *broker_ids: int) -> bool:
-        for each in self.running():
+        for each in self._joined():
             if not set(broker_ids) <= set(await self.backend.command(each, "live_brokers", {})):
                 return False
         return True
@@ -326,7 +351,7 @@ class Core:
             await self._until(self._led, "every partition has a leader and its replicas are in sync")
 
     async def _led(self) -> bool:
-        running = set(self.running())
+        running = set(self._joined())
         for broker_id in running:
             topics: dict[str, Any] = await self.backend.command(broker_id, "partitions", {})
             for each in (each for partitions in topics.values() for each in partitions):
@@ -442,13 +467,13 @@ class Core:
         async with self._turn, self._deadline(f"the move of the leader of {topic}-{partition}"):
             replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]
             if to is None:
-                others = [each for each in replicas if each != before and each in self.running()]
+                others = [each for each in replicas if each != before and each in self._joined()]
                 if not others:
                     raise KitError(f"{topic}-{partition} has no other running replica than broker {before}")
                 to = others[0]
             if to not in replicas:
                 raise KitError(
-                    f"broker {to} has no replica of {topic}-{partition}; its replicas are on {_listed('broker', replicas)}"
+                    f"broker {to} has no replica of {topic}-{partition}; its replicas are on {broker_names(replicas)}"
                 )
             if to != before:
                 await self._elect(topic, partition, [to, *(each for each in replicas if each != to)])
@@ -462,18 +487,9 @@ class Core:
         await admin.elect_leaders([where])
 
         async def moved() -> bool:
-            for broker_id in [None] if self.backend.mode == "remote" else self.running():
+            for broker_id in [None] if self.backend.mode == "remote" else self._joined():
                 if (await self._known(broker_id, topic))[partition]["leader"] != replicas[0]:
                     return False
             return True
 
         await self._until(moved, f"broker {replicas[0]} leads {topic}-{partition}")
-
-
-def _listed(what: str, ids: list[int]) -> str:
-    """ "broker 1" or "brokers 1, 2, 3"."""
-    return f"{what}{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-
-
-def _named(broker_ids: Sequence[int]) -> str:
-    return f"broker{'s' if len(broker_ids) > 1 else ''} {', '.join(map(str, broker_ids))}"

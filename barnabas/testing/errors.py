@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from barnabas.errors import BarnabasError
@@ -18,6 +18,7 @@ __all__ = [
     "KitTimeout",
     "LeakedClientWarning",
     "NotPossible",
+    "broker_names",
     "named_arguments",
     "unknown",
 ]
@@ -43,6 +44,11 @@ class NotPossible(KitError):
 
 class LeakedClientWarning(UserWarning):
     """A client that a test has left connected; the text names the test and the client."""
+
+
+def broker_names(ids: Sequence[int]) -> str:
+    """ "broker 1" or "brokers 1, 2, 3"."""
+    return f"broker{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
 
 
 def unknown(what: str, word: object, known: Iterable[object]) -> str:

@@ -23,11 +23,22 @@ class Extension:
         """The commands that a broker runs before its node starts."""
         return ()
 
+    def explain(self) -> str:
+        """What may explain that a call misses its deadline; empty if nothing."""
+        return ""
+
+    def cut_off(self) -> frozenset[int]:
+        """Brokers that run, but cannot reach the others."""
+        return frozenset()
+
     async def on_started(self, broker_id: int) -> None:
         """A broker has started again and serves."""
 
     async def on_resumed(self, broker_id: int) -> None:
         """A paused broker continues."""
+
+    async def on_test_end(self) -> None:
+        """A test that has shared its brokers with others ends: what it has put into them goes."""
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
         """A broker has emitted something, for this part or for another one."""

@@ -39,6 +39,8 @@ class Namespace:
             own_names: a part of every group id that the fixtures gave to tests of this run.
         """
         kafka = self._kafka
+        for extension in kafka.core().extensions:
+            kafka.wait(extension.on_test_end())
         if kafka.mode != "remote":
             for broker in kafka.brokers:
                 if broker.state == "paused":

@@ -37,4 +37,5 @@ COMMANDS: Final[dict[str, str]] = {
     "audit_watch": "barnabas.testing.audit.commands:watch",
     "audit_unwatch": "barnabas.testing.audit.commands:unwatch",
     "audit_decide": "barnabas.testing.audit.commands:settle_answer",
+    "flip_bit": "barnabas.testing.world.commands:flip_bit",
 }

@@ -150,6 +150,7 @@ async def test_every_method_is_a_coroutine_too(mode: Mode) -> None:
 
 def test_aio_has_every_method_of_a_cluster() -> None:
     from barnabas.testing.aio import ClusterAio
+    from barnabas.testing.world.handles import WorldAioMethods, WorldMethods
 
     not_waiting = {
         "admin_url",
@@ -162,9 +163,13 @@ def test_aio_has_every_method_of_a_cluster() -> None:
         "faults",
         "history",
         "mode",
+        "disk",
+        "group",
+        "link",
     }
-    public = {name for name in vars(Cluster) if not name.startswith("_")}
-    assert {name for name in vars(ClusterAio) if not name.startswith("_")} == public - not_waiting | {"start", "stop"}
+    public = {name for each in (Cluster, WorldMethods) for name in vars(each) if not name.startswith("_")}
+    coroutines = {name for each in (ClusterAio, WorldAioMethods) for name in vars(each) if not name.startswith("_")}
+    assert coroutines == public - not_waiting | {"start", "stop"}
 
 
 def test_a_coroutine_on_trio() -> None:

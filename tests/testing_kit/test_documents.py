@@ -14,6 +14,7 @@ import pytest
 from barnabas.testing import Cluster
 from barnabas.testing.faults.handles import Fault
 from barnabas.testing.fixtures import MARKER_OPTIONS
+from barnabas.testing.world.handles import WorldMethods
 from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,8 @@ def _quoted(text: str) -> list[str]:
 def _public(kind: type) -> list[str]:
     return [
         name
-        for name, value in vars(kind).items()
+        for each in (kind, *(WorldMethods,) * (kind is Cluster))
+        for name, value in vars(each).items()
         if not name.startswith("_") and not (value.__doc__ or "").startswith("For the kit")
     ]
 

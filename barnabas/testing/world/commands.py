@@ -7,8 +7,9 @@ from typing import Any
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.world.disks import DiskFault
 from barnabas.testing.world.network import LinkRule
+from barnabas.testing.world.rot import flip
 
-__all__ = ["lose_page_cache", "set_disk_faults", "set_links", "set_losses"]
+__all__ = ["flip_bit", "lose_page_cache", "set_disk_faults", "set_links", "set_losses"]
 
 
 def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]) -> None:
@@ -26,6 +27,16 @@ def set_disk_faults(host: NodeHost, faults: list[dict[str, Any]]) -> None:
 def set_losses(host: NodeHost, losses: int) -> None:
     """How often the page cache of this disk was lost before: another boot for the node."""
     host.files.losses = losses
+
+
+def flip_bit(host: NodeHost, topic: str, partition: int, offset: int) -> str:
+    """Flips a bit of a record on the disk. Returns what is wrong, or nothing."""
+    problem = flip(host.files.real, f"{topic}-{partition}", offset)
+    replica = host.running.replicas.get(topic, partition)
+    if not problem and replica is not None:
+        log = replica.log
+        log._tail.clear(log.log_end_offset)  # the copy in memory, which would hide the damage from readers
+    return problem
 
 
 def lose_page_cache(host: NodeHost) -> dict[str, int]:

@@ -140,7 +140,11 @@ class WorldDisk:
         return bool(self._faults)
 
     def set_faults(self, faults: list[DiskFault]) -> None:
-        """Replaces all faults."""
+        """Replaces all faults. One that stays has as many calls left as it has now: its last ones may not be reported yet."""
+        left = {each.id: each.times for each in self._faults}
+        for fault in faults:
+            if fault.times >= 0:
+                fault.times = min(fault.times, left.get(fault.id, fault.times))
         self._faults = faults
         for file in self._files:
             file.use(self.faulty)

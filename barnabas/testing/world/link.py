@@ -104,6 +104,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         "_reading",
         "_real",
         "_real_lost",
+        "_reset_s",
         "_rng",
         "_told_end",
         "_write_paused",
@@ -144,6 +145,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.outbound: Pipe | None = None
         self.heard: Callable[[bytes], bool] | None = None
         self.age_timer: asyncio.TimerHandle | None = None
+        self._reset_s = -1.0
         self._receive_directly()  # now, because uvloop takes the methods before connection_made
 
     # -- from the loop
@@ -418,9 +420,12 @@ class LinkConnection(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_soon(self._tell_end, None)
 
     def _arm_reset(self, outward: Flow, inward: Flow) -> None:
-        waits = [each.reset_s for each in (outward, inward) if each.reset_s >= 0]
+        wait_s = min((each.reset_s for each in (outward, inward) if each.reset_s >= 0), default=-1.0)
+        if wait_s == self._reset_s:
+            return
+        self._reset_s = wait_s
         if self.age_timer is not None:
             self.age_timer.cancel()
             self.age_timer = None
-        if waits:
-            self.age_timer = asyncio.get_running_loop().call_later(min(waits), self.reset)
+        if wait_s >= 0:
+            self.age_timer = asyncio.get_running_loop().call_later(wait_s, self.reset)

@@ -163,10 +163,11 @@ class WorldNetwork:
         client = self._incoming[link]
         if client is None:
             client = self._incoming[link] = getattr(link.inner, "client_id", None)
-        if client is None and rules:
+        if client is None and any(each.client != "*" for each in rules):
             link.listen_for_client(_Header(lambda found: self._identified(link, found)))
-            return
-        met = [each for each in rules if client is not None and fnmatchcase(client, each.client)]
+        met = [
+            each for each in rules if each.client == "*" or (client is not None and fnmatchcase(client, each.client))
+        ]
         link.shape(merged(each.outward for each in met), merged(each.inward for each in met))
 
     def _identified(self, link: LinkConnection, client: str) -> None:

@@ -1,0 +1,51 @@
+"""AdminNetwork: the network of the kit's own client: it does not connect to brokers that are cut off from the others.
+
+The test's process reaches every broker, but one that is cut off would let the client wait for a controller that it cannot reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
+from barnabas.runtime.network import AsyncioNetwork
+from barnabas.testing.backend import Backend
+
+__all__ = ["AdminNetwork"]
+
+
+class AdminNetwork:
+    """See the module.
+
+    Args:
+        backend: has the addresses that the client uses.
+        cut_off: returns the ids of the brokers that are not to be used at present.
+    """
+
+    def __init__(self, backend: Backend, cut_off: Callable[[], frozenset[int]]) -> None:
+        self._real = AsyncioNetwork()
+        self._cut_off = cut_off
+        addresses = zip(backend.broker_ids, backend.internal_servers.split(","), strict=True)
+        self._brokers = {int(address.rpartition(":")[2]): broker_id for broker_id, address in addresses}
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        options: ListenerOptions = PLAIN_LISTENER,
+    ) -> Listener:
+        """As of Network."""
+        return await self._real.listen(factory, host, port, accept=accept, options=options)
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network."""
+        if self._brokers.get(port) in self._cut_off():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the broker is cut off by the test", f"{host}:{port}")
+        return await self._real.connect(factory, host, port)

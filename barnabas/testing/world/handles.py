@@ -1,0 +1,116 @@
+"""The methods of a cluster handle about the world around its brokers, blocking and as coroutines.
+
+Driven by: a test, through `Cluster` and `Cluster.aio`. Emits: work for `Surroundings`, in the kit's thread.
+"""
+
+from __future__ import annotations
+
+from barnabas.testing.backend import Lose, not_possible
+from barnabas.testing.errors import KitError
+from barnabas.testing.handle import Handle
+from barnabas.testing.world.broker_disk import BrokerDisk
+from barnabas.testing.world.links import Cut, Link
+from barnabas.testing.world.sides import Direction, check_link, checked_direction, linked_sides, side
+from barnabas.testing.world.surroundings import LinkState, Surroundings, with_cut
+
+__all__ = ["WorldAioMethods", "WorldMethods"]
+
+
+def world_of(handle: Handle, what: str) -> Surroundings:
+    """The world of a cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""
+    core = handle.core()
+    if core.backend.mode == "remote":
+        raise not_possible(what, "remote")
+    found = next((each for each in core.extensions if isinstance(each, Surroundings)), None)
+    return found or Surroundings(handle)
+
+
+async def _cut(world: Surroundings, states: list[LinkState], direction: Direction) -> Cut:
+    await world.set_flows(*(with_cut(each, direction) for each in states))
+    return Cut(world, states)
+
+
+def _partitioned(
+    handle: Handle, one: object, two: object, direction: object
+) -> tuple[Surroundings, list[LinkState], Direction]:
+    world, checked = world_of(handle, "partition"), checked_direction(direction)
+    found = linked_sides(one, two, handle.core().check_broker)
+    return world, [LinkState(a, b, is_cut=True) for a, b in found], checked
+
+
+def _isolated(handle: Handle, broker_id: int, direction: object) -> tuple[Surroundings, list[LinkState], Direction]:
+    core = handle.core()
+    others = [each for each in core.backend.broker_ids if each != core.check_broker(broker_id)]
+    if not others:
+        raise KitError(
+            f"broker {broker_id} is the only broker of this cluster; cut its clients off by partition({broker_id}, 'clients')"
+        )
+    return _partitioned(handle, [broker_id], others, direction)
+
+
+class WorldMethods(Handle):
+    """Methods of `Cluster`."""
+
+    def kill(self, broker_id: int, *, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does: without notice.
+
+        Args:
+            lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
+        """
+        self.wait(self.core().kill(broker_id, lose))
+
+    def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between two sides, as if cables were pulled: nothing arrives, and no side is told.
+
+        Args:
+            one, two: ids of brokers, "clients", or "client:" and a pattern of client ids; several in a list. Clients that are not
+                named reach all brokers.
+            direction: "both"; "out": only what `one` sends is lost; "in": only what `two` sends.
+        """
+        return self.wait(_cut(*_partitioned(self, one, two, direction)))
+
+    def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between a broker and all others; clients still reach it."""
+        return self.wait(_cut(*_isolated(self, broker_id, direction)))
+
+    def heal(self) -> None:
+        """Ends every cut of `partition` and `isolate`."""
+        self.wait(world_of(self, "heal").heal())
+
+    def link(self, one: object, two: object, *, direction: Direction = "both") -> Link:
+        """The link between two brokers, or a broker and clients, to slow it down or break it.
+
+        Args:
+            one, two: the id of a broker, "clients", or "client:" and a pattern of client ids.
+            direction: which bytes meet what is written: "both", "out": those that `one` sends, "in": those that `two` sends.
+        """
+        world, check = world_of(self, "link"), self.core().check_broker
+        a, b = side(one, check), side(two, check)
+        check_link(a, b)
+        return Link(world, a, b, checked_direction(direction))
+
+    def disk(self, broker_id: int) -> BrokerDisk:
+        """The disk of a broker, to make it fail, fill it, slow it down or damage a record."""
+        return BrokerDisk(world_of(self, "disk"), self.core().check_broker(broker_id))
+
+
+class WorldAioMethods:
+    """The same methods as coroutines."""
+
+    _cluster: Handle
+
+    async def kill(self, broker_id: int = 1, *, lose: Lose = "nothing") -> None:
+        """Ends a broker as SIGKILL does."""
+        await self._cluster.wait_async(self._cluster.core().kill(broker_id, lose))
+
+    async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between two sides."""
+        return await self._cluster.wait_async(_cut(*_partitioned(self._cluster, one, two, direction)))
+
+    async def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
+        """Cuts the links between a broker and all others."""
+        return await self._cluster.wait_async(_cut(*_isolated(self._cluster, broker_id, direction)))
+
+    async def heal(self) -> None:
+        """Ends every cut."""
+        await self._cluster.wait_async(world_of(self._cluster, "heal").heal())

@@ -1,0 +1,207 @@
+"""Failing disks and lost page caches of the test kit, in both modes: brokers do what Kafka's do, and clients see it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas.client import Acks, Consumer, CorruptRecords, KafkaError, Producer
+from barnabas.testing import Broker, Cluster, KitError, NotPossible
+from barnabas.testing.backend import Mode
+
+MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
+LIMIT_S = 60
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Mode:
+    value: Mode = request.param
+    return value
+
+
+@pytest.fixture(params=MODES)
+def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(brokers=3, mode=request.param) as kafka:
+        yield kafka
+
+
+async def write(kafka: Cluster, topic: str, *values: bytes, acks: Acks = "all", timeout_ms: int = 120_000) -> None:
+    async with Producer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        acks=acks,
+        delivery_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms,
+    ) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value, partition=0)
+
+
+async def read(kafka: Cluster, topic: str, count: int) -> list[bytes]:
+    async with (
+        asyncio.timeout(LIMIT_S),
+        Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+    ):
+        return [(await consumer.getone()).value for _ in range(count)]
+
+
+async def until(reached: Callable[[], bool], what: str) -> None:
+    """Waits until `reached()` is true; fails with `what` after LIMIT_S."""
+    for _ in range(50 * LIMIT_S):
+        if reached():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail(f"{what}: not within {LIMIT_S} s")
+
+
+# -- lost page caches
+
+
+def test_a_replicated_record_outlives_the_page_cache_of_its_leader(three: Cluster) -> None:
+    topic = three.create_topic("kept", config={"min.insync.replicas": 2})
+    values = [b"%d" % number for number in range(50)]
+    asyncio.run(write(three, topic, *values))
+    victim = three.leader(topic)
+    three.kill(victim, lose="page_cache")
+    assert asyncio.run(read(three, topic, 50)) == values
+    three.restart(victim)
+    three.rolling_restart()  # the one that has lost them leads again at times
+    assert asyncio.run(read(three, topic, 50)) == values
+
+
+def test_a_record_of_one_broker_is_lost_with_its_page_cache(mode: Mode) -> None:
+    """acks=1, one replica, no flush: the record was acknowledged, and a power loss takes it."""
+    with Broker(mode=mode, topics={"lost": 1}) as kafka:
+        kafka.create_topic("synced", config={"flush.messages": 1})
+        asyncio.run(write(kafka, "lost", b"1", b"2", acks=1))
+        asyncio.run(write(kafka, "synced", b"1", b"2", acks=1))
+        kafka.stop_broker()  # a clean stop syncs
+        kafka.restart()
+        asyncio.run(write(kafka, "lost", b"3", acks=1))
+        asyncio.run(write(kafka, "synced", b"3", acks=1))
+        kafka.kill(lose="page_cache")
+        kafka.restart()
+        asyncio.run(write(kafka, "lost", b"4", acks=1))
+        asyncio.run(write(kafka, "synced", b"4", acks=1))
+        assert asyncio.run(read(kafka, "lost", 3)) == [b"1", b"2", b"4"]  # 3 is gone
+        assert asyncio.run(read(kafka, "synced", 4)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_is_down_loses_nothing_more(mode: Mode) -> None:
+    with Broker(mode=mode) as kafka:
+        kafka.kill()
+        with pytest.raises(KitError, match=r"broker 1 is down.*restart it first"):
+            kafka.kill(lose="page_cache")
+
+
+def test_a_process_that_is_paused_cannot_tell_what_it_has_not_synced() -> None:
+    with Broker(mode="process") as kafka:
+        kafka.pause()
+        with pytest.raises(KitError, match=r"broker 1 is paused.*resume it first"):
+            kafka.kill(lose="page_cache")
+
+
+# -- failing calls
+
+
+def test_a_broker_whose_disk_fails_hands_over_and_stops(three: Cluster) -> None:
+    topic = three.create_topic("orders", config={"flush.messages": 1, "min.insync.replicas": 2})
+    victim = three.leader(topic)
+    fault = three.disk(victim).fail("fsync", errno.EIO, path="orders-0/*")
+    asyncio.run(write(three, topic, b"tea"))  # the next leader takes it
+    assert fault.hits == 1
+    assert fault.calls[0]["path"].startswith("orders-0/")
+    asyncio.run(until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped"))
+    assert three.leader(topic) != victim
+    three.restart(victim)
+    assert three.broker(victim).state == "running"
+    assert asyncio.run(read(three, topic, 1)) == [b"tea"]
+
+
+def test_a_full_disk_stops_its_broker_until_it_has_room(mode: Mode) -> None:
+    with Broker(mode=mode, topics={"orders": 1}) as kafka:
+        asyncio.run(write(kafka, "orders", b"1"))
+        kafka.disk(1).full()
+        with pytest.raises(KafkaError):
+            asyncio.run(write(kafka, "orders", b"2", timeout_ms=2_000))
+        asyncio.run(until(lambda: kafka.broker(1).state == "down", "the broker has stopped"))
+        kafka.disk(1).free()
+        kafka.restart()
+        asyncio.run(write(kafka, "orders", b"3"))
+        assert asyncio.run(read(kafka, "orders", 2)) == [b"1", b"3"]
+
+
+def test_a_fault_with_a_path_leaves_other_files_alone(mode: Mode) -> None:
+    with Broker(mode=mode, topics={"orders": 1, "audit": 1}) as kafka:
+        with kafka.disk(1).fail("write", errno.EIO, path="audit-0/*", times=None) as fault:
+            asyncio.run(write(kafka, "orders", b"1"))
+            assert fault.hits == 0
+        asyncio.run(write(kafka, "audit", b"1"))
+        assert kafka.broker(1).state == "running"
+
+
+def test_a_slow_sync_delays_the_answer(mode: Mode) -> None:
+    with Broker(mode=mode) as kafka:
+        kafka.create_topic("orders", config={"flush.messages": 1})
+
+        async def timed() -> float:
+            loop = asyncio.get_running_loop()
+            async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+                await producer.send_and_wait("orders", b"0")
+                kafka.disk(1).slow(0.3)
+                before = loop.time()
+                await producer.send_and_wait("orders", b"1")
+                took = loop.time() - before
+                kafka.disk(1).slow(0)
+                return took
+
+        assert asyncio.run(timed()) >= 0.3
+
+
+def test_a_flipped_bit_is_found_by_the_client(mode: Mode) -> None:
+    with Broker(mode=mode, topics={"orders": 1}) as kafka:
+        asyncio.run(write(kafka, "orders", b"1", b"2", b"3"))
+        kafka.disk(1).flip_bit("orders", 0, offset=1)
+        with pytest.raises(CorruptRecords):
+            asyncio.run(read(kafka, "orders", 3))
+
+
+def test_a_disk_without_faults_again(mode: Mode) -> None:
+    with Broker(mode=mode, topics={"orders": 1}) as kafka:
+        disk = kafka.disk(1)
+        disk.fail("read", path="orders-0/*")
+        disk.fail("open", path="orders-0/*")
+        disk.heal()
+        asyncio.run(write(kafka, "orders", b"1"))
+        assert asyncio.run(read(kafka, "orders", 1)) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (lambda kafka: kafka.disk(2), "broker 2 is unknown"),
+        (lambda kafka: kafka.disk(1).fail("sync"), "unknown call of a disk 'sync'; did you mean 'fsync'"),
+        (lambda kafka: kafka.disk(1).fail("write", 9999), "errno 9999 is unknown"),
+        (lambda kafka: kafka.disk(1).fail("write", "EIO"), "errno 'EIO' is unknown"),
+        (lambda kafka: kafka.disk(1).fail("write", times=0), "times=0: a number from 1"),
+        (lambda kafka: kafka.disk(1).fail("write", path=""), "path='': write a pattern"),
+        (lambda kafka: kafka.disk(1).slow(-1), r"slow\(-1\)"),
+        (lambda kafka: kafka.disk(1).flip_bit("orders", offset=-1), "offset=-1"),
+        (lambda kafka: kafka.disk(1).flip_bit("orders", offset=7), "orders-0 has no record at offset 7"),
+        (lambda kafka: kafka.disk(1).flip_bit("nobody", offset=0), "it has no replica nobody-0"),
+    ],
+)
+def test_what_cannot_be_is_refused(written: Callable[[Cluster], object], text: str) -> None:
+    with Broker(topics={"orders": 1}) as kafka, pytest.raises(KitError, match=text):
+        written(kafka)
+
+
+def test_a_remote_kafka_has_no_disks() -> None:
+    with (
+        Broker() as kafka,
+        Cluster.connect(kafka.bootstrap_servers) as remote,
+        pytest.raises(NotPossible, match="mode 'remote'"),
+    ):
+        remote.disk(1)
