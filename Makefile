@@ -64,6 +64,7 @@ lint: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline # mypy reads the types of
 
 soak: $(VENV)/.dev $(VENV)/.flights ## what is too long for the suite
 	$(BIN)/python -m pytest -m soak -n $(WORKERS) --override-ini addopts= --ignore tests/pipeline
+	$(BIN)/python bench/testing_kit.py --starts 1000 --fresh 10000 --brokers 1 --workers 0
 
 bench: $(VENV)/.dev ## side by side with a real Kafka (needs Java and Maven)
 	$(BIN)/python bench/side_by_side.py

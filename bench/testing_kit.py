@@ -2,10 +2,12 @@
 """What the test kit costs: starts in new processes, fresh clusters in one process, the plugin's import, workers of xdist.
 
 usage: testing_kit.py [--starts 20] [--fresh 1000] [--brokers 1,3] [--workers 8] [--processes]
+       testing_kit.py --starts 1000 --fresh 10000 --brokers 1 --workers 0    what make soak runs: none may fail
 
 "start" is a new Python process that imports the kit and starts a cluster: wall time until it serves, and CPU time. "fresh" is what
 the fixture `kafka` does for each test: a new cluster and its end, in a process that has started one before; several brokers come from
-the spare cluster, with `--pause` seconds of a test in between. Every start must succeed. `--processes` measures mode "process", too.
+the spare clusters, with `--pause` seconds of a test in between. A failure is counted and shown, and the exit code is 1 then.
+`--processes` measures mode "process", too.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+IMPORTS_MAX = 20
 START = """
 import json, time
 began, cpu = time.perf_counter(), time.process_time()
@@ -36,29 +39,29 @@ import barnabas.testing.plugin
 print(json.dumps(time.perf_counter() - began))
 """
 FRESH = """
-import json, time
-import pytest
-from barnabas.testing.fixtures import KafkaSession, Wanted
+import json, sys, time
+from barnabas.testing import Broker, Cluster
+from barnabas.testing.spares import Spares
 
-class Config:
-    def getoption(self, name): return None
-    def getini(self, name): return [] if name == "kafka_config" else ""
-
-session = KafkaSession(Config())
-wanted = Wanted({brokers}, {{}}, {{}}, "cluster")
-starts, ends = [], []
+spares = Spares()
+starts, ends, failures = [], [], 0
 for number in range({count} + 1):
     time.sleep({pause})
-    began = time.perf_counter()
-    kafka = session.take(wanted)
-    served = time.perf_counter()
-    kafka.wait(kafka.core().leaked_clients(0.25, set()))
-    kafka.stop()
+    try:
+        began = time.perf_counter()
+        kafka = Broker().start() if {brokers} == 1 else spares.take({brokers}, lambda: Cluster({brokers}))
+        served = time.perf_counter()
+        kafka.wait(kafka.core().leaked_clients(0.25, set()))
+        kafka.stop()
+    except Exception as error:
+        failures += 1
+        print(f"fresh cluster {{number}}: {{error!r}}", file=sys.stderr)
+        continue
     if number:  # the first one imports
         starts.append(served - began)
         ends.append(time.perf_counter() - served)
-session.close()
-print(json.dumps([starts, ends]))
+spares.close()
+print(json.dumps([starts, ends, failures]))
 """
 WORKER = """
 import os
@@ -75,7 +78,10 @@ def test_it(kafka, kafka_topic, kafka_producer, number):
 
 
 def run(script: str) -> object:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    """What the script prints last; None if it fails, whose errors are shown."""
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        return None
     result: object = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -86,7 +92,8 @@ def shown(seconds: Sequence[float]) -> str:
     return f"median {statistics.median(ordered) * 1e3:.1f}, p99 {p99 * 1e3:.1f}, most {ordered[-1] * 1e3:.1f} ms"
 
 
-def main() -> None:
+def main() -> int:
+    """Prints the figures; returns the number of failures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--fresh", type=int, default=1000)
@@ -95,22 +102,32 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--processes", action="store_true")
     arguments = parser.parse_args()
-    imports = [run(IMPORT) for _ in range(arguments.starts)]
+    imports = [run(IMPORT) for _ in range(min(arguments.starts, IMPORTS_MAX))]
     print(f"import of the plugin: {shown([float(str(each)) for each in imports])}")
+    failures = 0
     for brokers in map(int, arguments.brokers.split(",")):
         for mode in ("thread", "process") if arguments.processes else ("thread",):
-            took = []
-            for _ in range(arguments.starts):
-                answer = run(START.format(brokers=brokers, mode=mode))
-                assert isinstance(answer, list)
-                took.append(answer)
-            print(f"start of {brokers} ({mode}): {shown([each[0] for each in took])}")
-            print(f"  CPU of the starting process: {shown([each[1] for each in took])}")
+            failures += started(brokers, mode, arguments.starts)
         answer = run(FRESH.format(brokers=brokers, count=arguments.fresh, pause=arguments.pause))
-        assert isinstance(answer, list)
-        print(f"fresh cluster of {brokers}, {arguments.fresh} times: {shown(answer[0])}; end: {shown(answer[1])}")
+        if not isinstance(answer, list):
+            failures += 1
+            continue
+        failures += answer[2]
+        took = f"{shown(answer[0])}; end: {shown(answer[1])}"
+        print(f"fresh cluster of {brokers}, {arguments.fresh} times, {answer[2]} failures: {took}", flush=True)
     if arguments.workers:
         print(f"{arguments.workers} workers of xdist: {workers_mib(arguments.workers):.0f} MiB together (PSS)")
+    return failures
+
+
+def started(brokers: int, mode: str, count: int) -> int:
+    """Prints the figures of starts in new processes; returns how many failed."""
+    answers = [run(START.format(brokers=brokers, mode=mode)) for _ in range(count)]
+    took = [each for each in answers if isinstance(each, list)]
+    failures = len(answers) - len(took)
+    print(f"start of {brokers} ({mode}), {count} times, {failures} failures: {shown([each[0] for each in took])}")
+    print(f"  CPU of the starting process: {shown([each[1] for each in took])}", flush=True)
+    return failures
 
 
 def workers_mib(count: int) -> float:
@@ -135,5 +152,6 @@ def workers_mib(count: int) -> float:
 
 if __name__ == "__main__":
     began = time.monotonic()
-    main()
+    failed = main()
     print(f"({time.monotonic() - began:.0f} s)")
+    sys.exit(1 if failed else 0)

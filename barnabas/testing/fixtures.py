@@ -3,8 +3,8 @@
 Driven by: the fixtures of `plugin.py` and `factories.py`. Emits: cluster handles; `LeakedClientWarning` for a client that is still
 connected when its test has ended.
 
-A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers a spare cluster of the shape that was used last
-starts while a test runs.
+A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers spare clusters of the shape that was used last
+start while a test runs.
 
 Invariants: everything that a session started has ended when its fixtures are torn down. A teardown waits for nothing without a
 deadline.
@@ -17,7 +17,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,18 +24,17 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from barnabas.runtime.randomness import SystemRng
-from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.namespace import Namespace
 from barnabas.testing.ports import checked_admin_port
+from barnabas.testing.spares import Spares
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 __all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
 MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "as_version", "audit", "faults", "admin_port")
-START_S: Final = 40.0  # of a spare cluster
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
 )
@@ -104,7 +102,7 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
 
 
 class KafkaSession:
-    """One pytest session: its settings, its shared brokers and the spare cluster."""
+    """One pytest session: its settings, its shared brokers and the spare clusters."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.bootstrap: str | None = config.getoption("--kafka-bootstrap")
@@ -115,8 +113,7 @@ class KafkaSession:
         self.admin_port = _admin_port(config)
         self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
         self.numbers = itertools.count(1)
-        self._spare: tuple[Cluster, Future[None]] | None = None
-        self._shape: tuple[object, ...] = ()
+        self._spares = Spares()
 
     def shared(self, brokers: int) -> Iterator[Cluster]:
         """The body of a session fixture: brokers in threads, or the running Kafka."""
@@ -145,41 +142,26 @@ class KafkaSession:
             yield kafka
 
     def take(self, wanted: Wanted) -> Cluster:
-        """Returns a new cluster that runs: the spare one if it has the right shape. Prepares the next spare one."""
+        """Returns a new cluster that runs: a spare one if it has the right shape."""
         config = {**self.config, **wanted.config}
         if wanted.brokers == 1:
             return Broker(config=config, topics=wanted.topics, as_version=wanted.as_version).start()
         settings = tuple(sorted((key, str(value)) for key, value in config.items()))
-        shape = (wanted.brokers, settings, wanted.as_version)
-        spare, self._spare = self._spare, None
-        if spare is not None and self._shape != shape:
-            self._end(spare)
-            spare = None
-        cluster, started = spare or self._begin(wanted, config)
+        kafka = self._spares.take(
+            (wanted.brokers, settings, wanted.as_version),
+            lambda: Cluster(wanted.brokers, config=config, as_version=wanted.as_version),
+        )
         try:
-            started.result(START_S)
             for name, partitions in wanted.topics.items():
-                cluster.create_topic(name, partitions)
+                kafka.create_topic(name, partitions)
         except BaseException:
-            self._end((cluster, started))
+            kafka.stop()
             raise
-        self._shape, self._spare = shape, self._begin(wanted, config)
-        return cluster
-
-    def _begin(self, wanted: Wanted, config: Mapping[str, object]) -> tuple[Cluster, Future[None]]:
-        cluster = Cluster(wanted.brokers, config=config, as_version=wanted.as_version)
-        return cluster, kit_thread.loop_thread().submit(cluster.begin())
-
-    def _end(self, spare: tuple[Cluster, Future[None]]) -> None:
-        cluster, started = spare
-        started.exception(START_S)
-        cluster.stop()
+        return kafka
 
     def close(self) -> None:
-        """Ends the spare cluster."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            self._end(spare)
+        """Ends the spare clusters."""
+        self._spares.close()
 
 
 def _admin_port(config: pytest.Config) -> int | None:
