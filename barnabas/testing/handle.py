@@ -71,6 +71,7 @@ class Handle:
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
         self._backend: Backend | None = None
         self._core: Core | None = None
+        self._ended = False  # it has run, and ended
         self._faults: Faults | None = None
         self._history: History | None = None  # stays when the brokers have ended
         self._admin: AdminPort | None = None
@@ -141,6 +142,7 @@ class Handle:
             self._admin.close()
         self._admin = None
         self._core = self._backend = self._faults = self._clock = None
+        self._ended = True
 
     def __enter__(self) -> Self:
         return self.start()
@@ -170,14 +172,20 @@ class Handle:
                 "give the child bootstrap_servers, or start a cluster there"
             )
         if self._core is None:
-            raise KitError(f"the {type(self).__name__} is not started: use `with`, or call start()")
+            raise KitError(self._not_running())
         return self._core
 
     def backend(self, what: str) -> Backend:
         """What carries the brokers. Raises KitError, which names `what`, if the cluster does not run."""
         if self._backend is None:
-            raise KitError(f"{what}: the {type(self).__name__} is not started: use `with`, or call start()")
+            raise KitError(f"{what}: {self._not_running()}")
         return self._backend
+
+    def _not_running(self) -> str:
+        name = type(self).__name__
+        if self._ended:
+            return f"the {name} has ended, with its test, its `with` block or stop(): use it only until then, or call start()"
+        return f"the {name} is not started: use `with`, or call start()"
 
     @property
     def seed(self) -> str:

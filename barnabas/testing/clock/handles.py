@@ -83,8 +83,12 @@ class KafkaClock(Extension):
 
     async def moving(self, by: float | timedelta, **units: float) -> None:
         """For the kit: what `advance` does, as a coroutine of its thread."""
-        delta_ms = self.checked_ms(by, **units)
-        await move_forward(self._cluster.core(), self, delta_ms)
+        core = self._cluster.core()
+        if self not in core.extensions:
+            raise KitError(
+                "this clock is of brokers that have ended, and the cluster was started again: use kafka.clock"
+            )
+        await move_forward(core, self, self.checked_ms(by, **units))
 
     async def on_resumed(self, broker_id: int) -> None:
         """For the kit: a broker that was paused gets the time of the others."""
