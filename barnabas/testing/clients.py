@@ -8,6 +8,7 @@ Invariants: each call has a deadline. `Maker` closes every client it has made, t
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from barnabas.client import Admin, Consumer, Producer, Record, RecordMetadata, TopicPartition
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
-from barnabas.testing.errors import KitError, KitTimeout, unknown
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, unknown
 
 __all__ = ["ClientAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker"]
 
@@ -29,8 +30,10 @@ CLOSE_S = 5.0
 CLOSE_WITHOUT_BROKERS_S = 0.2
 
 
-class _Client(Generic[C]):
+class _Client(NearestNames, Generic[C]):
     """A client in the kit's thread."""
+
+    _also = ". Every method of barnabas.client is a coroutine of .aio"
 
     def __init__(self, make: Callable[[], C]) -> None:
         async def start() -> C:
@@ -150,8 +153,10 @@ class KitConsumer(_Client[Consumer]):
         try:
             kit_thread.wait(read(), timeout)
         except KitTimeout:
-            values = ", ".join(repr(each.value) for each in found[-10:])
-            raise KitTimeout(f"{len(found)} of {count} records came within {timeout:g} s: {values or 'none'}") from None
+            values = ", ".join(repr(each.value) for each in found[-10:]) or "none"
+            if not self._client.subscription() and not self._client.assignment():
+                values += ". The consumer reads nothing: call subscribe or assign first"
+            raise KitTimeout(f"{len(found)} of {count} records came within {timeout:g} s: {values}") from None
         return found
 
     def commit(self) -> None:
@@ -194,6 +199,10 @@ class Maker(Generic[K]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> K:
         """Makes and starts a client."""
+        known = inspect.signature(self._client).parameters
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(f"{self._client.__name__}(): {unknown('option', name, known)}")
         client = self._kind(lambda: self._client(*args, **{**self._config, **kwargs}))
         self._made.append(client)
         return client

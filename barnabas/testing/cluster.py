@@ -194,6 +194,7 @@ class Cluster(WorldMethods):
 
     # -- topics
 
+    @named_arguments
     def create_topic(
         self,
         name: str,

@@ -154,9 +154,11 @@ class Core:
         self._check_topic_config(settings)
         async with self._turn, self._deadline(f"the creation of topic '{name}'"):
             from barnabas.client import KafkaError, NewTopic
+            from barnabas.client.errors import check_topic_name
 
             admin = await self.admin()
             try:
+                check_topic_name(name)
                 await admin.create_topics([NewTopic(name, partitions, replication_factor or -1, settings)])
             except KafkaError as error:
                 raise KitError(f"topic '{name}' was not created: {error}") from error

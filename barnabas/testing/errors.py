@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from barnabas.errors import BarnabasError
 
@@ -17,6 +17,7 @@ __all__ = [
     "KitError",
     "KitTimeout",
     "LeakedClientWarning",
+    "NearestNames",
     "NotPossible",
     "broker_names",
     "named_arguments",
@@ -69,6 +70,20 @@ def unknown(what: str, word: object, known: Iterable[object]) -> str:
     elif len(words) <= CHOICES_SHOWN:
         text += f"{'' if near else '.'} Known: {', '.join(repr(each) for each in words)}"
     return text
+
+
+class NearestNames:
+    """Base of the handles that tests use: an unknown attribute is refused with the nearest known one (AttributeError)."""
+
+    _also: ClassVar[str] = ""  # what the error says in addition
+
+    if not TYPE_CHECKING:  # a type checker refuses unknown attributes itself
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            raise AttributeError(unknown(f"attribute of {type(self).__name__}", name, known) + self._also)
 
 
 def named_arguments(function: F) -> F:

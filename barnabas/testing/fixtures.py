@@ -31,7 +31,7 @@ from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.spares import Spares
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
-__all__ = ["check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
+__all__ = ["check_ini", "check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
 MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "as_version", "audit", "faults", "admin_port")
@@ -67,6 +67,14 @@ def session_of(config: pytest.Config) -> KafkaSession:
         session = config.stash[_SESSION] = KafkaSession(config)
         config.add_cleanup(session.close)
     return config.stash[_SESSION]
+
+
+def check_ini(config: pytest.Config) -> None:
+    """Raises pytest.UsageError with the right word for a wrong value of an ini key."""
+    try:
+        Cluster(1, config=session_of(config).config)
+    except KitError as error:
+        raise pytest.UsageError(f"kafka_config: {error}") from None
 
 
 def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:

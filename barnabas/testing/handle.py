@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
-from barnabas.testing.errors import KitError
+from barnabas.testing.errors import KitError, NearestNames
 from barnabas.testing.ports import checked_admin_port
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
     return dict(topics)
 
 
-class Handle:
+class Handle(NearestNames):
     """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
 
     _shape: Shape | None  # None: of a Kafka that was started elsewhere

@@ -108,7 +108,11 @@ def _seed(config: pytest.Config) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Checks the markers of all tests before the first one runs."""
+    """Checks the ini keys and the markers of all tests before the first one runs."""
+    if items and (config.getini("kafka_config") or config.getini("kafka_isolation")):
+        from barnabas.testing.fixtures import check_ini
+
+        check_ini(config)
     for item in items:
         for marker in item.iter_markers("kafka"):
             from barnabas.testing.fixtures import check_marker

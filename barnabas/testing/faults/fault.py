@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 from barnabas.testing import kit_thread
-from barnabas.testing.errors import KitError, KitTimeout
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames
 from barnabas.testing.faults.document import with_action, written
 from barnabas.testing.faults.rule import Rule
 
@@ -42,7 +42,7 @@ class _Owner(Protocol):
     def check_rewrite(self) -> None: ...
 
 
-class Fault:
+class Fault(NearestNames):
     """One fault. Attributes may be read at any time, from any thread.
 
     Every call blocks for about a millisecond; `wait` blocks until its hits are there, so a coroutine uses `aio.wait`.

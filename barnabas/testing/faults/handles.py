@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from barnabas.testing.errors import KitError, KitTimeout, NotPossible, named_arguments
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, NotPossible, named_arguments
 from barnabas.testing.extension import Extension
 from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected
 from barnabas.testing.faults.fault import Fault, FaultAio
@@ -48,7 +48,7 @@ class _Cluster(Protocol):
     def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-class Faults(Extension):
+class Faults(NearestNames, Extension):
     """The faults of one cluster."""
 
     def __init__(self, cluster: _Cluster) -> None:

@@ -1,0 +1,98 @@
+"""What a newcomer writes wrong is refused at once, with the right word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client import Consumer, Producer
+from barnabas.testing import Broker, KitError
+from barnabas.testing.clients import KitConsumer, Maker
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def consumers(broker: Broker) -> Iterator[Maker[KitConsumer]]:
+    yield from Maker.consumers(broker, {"bootstrap_servers": broker.bootstrap_servers})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("kil", "kill"), ("get_bootstrap_servers", "bootstrap_servers"), ("restart_broker", "stop_broker")],
+)
+def test_unknown_attributes_of_a_broker(broker: Broker, written: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"unknown attribute of Broker '{written}'; did you mean '{meant}'"):
+        getattr(broker, written)
+    assert not hasattr(broker, "__unknown__")
+
+
+def test_unknown_attributes_of_faults(broker: Broker) -> None:
+    faults: Any = broker.faults
+    with pytest.raises(AttributeError, match="unknown attribute of Fault 'eror'; did you mean 'error'"):
+        faults.on("Produce").eror("UNKNOWN_SERVER_ERROR")
+    broker.faults.clear()
+
+
+def test_methods_of_other_clients(broker: Broker, consumers: Maker[KitConsumer]) -> None:
+    consumer: Any = consumers()
+    with pytest.raises(AttributeError, match=r"unknown attribute of KitConsumer 'poll'.*'take'.* coroutine of \.aio"):
+        consumer.poll(1)
+    settings = {"bootstrap_servers": broker.bootstrap_servers}
+    makers = Maker.producers(broker, settings)
+    producer: Any = next(makers)()
+    with pytest.raises(AttributeError, match=r"unknown attribute of KitProducer 'produce'.*'send'"):
+        producer.produce("orders", b"tea")
+    next(makers, None)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_unknown_options_of_clients(broker: Broker, kind: type) -> None:
+    maker: Any = Maker(KitConsumer, kind, broker, {"bootstrap_servers": broker.bootstrap_servers})
+    with pytest.raises(TypeError, match=rf"{kind.__name__}\(\): unknown option 'client_idd'; did you mean 'client_id'"):
+        maker(client_idd="x")
+
+
+def test_a_consumer_that_reads_nothing_says_so(consumers: Maker[KitConsumer]) -> None:
+    with pytest.raises(TimeoutError, match=r"none\. The consumer reads nothing: call subscribe or assign first"):
+        consumers(group_id="nothing").take(1, timeout=0.1)
+
+
+def test_wrong_topics(broker: Broker) -> None:
+    create: Any = broker.create_topic
+    with pytest.raises(TypeError, match="unknown option 'partition'; did you mean 'partitions'"):
+        create("orders", partition=3)
+    with pytest.raises(KitError, match=r"a topic name must be a str, not \['orders'\]"):
+        create(["orders"])
+    assert broker.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("kafka_isolation = clustr", "kafka_isolation: unknown isolation 'clustr'; did you mean 'cluster'?*"),
+        ("kafka_config = log.retention.m=3", "kafka_config: config: unknown setting 'log.retention.m'; did you mean*"),
+        ("kafka_config = log.retention.ms", "kafka_config: 'log.retention.ms': write key=value*"),
+    ],
+)
+def test_a_wrong_ini_file_ends_the_run_before_its_first_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, line: str, told: str
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini(f"[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider\n{line}\n")
+    pytester.makepyfile("def test_it(kafka): raise SystemExit('it has run')")
+    shown = pytester.runpytest_subprocess()
+    assert shown.ret == pytest.ExitCode.USAGE_ERROR
+    shown.stderr.fnmatch_lines([f"ERROR: *{told}"])
