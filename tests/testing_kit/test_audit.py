@@ -248,6 +248,38 @@ def test_every_run_is_new(pytester: pytest.Pytester) -> None:
     assert run.ret == pytest.ExitCode.OK
 
 
+def test_subtests_of_later_runs_do_not_fail_the_session(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import unittest
+        import pytest
+
+        runs = []
+
+        class TestUnit(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _kafka(self, kafka):
+                runs.append(1)
+
+            def test_it(self):
+                for number in range(2):
+                    with self.subTest(number=number):
+                        self.assertTrue(number or len(runs) != 2)
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    assert run.ret == pytest.ExitCode.OK
+    assert rows(run) == {"TestUnit::test_it": ["FAILED undisturbed", *["not reached"] * 3]}
+
+
+@pytest.mark.parametrize("option", ["--setup-only", "--collect-only"])
+def test_what_runs_no_test_is_not_audited(pytester: pytest.Pytester, option: str) -> None:
+    pytester.makepyfile("def test_it(kafka): pass")
+    run = pytester.runpytest_subprocess("--kafka-audit", option)
+    assert run.ret == pytest.ExitCode.OK
+    assert run.stdout.str().count("SETUP    F kafka\n") <= 1
+
+
 def test_coroutines(pytester: pytest.Pytester) -> None:
     pytest.importorskip("pytest_asyncio")
     pytester.makepyfile(
@@ -402,6 +434,12 @@ def test_an_interrupt_in_the_middle_leaves_nothing(pytester: pytest.Pytester) ->
     pids = [int(each) for each in (pytester.path / "pids").read_text().split()]
     assert len(pids) == 4, "two runs"
     assert wait_until_gone(pids, folder) == ([], [])
+
+
+def test_a_wrong_option_of_the_marker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n@pytest.mark.kafka(audit='no')\ndef test_it(kafka): pass")
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    run.stderr.fnmatch_lines(["ERROR: *::test_it: @pytest.mark.kafka: audit='no': True or False"])
 
 
 def test_an_unknown_disturbance() -> None:

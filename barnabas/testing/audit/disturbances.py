@@ -127,11 +127,13 @@ class Auditor(Extension):
             try:
                 if not self._ended:
                     answer = await self._disturb(moment)
-            except KitError as error:
-                self.problem = f"{DISTURBANCES[self.name]} was not possible at {moment}: {error}"
-            finally:
-                self._note(moment)
+            except Exception as error:  # the test itself may have ended a broker; the table tells it
+                self.problem = f"not possible after {moment}: {error}"
+            self._note(moment)
+            try:
                 await self._decide(moment, answer)
+            except Exception as error:  # the broker has ended since: its answers are gone
+                self.problem = self.problem or f"the answer to {moment} was lost with its broker: {error}"
 
     def _note(self, moment: Moment) -> None:
         if moment.api in _OF_GROUPS and moment.group is not None:
