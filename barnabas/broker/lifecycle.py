@@ -3,7 +3,7 @@
 Driven by: `Node.start` and `Node.stop`, in this order: register, begin, unfence; shut_down. By each published image, and by time.
 Emits: BrokerRegistration and BrokerHeartbeat requests to the active controller; the broker epoch.
 
-Every start registers anew with a new incarnation id. The broker epoch is the offset of the registration record. The previous broker
+Every start registers the broker again, with a new incarnation id. The broker epoch is the offset of the registration record. The previous broker
 epoch comes from the clean-shutdown file; it is −1 if the last stop was not clean. The broker stays fenced until `unfence`, so that it
 leads no partition before its log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a
 change of the requested state is sent at once.

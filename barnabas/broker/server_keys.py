@@ -55,7 +55,7 @@ _NODE = [
     string(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name speaks, NAME:PROTOCOL.",
+        "Security protocol of each listener name, NAME:PROTOCOL.",
     ),
     several("listeners", ("PLAINTEXT://:9092",), "Addresses this node serves, name://host:port."),
     several("log.dir", ("/tmp/kafka-logs",), "Data directory where log.dirs is not set."),
@@ -238,7 +238,7 @@ _QUORUM = [
             "Interval of no-op metadata records.",
             at_least(0),
         ),
-        "no no-op records are written, for lags are told by fetches",
+        "no no-op records are written: fetches show the lag",
     ),
     long("metadata.max.retention.bytes", 104_857_600, "Bytes of metadata log and snapshots kept."),
     long("metadata.max.retention.ms", 604_800_000, "Age to which metadata log and snapshots are kept."),

@@ -90,7 +90,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "there are no threads": ("group.coordinator.background.threads", "group.coordinator.threads"),
     "records of one turn of the loop are written together": ("group.coordinator.append.linger.ms",),
-    "a batch of a coordinator is made anew for each append": ("group.coordinator.cached.buffer.max.bytes",),
+    "a coordinator makes a new batch for each append": ("group.coordinator.cached.buffer.max.bytes",),
     "share groups are not served": ("share.fetch.purgatory.purge.interval.requests",),
     "tiered storage is not served": ("follower.fetch.last.tiered.offset.enable",),
     "listeners are bound before the node recovers and serve once it is unfenced": ("early.start.listeners",),

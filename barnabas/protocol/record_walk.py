@@ -40,7 +40,7 @@ _RUN_COST: Final = 24  # of one comparison of columns
 _CHEAP: Final = 16  # records of a run that cost as much as one in the loop
 _HEADERS_MAX: Final = 4_096 * _LOOP  # in one call of the loop, or those of one record: each costs as much as a record
 _TAIL_BITS: Final = 56  # read of a long varint; lengths and offset deltas have no more
-_HUGE: Final = 1 << 60  # stands for a number with more bits, before zigzag is undone
+_HUGE: Final = 1 << 60  # replaces a number with more bits, before zigzag decoding
 
 
 def check_count(data: bytes, count: int) -> None:

@@ -304,15 +304,15 @@ class SegmentFiles:
         self.seal_file()
         offset_index, time_index, stored = self.offset_index, self.time_index, self._stored
         time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
-        anew = stored is NOTHING_STORED or complete is not self._complete
+        rewritten = stored is NOTHING_STORED or complete is not self._complete
         changes = []
         offset_data = offset_index.to_bytes(stored.offset_entries)
-        if offset_data or anew:
+        if offset_data or rewritten:
             end = b"" if complete else bytes(OFFSET_ENTRY_SIZE)
             position = stored.offset_entries * OFFSET_ENTRY_SIZE
             changes.append(IndexChange(self._path(".index"), position, offset_data + end))
         time_data = time_index.to_bytes(stored.time_entries)
-        if time_data or anew:
+        if time_data or rewritten:
             end = b"" if complete else bytes(TIME_ENTRY_SIZE)
             position = stored.time_entries * TIME_ENTRY_SIZE
             changes.append(IndexChange(self._path(".timeindex"), position, time_data + end))

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 50  # after a failed attempt
 SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image
 PURPOSE: Final = "controller"  # of the peer connection
-HERE: Final = -1  # stands for this process instead of a node id
+HERE: Final = -1  # in place of a node id: this process
 
 
 class _Request:

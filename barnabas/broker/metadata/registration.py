@@ -2,7 +2,7 @@
 
 Pure functions of a ClusterView: they return records, the controller appends them. `heartbeats.py` and `liveness.py` call them.
 
-Every start of a broker registers anew: a new incarnation id; the broker epoch is the offset of its registration; fenced
+Every start of a broker registers it again, with a new incarnation id; the broker epoch is the offset of its registration; fenced
 until it serves. Its former leaderships end with the registration, so that every partition it leads again has a new leader epoch.
 The same incarnation may register again (its answer was lost): it keeps its epoch.
 `liveness.py` decides whether a broker that seems alive may be replaced.

@@ -5,7 +5,7 @@ probed or unfenced, and when to check again. `liveness.py` is its shell, `heartb
 
 A broker's session lasts broker.session.timeout.ms from its last heartbeat. A killed process closes its connections at once, so
 a closed heartbeat connection is a suspicion: `liveness.py` probes the broker's listener. A probe fences one incarnation of a broker
-at most once in PROBE_FENCE_INTERVAL_MS. A broker that has registered anew is a new incarnation and may be fenced at once.
+at most once in PROBE_FENCE_INTERVAL_MS. A broker that has registered again is a new incarnation and may be fenced at once.
 
 Each crash of a broker that crashes repeatedly delays its unfencing more: after CRASHES_FREE deaths within CRASH_WINDOW_MS it waits
 UNFENCE_DELAY_MS from its registration, doubled by each further death up to UNFENCE_DELAY_MS_MAX. This limits the elections that such

@@ -4,7 +4,7 @@ Driven by: the metadata log, which passes the control records (KRaftVersion, KRa
 Emits: the voter ids; the control records that a new snapshot must carry; errors if voter lists disagree.
 
 A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log; one formatted for
-controller.quorum.voters has neither. Both are continued as they are: nothing is upgraded here.
+controller.quorum.voters has neither. The node keeps either; it upgrades nothing.
 
 Invariants: a node leads without an election only if it is the sole voter. Control records are kept byte for byte.
 """
@@ -93,11 +93,11 @@ def _shown(voters: Sequence[int]) -> str:
 
 
 class VoterSet:
-    """The voters as the log names them.
+    """The voters in the log.
 
     Attributes:
         kraft_version: 0 static voters, 1 the voters of the log.
-        voters: ids of the log's voter set; empty where it holds none.
+        voters: ids of the log's voter set; empty if it has none.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ __all__ = ["REAL_PORTS", "ClientPorts"]
 
 
 class ClientPorts(NamedTuple):
-    """The ports of a client; None stands for the real one."""
+    """The ports of a client; None means the real one."""
 
     clock: Clock | None = None
     rng: Rng | None = None

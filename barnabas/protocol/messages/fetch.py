@@ -147,7 +147,7 @@ class PartitionData:
     snapshot_id: SnapshotId = field(SnapshotId, since=12, tag=2)
     # null unless the request has read_committed
     aborted_transactions: list[AbortedTransaction] | None = field(Array(AbortedTransaction), nullable_since=0)
-    preferred_read_replica: int = field(Int32, since=11, default=-1)  # −1: go on with the leader
+    preferred_read_replica: int = field(Int32, since=11, default=-1)  # −1: read from the leader
     records: Buffer | None = field(Records, nullable_since=0)
 
 

@@ -185,7 +185,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What a consumer group keeps of a member that speaks the classic protocol."""
+    """Settings and protocols of a consumer group's member that uses the classic protocol."""
 
     session_timeout_ms: int = field(Int32)
     supported_protocols: list[ClassicProtocol] = field(Array(ClassicProtocol))

@@ -62,7 +62,7 @@ class GroupShard:
 
     Args:
         partition: of `__consumer_offsets`.
-        owner: is told when the shard is loaded or resigned.
+        owner: is notified when the shard is loaded or resigned.
     """
 
     def __init__(self, partition: int, settings: GroupSettings, owner: GroupShardOwner) -> None:

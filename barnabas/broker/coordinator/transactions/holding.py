@@ -2,7 +2,7 @@
 
 Driven by: the transaction coordinator: `hold`, `release` when the completion is committed, `supersede` when a request
 ends or fences the transaction, timers.
-Emits: for each request one call of `again` (decide it anew) or of `refuse` (CONCURRENT_TRANSACTIONS), or none if its
+Emits: for each request one call of `again` (decide it again) or of `refuse` (CONCURRENT_TRANSACTIONS), or none if its
 connection closed.
 
 Why: after a refusal a client sleeps 20 to 100 ms; a completion takes two syncs (flush.messages=1) or happens within

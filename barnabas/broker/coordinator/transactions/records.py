@@ -5,7 +5,7 @@ Emits: bytes as Kafka 4.3.1 writes them.
 
 A value has version 1 if transaction.version 1 is finalized (KIP-915), else 0. Partitions are null in EMPTY and an
 empty list in the states after it; the expiry of an id is a tombstone. The last producer epoch and the monotonic start
-time are not in the log: they start anew with each load.
+time are not in the log: each load starts them again.
 """
 
 from __future__ import annotations

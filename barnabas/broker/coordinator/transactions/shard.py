@@ -81,7 +81,7 @@ class TransactionShard:
     Args:
         partition: of `__transaction_state`.
         coordinator_epoch: leader epoch of that partition, written into markers.
-        owner: is told about transitions; it must not change the shard in these calls.
+        owner: is notified of transitions; it must not change the shard in these calls.
         record_version: () → version of TransactionLogValue: 1, or 0 below transaction.version 1.
     """
 

@@ -108,7 +108,7 @@ class GroupMember:
         return next((name for name, _ in self.protocols if name in allowed), None)
 
     def keeps_session_while_waiting(self) -> bool:
-        """Returns whether the session goes on without heartbeats because a request of the member is parked.
+        """Returns whether the session continues without heartbeats because a request of the member is parked.
 
         The first JoinGroup of a new member does not extend the session: a client that repeats it gets another member id
         each time, and the former member ids must expire.
