@@ -320,6 +320,26 @@ def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> N
     assert list(rows(run).values()) == [["passed", "passed", "not reached", "passed"]] * 2
 
 
+def test_members_of_every_kind_are_evicted(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        COPY
+        + """
+    KINDS = {"classic": {}, "consumer": {"group_protocol": "consumer"}, "static": {"group_instance_id": "one"}}
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_it(make_kafka_producer, make_kafka_consumer, kind):
+        producer = make_kafka_producer()
+        fill(producer)
+        options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **KINDS[kind]}
+        Copy(producer, make_kafka_consumer(group_id="copy", **options), patient).run(4)
+    """
+    )
+    run = pytester.runpytest_subprocess("--kafka-disturb=rebalance", "-rP")
+    run.assert_outcomes(passed=3)
+    evicted = "rebalance: member 'test-it-{}' of group 'copy' was evicted after Fetch in"
+    assert [evicted.format(kind) in run.outlines for kind in ("classic", "consumer", "static")] == [True] * 3
+
+
 @pytest.mark.process
 def test_shared_brokers_and_broker_processes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
