@@ -42,6 +42,7 @@ def test_ways_to_switch_it_on(
     def test_it(kafka{fixture}):
         assert call("GET", kafka.admin_url + "/v1/brokers")[1]["bootstrap_servers"] == kafka.bootstrap_servers
 
+    {"@pytest.mark.kafka(isolation='namespace')" if "namespace" in marker else ""}
     @pytest.mark.skipif({bool(options or ini)}, reason="it is on for every test")
     def test_the_next_one(kafka):
         with pytest.raises(Exception, match="the admin port is off"):
