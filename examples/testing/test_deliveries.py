@@ -13,6 +13,7 @@ from barnabas.testing.clients import KitConsumer, KitProducer
 from barnabas.testing.faults.handles import Faults
 
 pytestmark = pytest.mark.kafka(topics={"deliveries": 1, "deliveries.retry": 1, "deliveries.dead": 1})
+DeadLetters = Callable[[], list[tuple[bytes, bytes | None]]]
 DEAD = [(b"bomb", b"ValueError('nobody wants this')"), (b"end", None)]
 
 
@@ -38,16 +39,14 @@ def deliver_all(kafka_producer: KitProducer, kafka_aio_config: dict[str, Any]) -
 
 
 @pytest.fixture
-def dead_letters(make_kafka_consumer: Callable[..., KitConsumer]) -> Callable[[], list[tuple[bytes, bytes | None]]]:
+def dead_letters(make_kafka_consumer: Callable[..., KitConsumer]) -> DeadLetters:
     """Reads two dead letters and their reasons; the last one is the mark that is written behind all others."""
     reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
     reader.assign(("deliveries.dead", 0))
     return lambda: [(each.value, dict(each.headers).get("error")) for each in reader.take(2)]
 
 
-def test_a_bad_record_holds_up_no_other(
-    deliver_all: Callable[[], list[bytes]], dead_letters: Callable[[], list[tuple[bytes, bytes | None]]]
-) -> None:
+def test_a_bad_record_holds_up_no_other(deliver_all: Callable[[], list[bytes]], dead_letters: DeadLetters) -> None:
     assert deliver_all() == [b"tea", b"milk"]
     assert dead_letters() == DEAD
 
@@ -55,10 +54,31 @@ def test_a_bad_record_holds_up_no_other(
 @pytest.mark.parametrize("api", ["Produce", "TxnOffsetCommit", "EndTxn"])
 def test_one_dead_letter_whatever_answer_is_lost(
     deliver_all: Callable[[], list[bytes]],
-    dead_letters: Callable[[], list[tuple[bytes, bytes | None]]],
+    dead_letters: DeadLetters,
     kafka_faults: Faults,
     api: str,
 ) -> None:
     kafka_faults.on(api, txn="deliveries-1", nth=3).disconnect(at="applied")
     assert set(deliver_all()) == {b"tea", b"milk"}
+    assert dead_letters() == DEAD
+
+
+async def test_a_process_dies_after_it_has_committed_a_dead_letter(
+    kafka_producer: KitProducer, kafka_aio_config: dict[str, Any], dead_letters: DeadLetters, kafka_faults: Faults
+) -> None:
+    def refuse(value: bytes) -> None:
+        raise ValueError("nobody wants this")
+
+    kafka_producer.send("deliveries", b"bomb")
+    lost = kafka_faults.on("EndTxn", txn="deliveries-1", nth=3, times=None).disconnect(at="applied")
+    dying = asyncio.create_task(deliver(kafka_aio_config, refuse, attempts=3))
+    await lost.aio.wait(timeout=60)
+    dying.cancel()
+    lost.remove()
+    await asyncio.wait([dying], timeout=60)
+    kafka_producer.send("deliveries", b"tea")
+    handled: list[bytes] = []
+    await asyncio.wait_for(deliver(kafka_aio_config, handled.append, attempts=1), 60)
+    assert handled == [b"tea"]
+    kafka_producer.send("deliveries.dead", b"end")
     assert dead_letters() == DEAD
