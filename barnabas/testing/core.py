@@ -63,7 +63,7 @@ class Core:
     async def start(self, topics: Mapping[str, int]) -> None:
         """Starts the brokers and creates topics, name to number of partitions."""
         try:
-            async with self._deadline("the start of the cluster"):
+            async with self.limit("the start of the cluster"):
                 await self.backend.start()
                 if len(self.backend.broker_ids) > 1 and self.backend.mode != "remote":
                     await self._create_internal_topics()
@@ -90,7 +90,8 @@ class Core:
         return self.backend.failures()
 
     @asynccontextmanager
-    async def _deadline(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
+    async def limit(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
+        """What is done within must end in time. Raises KitTimeout, which names `what` and what may explain it."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         self._missing = ""
         try:
@@ -152,7 +153,7 @@ class Core:
             key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (config or {}).items()
         }
         self._check_topic_config(settings)
-        async with self._turn, self._deadline(f"the creation of topic '{name}'"):
+        async with self._turn, self.limit(f"the creation of topic '{name}'"):
             from barnabas.client import KafkaError, NewTopic
             from barnabas.client.errors import check_topic_name
 
@@ -175,7 +176,7 @@ class Core:
 
     async def delete_topics(self, names: list[str]) -> None:
         """Deletes topics; returns when no running broker knows them."""
-        async with self._turn, self._deadline(f"the deletion of {len(names)} topics"):
+        async with self._turn, self.limit(f"the deletion of {len(names)} topics"):
             from barnabas.client import KafkaError
             from barnabas.client.errors import UnknownTopicOrPartition
 
@@ -192,14 +193,14 @@ class Core:
 
     async def topics(self) -> list[str]:
         """Names of all topics that are not internal."""
-        async with self._turn, self._deadline("the list of topics"):
+        async with self._turn, self.limit("the list of topics"):
             return sorted(await (await self.admin()).list_topics())
 
     # -- what brokers know
 
     async def partitions(self, topic: str) -> list[dict[str, Any]]:
         """Leader, replicas and in-sync replicas of each partition. Raises KitError for an unknown topic."""
-        async with self._deadline(f"the description of topic '{topic}'"):
+        async with self.limit(f"the description of topic '{topic}'"):
             return await self._partitions(topic)
 
     async def _partitions(self, topic: str) -> list[dict[str, Any]]:
@@ -283,13 +284,13 @@ class Core:
         """Ends a broker as SIGKILL does; with "page_cache" it loses what it has not synced."""
         self.own("kill")
         check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
-        async with self._turn, self._deadline(f"the end of broker {self.check_broker(broker_id)}"):
+        async with self._turn, self.limit(f"the end of broker {self.check_broker(broker_id)}"):
             await self.backend.kill_broker(broker_id, lose)
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops a broker cleanly."""
         self.own("stop_broker")
-        async with self._turn, self._deadline(f"the clean stop of broker {self.check_broker(broker_id)}"):
+        async with self._turn, self.limit(f"the clean stop of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "paused":
                 raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
             await self.backend.stop_broker(broker_id)
@@ -298,7 +299,7 @@ class Core:
         """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first."""
         self.own("restart")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
-        async with self._turn, self._deadline(f"the restart of {broker_names(checked)}"):
+        async with self._turn, self.limit(f"the restart of {broker_names(checked)}"):
             await self._restart(*checked)
 
     async def _restart(self, *broker_ids: int) -> None:
@@ -330,7 +331,7 @@ class Core:
     async def rolling_restart(self) -> None:
         """Restarts one broker after the other; each is in sync again before the next one stops."""
         self.own("rolling_restart")
-        async with self._turn, self._deadline("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
+        async with self._turn, self.limit("the rolling restart", self.timeout_s * len(self.backend.broker_ids)):
             for broker_id in self.backend.broker_ids:
                 await self._restart(broker_id)
                 await self._until(
@@ -349,7 +350,7 @@ class Core:
 
     async def settled(self) -> None:
         """Returns when every partition that can have a leader has one, and all replicas of running brokers are in sync."""
-        async with self._deadline("the elections after the end of a broker"):
+        async with self.limit("the elections after the end of a broker"):
             await self._until(self._led, "every partition has a leader and its replicas are in sync")
 
     async def _led(self) -> bool:
@@ -366,7 +367,7 @@ class Core:
     async def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does."""
         self.own("pause")
-        async with self._turn, self._deadline(f"the pause of broker {self.check_broker(broker_id)}"):
+        async with self._turn, self.limit(f"the pause of broker {self.check_broker(broker_id)}"):
             if self.backend.state(broker_id) == "down":
                 raise KitError(f"broker {broker_id} is down, so it cannot be paused: restart it first")
             await self.backend.pause_broker(broker_id)
@@ -374,7 +375,7 @@ class Core:
     async def resume(self, broker_id: int) -> None:
         """Continues a paused broker."""
         self.own("resume")
-        async with self._turn, self._deadline(f"the resumption of broker {self.check_broker(broker_id)}"):
+        async with self._turn, self.limit(f"the resumption of broker {self.check_broker(broker_id)}"):
             was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
             if was_paused:
@@ -384,7 +385,7 @@ class Core:
     @asynccontextmanager
     async def turn(self, what: str, factor: int = 1) -> AsyncIterator[None]:
         """For an extension: its calls run one at a time with those of this class, with the deadline of a call times `factor`."""
-        async with self._turn, self._deadline(what, self.timeout_s * factor):
+        async with self._turn, self.limit(what, self.timeout_s * factor):
             yield
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -392,7 +393,7 @@ class Core:
         self.own(f"command '{name}'")
         if self.backend.state(self.check_broker(broker_id)) != "running":
             raise KitError(f"broker {broker_id} is {self.backend.state(broker_id)}, so it cannot do '{name}'")
-        async with self._deadline(f"command '{name}' of broker {broker_id}"):
+        async with self.limit(f"command '{name}' of broker {broker_id}"):
             return await self.backend.command(broker_id, name, arguments)
 
     async def leaked_clients(self, grace_s: float, known: set[str]) -> list[str]:
@@ -417,7 +418,7 @@ class Core:
 
     async def client_connections(self) -> dict[str, tuple[int, str]]:
         """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
-        async with self._deadline("the list of connections"):
+        async with self.limit("the list of connections"):
             told = {each: await self.backend.command(each, "connections", {}) for each in self.running()}
         return {
             each["client_id"]: (broker_id, f"{each['host']}:{each['port']}")
@@ -454,7 +455,7 @@ class Core:
     async def controller(self) -> int:
         """Broker id of the active controller; −1 without one."""
         if self.backend.mode == "remote":
-            async with self._deadline("the description of the quorum"):
+            async with self.limit("the description of the quorum"):
                 return (await (await self.admin()).describe_quorum()).leader_id
         first = self._any_running()
         return -1 if first is None else int(await self.command(first, "controller", {}))
@@ -466,7 +467,7 @@ class Core:
             to: a broker with a replica; None takes the next one in the list of replicas.
         """
         before = await self.leader(topic, partition)
-        async with self._turn, self._deadline(f"the move of the leader of {topic}-{partition}"):
+        async with self._turn, self.limit(f"the move of the leader of {topic}-{partition}"):
             replicas = [int(each) for each in (await self._partitions(topic))[partition]["replicas"]]
             if to is None:
                 others = [each for each in replicas if each != before and each in self._joined()]

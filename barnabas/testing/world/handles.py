@@ -9,7 +9,9 @@ from barnabas.testing.backend import Lose, not_possible
 from barnabas.testing.errors import KitError
 from barnabas.testing.handle import Handle
 from barnabas.testing.world.broker_disk import BrokerDisk
+from barnabas.testing.world.groups import GroupActions
 from barnabas.testing.world.links import Cut, Link
+from barnabas.testing.world.placement import move_coordinator
 from barnabas.testing.world.sides import Direction, check_link, checked_direction, linked_sides, side
 from barnabas.testing.world.surroundings import LinkState, Surroundings, with_cut
 
@@ -93,6 +95,18 @@ class WorldMethods(Handle):
         """The disk of a broker, to make it fail, fill it, slow it down or damage a record."""
         return BrokerDisk(world_of(self, "disk"), self.core().check_broker(broker_id))
 
+    def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
+
+        Args:
+            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+        """
+        return self.wait(move_coordinator(self.core(), txn, group, to), factor=3)
+
+    def group(self, name: str) -> GroupActions:
+        """A consumer group, to see its members, hold their requests or remove one."""
+        return GroupActions(self, name)
+
 
 class WorldAioMethods:
     """The same methods as coroutines."""
@@ -114,3 +128,8 @@ class WorldAioMethods:
     async def heal(self) -> None:
         """Ends every cut."""
         await self._cluster.wait_async(world_of(self._cluster, "heal").heal())
+
+    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker."""
+        work = move_coordinator(self._cluster.core(), txn, group, to)
+        return await self._cluster.wait_async(work, factor=3)
