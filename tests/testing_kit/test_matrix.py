@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.process]
 ROOT = Path(__file__).parents[2]
 INSTALL_SECONDS_MAX = 600
 RUN_SECONDS_MAX = 900
+TESTS = ("plugin", "cluster", "ends", "clock", "versions")
 CASES = [(python, version) for python in ("3.11", "3.12", "3.13") for version in ("8", "9")]
 
 
@@ -46,7 +47,7 @@ def test_plugin(tmp_path: Path, python: str, version: str) -> None:
     )
     if installed.returncode:
         pytest.skip(f"pytest {version} for Python {python} cannot be installed: {installed.stderr[-300:]}")
-    tests = [str(ROOT / "tests" / "testing_kit" / name) for name in ("test_plugin.py", "test_cluster.py")]
+    tests = [str(ROOT / "tests" / "testing_kit" / f"test_{name}.py") for name in TESTS]
     run = subprocess.run(
         [bin_folder / "python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n0", "-rs", *tests],
         cwd=ROOT,
