@@ -14,6 +14,7 @@ import pytest
 
 from barnabas.testing import Broker, KitError
 from barnabas.testing.audit.disturbances import Auditor
+from tests.support.oracle.wire import Wire
 
 pytest_plugins = ("pytester",)
 
@@ -460,6 +461,18 @@ def test_a_wrong_option_of_the_marker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.kafka(audit='no')\ndef test_it(kafka): pass")
     run = pytester.runpytest_subprocess("--kafka-audit")
     run.stderr.fnmatch_lines(["ERROR: *::test_it: @pytest.mark.kafka: audit='no': True or False"])
+
+
+def test_a_cluster_that_records_nothing_is_disturbed_too() -> None:
+    with Broker(topics={"orders": 1}) as kafka:
+        auditor = Auditor("redelivery", kafka.core())
+        kafka.wait(auditor.begin())
+        with Wire(kafka.broker(1).address, client_id="app") as peer, pytest.raises(ConnectionResetError):
+            peer.produce(9, "orders", 0, [b"tea"])
+        kafka.wait(auditor.end())
+        with Wire(kafka.broker(1).address, client_id="app") as peer:
+            peer.produce(9, "orders", 0, [b"tea"])
+        assert auditor.done == ["the answer to Produce orders was lost"]
 
 
 def test_an_unknown_disturbance() -> None:
