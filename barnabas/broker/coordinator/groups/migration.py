@@ -6,8 +6,9 @@ protocol.
 Emits: the records that delete the one group and create the other.
 
 An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned
-to it; the members continue with their requests of the classic protocol and learn from the next answer that they must rebalance. A downgrade makes a
-classic group whose generation is the group epoch. Every member has its target assignment, and the group rebalances.
+to it; the members continue with their requests of the classic protocol and learn from the next answer that they must
+rebalance. A downgrade makes a classic group whose generation is the group epoch. Every member has its target
+assignment, and the group rebalances.
 Follows KIP-848 and Kafka 4.3.1.
 """
 
