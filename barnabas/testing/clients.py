@@ -25,7 +25,7 @@ __all__ = ["ClientAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker"]
 C = TypeVar("C", Producer, Consumer, Admin)
 K = TypeVar("K", bound="_Client[Any]")
 
-CALL_S = 60.0  # longest duration of one call
+CALL_S = 75.0  # longest duration of one call: longer than the clients' own limits of 60 s, whose errors name the topic
 CLOSE_S = 5.0
 CLOSE_WITHOUT_BROKERS_S = 0.2
 
