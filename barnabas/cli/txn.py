@@ -18,6 +18,7 @@ __all__ = ["app"]
 app = App(
     name="txn",
     help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn describe my-transactional-id`\n\n"
+    "`barnabas txn explain my-transactional-id` tells what happened to it.\n\n"
     "`barnabas txn commit my-transactional-id --only 4000:7` ends a prepared transaction as was decided elsewhere.",
 )
 
@@ -65,6 +66,24 @@ def describe(
             print(f"  {tp.topic}-{tp.partition}")
 
     return worked("txn describe", work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas txn explain my-transactional-id`\n\n"
+    "`barnabas txn explain my-transactional-id --trace kafka-traces/test_orders.kafkatrace`"
+)
+def explain(
+    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
+    *,
+    trace: Annotated[
+        str, Parameter(help="A file that pytest has written with --kafka-trace, instead of a running Kafka.")
+    ] = "",
+    bootstrap: Bootstrap = "localhost:9092",
+) -> int:
+    """Tell the story of one transactional id: epochs and who bumped them, partitions, markers, fences, and what to do now."""
+    from barnabas.cli.txn_explain import explain_live, explain_trace
+
+    return explain_trace(transactional_id, trace) if trace else explain_live(transactional_id, bootstrap)
 
 
 Only = Annotated[str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end only this transaction.")]

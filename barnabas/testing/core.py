@@ -285,6 +285,8 @@ class Core:
         self.own("kill")
         check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
         async with self._turn, self.limit(f"the end of broker {self.check_broker(broker_id)}"):
+            for each in self.extensions:
+                await each.before_kill(broker_id)
             await self.backend.kill_broker(broker_id, lose)
 
     async def stop_broker(self, broker_id: int) -> None:

@@ -34,6 +34,9 @@ class Extension:
     async def on_started(self, broker_id: int) -> None:
         """A broker has started again and serves."""
 
+    async def before_kill(self, broker_id: int) -> None:
+        """A running broker is killed next. It must not take long."""
+
     async def on_resumed(self, broker_id: int) -> None:
         """A paused broker continues."""
 

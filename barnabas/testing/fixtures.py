@@ -26,6 +26,7 @@ import pytest
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
+from barnabas.testing.handle import Handle
 from barnabas.testing.namespace import Namespace
 from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.spares import Spares
@@ -119,6 +120,8 @@ class KafkaSession:
         if self.isolation not in ISOLATIONS:
             raise pytest.UsageError(f"kafka_isolation: {unknown('isolation', self.isolation, ISOLATIONS)}")
         self.admin_port = _admin_port(config)
+        # For the report of a failed test, and for traces.
+        Handle.history_level = "last" if config.getoption("--kafka-trace") == "off" else "all"
         self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
         self.numbers = itertools.count(1)
         self._spares = Spares()
@@ -169,6 +172,7 @@ class KafkaSession:
 
     def close(self) -> None:
         """Ends the spare clusters."""
+        Handle.history_level = ""
         self._spares.close()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.testing.admin_port import AdminPort
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.core import Core
+    from barnabas.testing.faults.fault import Fault
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
     from barnabas.testing.versions import DatedBrokers
@@ -45,6 +46,7 @@ def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
 class Handle(NearestNames):
     """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
 
+    history_level: ClassVar[str] = ""  # what brokers note from their start on; the pytest plugin sets it for its run
     _shape: Shape | None  # None: of a Kafka that was started elsewhere
     _mode: Mode
 
@@ -99,6 +101,10 @@ class Handle(NearestNames):
             raise KitError("the cluster is started already")
         backend = self._backend = self._new_backend()
         core = self._core = Core(backend, self._timeout_s)
+        if self._history is None and self.history_level and self._mode != "remote":
+            from barnabas.testing.history.handles import History
+
+            self._history = History(self, self.history_level)
         core.extensions.extend(each for each in (self._history, self._dated) if each is not None)
         kit_thread.keep(self, backend.abandon)
         try:
@@ -233,6 +239,14 @@ class Handle(NearestNames):
             self._faults = Faults(self)
             self.core().extensions.append(self._faults)
         return self._faults
+
+    def noted(self) -> History | None:
+        """What brokers have noted so far; None: they note nothing."""
+        return self._history
+
+    def installed_faults(self) -> list[Fault]:
+        """The faults on the wire that are there now."""
+        return [] if self._faults is None else self._faults.all()
 
     def recorded(self, level: str = "all") -> History:
         """The history of this cluster, recorded from now on. Raises NotPossible if the cluster was started elsewhere."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.testing.errors import KitError, KitTimeout
 
-__all__ = ["keep", "loop_thread", "release", "wait", "wait_async"]
+__all__ = ["keep", "kept", "loop_thread", "release", "wait", "wait_async"]
 
 T = TypeVar("T")
 
@@ -93,6 +93,11 @@ def keep(owner: object, end: Callable[[], None]) -> None:
 def release(owner: object) -> None:
     """The owner has been ended."""
     _kept.pop(owner, None)
+
+
+def kept() -> list[object]:
+    """What is still to be ended, in the order of its start."""
+    return list(_kept) if _owner == os.getpid() else []
 
 
 def _end_all(pid: int) -> None:

@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "release_fault": "barnabas.testing.faults.commands:release",
     "remove_fault": "barnabas.testing.faults.commands:remove",
     "history_level": "barnabas.testing.history.commands:set_level",
+    "history_last": "barnabas.testing.history.commands:last",
     "history_seen": "barnabas.testing.history.commands:seen",
     "set_links": "barnabas.testing.world.commands:set_links",
     "set_disk_faults": "barnabas.testing.world.commands:set_disk_faults",

@@ -68,6 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PORT",
         help="open the admin port (faults over HTTP, on 127.0.0.1) for every Kafka of a test; 0 takes a free port",
     )
+    group.addoption(
+        "--kafka-trace",
+        choices=("on", "off", "retain-on-failure"),
+        default="off",
+        help="write what the brokers acknowledged and delivered in each test to kafka-traces/: always, never, or if the test fails",
+    )
     parser.addini("kafka_admin_port", "as --kafka-admin-port", default="")
     parser.addini("kafka_config", "broker settings for every test, one key=value a line", type="linelist", default=[])
     parser.addini("kafka_isolation", "what a test gets: cluster, namespace or process", default="")
@@ -124,12 +130,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows a wrong use of the kit where the test has it; notes whether the test itself has failed."""
+    """Shows a wrong use of the kit where the test has it; notes whether the test itself has failed, and tells what its Kafka did."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         _leave_out_the_kit(call.excinfo, str(item.path))
     report = yield
     if call.when == "call":
         item.stash[FAILED] = report.failed
+    if "barnabas.testing.kit_thread" in sys.modules:
+        from barnabas.testing.history.reporting import add_to_report
+
+        add_to_report(item, report, _seed(item.config))
     return report
 
 

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.process
         ("txn",),
         ("txn", "list"),
         ("txn", "describe"),
+        ("txn", "explain"),
         ("txn", "commit"),
         ("txn", "abort"),
         ("group",),

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.testing.history.recorder import RecordingRouter
+from barnabas.testing.history.last_requests import last_requests
+from barnabas.testing.history.recorder import Recorder, RecordingRouter
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["seen", "set_level"]
+__all__ = ["last", "seen", "set_level"]
 
 
-def set_level(host: NodeHost, level: str, sink: Callable[[dict[str, Any]], None] | None = None) -> None:
-    """Notes more or less from now on. `sink` is a function, so only a node in this process can have it."""
+def set_level(
+    host: NodeHost,
+    level: str,
+    sink: Callable[[dict[str, Any]], None] | None = None,
+    keep: Callable[[Recorder], None] | None = None,
+) -> None:
+    """Notes more or less from now on. `sink` and `keep` are functions, so only a node in this process can have them."""
+    if keep is not None:
+        keep(host.recorder)
     host.recorder.set_level(level, sink)
     if isinstance(host.faults, RecordingRouter):
         host.faults.apply_level()
+
+
+def last(host: NodeHost) -> list[dict[str, Any]]:
+    """The last requests of each client."""
+    return last_requests(host.recorder)
 
 
 def seen(host: NodeHost, number: int) -> dict[str, int]:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Final
 __all__ = [
     "KINDS",
     "Batch",
-    "BrokerChanged",
     "Closed",
     "Delivered",
     "FaultMet",
@@ -43,7 +42,7 @@ class HistoryEvent:
     Attributes:
         number: of the event on its broker, from 1 since the broker's start; gaps are events that were forgotten.
         at_ms: the broker's clock, milliseconds since the Unix epoch.
-        broker: id of the broker; 0: the test kit itself.
+        broker: id of the broker.
         client: client id; "" if the client gave none.
         address: HOST:PORT of the client.
         connection: number of the connection on its broker.
@@ -257,16 +256,6 @@ class Closed(HistoryEvent):
     kind: ClassVar[str] = "closed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BrokerChanged(HistoryEvent):
-    """What the test did to a broker: it started, was killed, stopped, paused or resumed; or events of it were forgotten."""
-
-    kind: ClassVar[str] = "world"
-
-    what: str = ""
-    about: int = 0  # broker id
-
-
 KINDS: Final[dict[str, type[HistoryEvent]]] = {
     each.kind: each
     for each in (
@@ -281,7 +270,6 @@ KINDS: Final[dict[str, type[HistoryEvent]]] = {
         OffsetsLooked,
         FaultMet,
         Closed,
-        BrokerChanged,
     )
 }
 _FIELDS: Final = {kind: {each.name: each for each in fields(cls)} for kind, cls in KINDS.items()}

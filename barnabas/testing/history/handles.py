@@ -14,12 +14,13 @@ and `forgotten` counts them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Coroutine, Hashable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from barnabas.client.errors import KafkaError
 from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
 from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.history.events import Delivered, HistoryEvent, Produced, event_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
     from barnabas.testing.core import Core
     from barnabas.testing.history.log_reader import LogReader
+    from barnabas.testing.history.recorder import Recorder
 
 __all__ = ["EVENTS_MAX", "History"]
 
@@ -39,6 +41,8 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 EVENT_BYTES: Final = 900  # of an event, about
 PART_BYTES: Final = 150  # of each batch, record or partition in it
 SEEN_EVERY: Final = 1_000
+LAST_S: Final = 0.2  # a broker that is killed tells its last requests within this time
+TRACE_S: Final = 5.0  # to read logs for a trace
 READ_MS: Final = 5_000  # how long one request waits for a leader
 
 E = TypeVar("E", bound=HistoryEvent)
@@ -100,10 +104,12 @@ def _key(record: CommittedRecord) -> Hashable:
 class History(Extension):
     """The history of one cluster, from its first use on."""
 
-    def __init__(self, cluster: _Cluster) -> None:
+    def __init__(self, cluster: _Cluster, level: str = "off") -> None:
         self._cluster = cluster
         self._ring = Ring()
-        self.level = "off"
+        self.level = level
+        self._recorders: dict[int, Recorder] = {}  # of brokers in this process, also of those that have ended
+        self._last: dict[int, list[dict[str, Any]]] = {}  # of brokers in other processes, when they were killed
         self._numbers: dict[int, int] = {}  # by broker: number of the last event
         self._lost = 0  # events that a broker could not send
         self._confirmations: set[asyncio.Task[None]] = set()
@@ -186,7 +192,33 @@ class History(Extension):
         state = await self._final_state(topics)
         return check(events, state, self._ring.forgotten + self._lost)
 
+    async def write(self, path: Path, header: Mapping[str, Any]) -> None:
+        """Writes the events so far, with the steps and markers of transactions, to a file. Raises OSError."""
+        from barnabas.testing.history.trace import write_trace
+
+        events = await self._events()
+        topics = {each.topic for each in events if isinstance(each, Produced)}
+        try:
+            async with asyncio.timeout(TRACE_S):
+                state = await self._final_state(topics)
+        except TimeoutError:
+            state = FinalState(unread=(f"the brokers did not answer within {TRACE_S:g} s",))
+        forgotten = self._ring.forgotten + self._lost
+        write_trace(path, {**header, "forgotten": forgotten, "unread": state.unread}, events, state)
+
+    @property
+    def used(self) -> bool:
+        """Whether there are events."""
+        return bool(self._ring.events())
+
+    def begin_anew(self) -> None:
+        """Forgets the events that are here, without asking the brokers: another test begins."""
+        self._ring.clear()
+        self._lost = 0
+
     async def _final_state(self, topics: set[str]) -> FinalState:
+        from barnabas.client import KafkaError
+
         backend = self._cluster.core().backend
         states = {each: backend.state(each) for each in backend.broker_ids}
         if "running" not in states.values():
@@ -200,6 +232,7 @@ class History(Extension):
 
     async def compared(self, source: str, target: str, key: Key) -> str:
         """What `assert_exactly_once` does, as a coroutine of the kit's thread; "" if all agree."""
+        from barnabas.client import KafkaError
         from barnabas.testing.history.exactly_once import differences
         from barnabas.testing.history.group_checks import commits_of
 
@@ -235,7 +268,31 @@ class History(Extension):
                 await backend.command(each, "history_level", self._arguments(backend))
 
     def _arguments(self, backend: Backend) -> dict[str, Any]:
-        return {"level": self.level, **({"sink": self.take} if backend.mode == "thread" else {})}
+        return {"level": self.level, **({"sink": self.take, "keep": self._keep} if backend.mode == "thread" else {})}
+
+    def _keep(self, recorder: Recorder) -> None:
+        self._recorders[recorder.broker_id] = recorder
+
+    async def before_kill(self, broker_id: int) -> None:
+        """As of Extension: a broker in a process of its own tells its last requests."""
+        backend = self._cluster.backend("history")
+        if self.level != "off" and backend.mode == "process" and backend.state(broker_id) == "running":
+            with contextlib.suppress(TimeoutError, KitError):
+                async with asyncio.timeout(LAST_S):
+                    self._last[broker_id] = await backend.command(broker_id, "history_last", {})
+
+    async def last_requests(self, broker_id: int) -> list[dict[str, Any]]:
+        """The last requests of each client at one broker; of a broker that has ended, what is known of them."""
+        from barnabas.testing.history.last_requests import last_requests
+
+        recorder = self._recorders.get(broker_id)
+        if recorder is not None:
+            return last_requests(recorder)
+        backend = self._cluster.backend("history")
+        if backend.state(broker_id) == "running":
+            found: list[dict[str, Any]] = await backend.command(broker_id, "history_last", {})
+            return found
+        return self._last.get(broker_id, [])
 
     def before_start(self, broker_id: int) -> Commands:
         """As of Extension: a broker that starts again notes from its first request on."""

@@ -1,0 +1,202 @@
+"""The section "kafka" in pytest's report of a failed test: what each client did last, what is still open, and what holds readers back.
+
+Driven by: the pytest plugin, when a test has failed and its brokers still run. Emits: text of LINES_MAX lines at most.
+
+Brokers that do not answer within ASKED_S are named and left out: a report never hangs and never fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from barnabas.testing import kit_thread
+from barnabas.testing.errors import KitError
+from barnabas.testing.handle import Handle
+from barnabas.testing.history.evidence import clock
+
+if TYPE_CHECKING:
+    from barnabas.client import Admin
+    from barnabas.client.admin import TransactionDescription
+    from barnabas.testing.core import Core
+
+__all__ = ["OpenTransaction", "failure_text"]
+
+ASKED_S: Final = 3.0
+LINES_MAX: Final = 120
+CHARS_MAX: Final = 140  # of a line
+CLIENTS_MAX: Final = 12
+REQUESTS_MAX: Final = 8  # of each client
+TRANSACTIONS_MAX: Final = 10
+PARTITIONS_MAX: Final = 200  # that are asked for the producers that hold readers back
+OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that has not ended. `holds` names the partitions whose readers it holds back, with the offset."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    since_ms: int
+    partitions: tuple[str, ...]
+    holds: tuple[str, ...] = ()
+
+
+def failure_text(node_id: str, seed: int | None) -> str:
+    """The text of the section; "" if no cluster of this process has served anybody.
+
+    Args:
+        node_id: of the failed test.
+        seed: of the run, if it was drawn.
+    """
+    lines: list[str] = []
+    for handle in kit_thread.kept():
+        if isinstance(handle, Handle):
+            lines += _of_cluster(handle)
+    if not lines:
+        return ""
+    with_seed = "" if seed is None else f" --kafka-seed={seed}"
+    lines += [f"to run it again: pytest '{node_id}'{with_seed}"]
+    if len(lines) > LINES_MAX:
+        lines[LINES_MAX - 2 : -1] = [f"({len(lines) - LINES_MAX + 1} lines left out)"]
+    return "\n".join(each if len(each) <= CHARS_MAX else f"{each[: CHARS_MAX - 1]}…" for each in lines)
+
+
+def _of_cluster(handle: Handle) -> list[str]:
+    try:
+        return kit_thread.wait(_lines(handle), 2 * ASKED_S)
+    except Exception as error:  # the failure of the test must be shown, whatever the brokers do
+        return [f"{handle!r} could not be asked: {type(error).__name__}: {error}"]
+
+
+async def _lines(handle: Handle) -> list[str]:
+    core = handle.core()
+    requests, silent = await _requests(handle, core)
+    faults = [
+        f"  {each}: {each.counted} {'hit' if each.counted == 1 else 'hits'}"
+        for each in handle.installed_faults()
+        if each.counted
+    ]
+    transactions, problem = await _transactions(core)
+    if not requests and not faults and not transactions:
+        return []
+    down = [f"broker {each} is {core.backend.state(each)}" for each in core.backend.broker_ids]
+    lines = [f"{handle!r}", *(f"  {each}" for each in down if not each.endswith("running")), *silent]
+    if requests:
+        lines += ["", "last requests of each client (UTC)", *requests]
+    lines += ["", "open transactions", *_open(transactions, problem)]
+    if faults:
+        lines += ["", "faults that fired", *faults]
+    return [*lines, ""]
+
+
+# -- requests
+
+
+async def _requests(handle: Handle, core: Core) -> tuple[list[str], list[str]]:
+    history = handle.noted()
+    if history is None:
+        return [], []
+    found: list[tuple[int, list[str]]] = []
+    silent = []
+    for broker_id in core.backend.broker_ids:
+        try:
+            async with asyncio.timeout(ASKED_S):
+                told = await history.last_requests(broker_id)
+        except (TimeoutError, KitError, RuntimeError) as error:
+            silent.append(f"  broker {broker_id} did not tell its last requests: {error or 'no answer'}")
+            continue
+        found += [_client(broker_id, each) for each in told if each["requests"]]
+    found.sort(key=lambda each: each[0], reverse=True)
+    lines = [line for _, each in found[:CLIENTS_MAX] for line in each]
+    if len(found) > CLIENTS_MAX:
+        lines.append(f"  ({len(found) - CLIENTS_MAX} further connections left out)")
+    return lines, silent
+
+
+def _client(broker_id: int, told: dict[str, Any]) -> tuple[int, list[str]]:
+    name = f"client '{told['client']}'" if told["client"] else "a client"
+    ended = ", ended" if told["closed"] else ""
+    requests = told["requests"][-REQUESTS_MAX:]
+    rows = [(clock(each["at_ms"]), each["api"], each["subject"], each["outcome"]) for each in requests]
+    return requests[-1]["at_ms"], [
+        f"  {name} from {told['address']} at broker {broker_id}{ended}",
+        *_aligned(rows, "    "),
+    ]
+
+
+def _aligned(rows: Iterable[tuple[str, ...]], indent: str) -> list[str]:
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
+
+
+# -- transactions
+
+
+async def _transactions(core: Core) -> tuple[list[OpenTransaction], str]:
+    """The transactions that have not ended, and why they may not be all."""
+    from barnabas.client import KafkaError
+
+    try:
+        async with asyncio.timeout(ASKED_S):
+            admin = await core.admin()
+            listed = await admin.list_transactions(states=OPEN)
+            described = [await admin.describe_transaction(each.transactional_id) for each in listed[:TRANSACTIONS_MAX]]
+            holds = await _held_back(admin, described)
+            return [_open_one(each, holds) for each in described], ""
+    except TimeoutError:
+        return [], f"the coordinators did not answer within {ASKED_S:g} s"
+    except (KafkaError, KitError) as error:
+        return [], str(error)
+
+
+async def _held_back(admin: Admin, described: list[TransactionDescription]) -> dict[int, list[str]]:
+    """By producer id: the partitions of which it holds the last stable offset."""
+    from barnabas.client import KafkaError
+
+    found: dict[int, list[str]] = {}
+    partitions = sorted({each for one in described for each in one.partitions})
+    for tp in partitions[:PARTITIONS_MAX]:
+        try:
+            producers = await admin.describe_producers(tp, timeout_ms=500)
+        except KafkaError:
+            continue
+        open_ones = [each for each in producers if each.transaction_start_offset >= 0]
+        if open_ones:
+            first = min(open_ones, key=lambda each: each.transaction_start_offset)
+            place = f"{tp.topic}-{tp.partition} at offset {first.transaction_start_offset}"
+            found.setdefault(first.producer_id, []).append(place)
+    return found
+
+
+def _open_one(described: TransactionDescription, holds: dict[int, list[str]]) -> OpenTransaction:
+    return OpenTransaction(
+        described.transactional_id,
+        described.producer_id,
+        described.producer_epoch,
+        described.state,
+        described.start_time_ms,
+        tuple(f"{each.topic}-{each.partition}" for each in described.partitions),
+        tuple(holds.get(described.producer_id, ())),
+    )
+
+
+def _open(transactions: list[OpenTransaction], problem: str) -> list[str]:
+    lines = []
+    for each in transactions:
+        since = f" since {clock(each.since_ms)}" if each.since_ms >= 0 else ""
+        lines.append(
+            f"  '{each.transactional_id}' (producer {each.producer_id} epoch {each.epoch}) {each.state}{since}"
+        )
+        lines.append(f"    partitions: {', '.join(each.partitions) or 'none'}")
+        if each.holds:
+            lines.append(f"    it holds the last stable offset back: {', '.join(each.holds)}")
+    if problem:
+        lines.append(f"  unknown: {problem}")
+    return lines or ["  none"]
