@@ -34,6 +34,7 @@ ROOT: Final = str(Path(__file__).parents[2])  # where the package is imported fr
 PROGRAM: Final = (
     f"import sys; sys.path.append({ROOT!r}); from barnabas.testing.node_process import main; main(int(sys.argv[1]))"
 )
+POLL_S: Final = 0.001  # until a process has stopped
 END_S: Final = 10.0  # a killed process is gone within this time
 QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
 
@@ -152,6 +153,10 @@ class ProcessBackend(LocalBackend[_Broker]):
     async def pause_broker(self, broker_id: int) -> None:
         self._signal(broker_id, signal.SIGSTOP)
         self._brokers[broker_id].paused = True
+        process = self._brokers[broker_id].process
+        # If this process ends first, the kernel sees no stopped process that it would continue, and the broker stays for ever.
+        while process is not None and process.poll() is None and not _is_stopped(process.pid):  # noqa: ASYNC110  # no event tells it
+            await asyncio.sleep(POLL_S)
 
     async def resume_broker(self, broker_id: int) -> None:
         self._signal(broker_id, signal.SIGCONT)
@@ -225,6 +230,13 @@ def _settle(waiting: asyncio.Future[Any] | None, value: Any, problem: Exception 
         waiting.set_result(value)
     else:
         waiting.set_exception(problem)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has taken effect on a child; the event stays for other callers."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return True
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def _reap(broker: _Broker) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.testing import Broker, process_backend
 from tests.support.processes.leftovers import SECONDS_MAX, wait_until_gone
 
 pytestmark = pytest.mark.process
@@ -66,6 +67,29 @@ def test_nothing_is_left(temporary: Path, end: str) -> None:
             parent.send_signal(getattr(signal, end))
         parent.wait(SECONDS_MAX)
     assert wait_until_gone(pids, temporary) == ([], [])
+
+
+def test_a_pause_returns_when_the_process_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends orphaned processes only if they have stopped, and SIGSTOP takes effect some time after it was sent."""
+    asked: list[int] = []
+
+    def is_stopped(pid: int) -> bool:
+        asked.append(pid)
+        return len(asked) == 3
+
+    monkeypatch.setattr(process_backend, "_is_stopped", is_stopped)
+    with Broker(mode="process") as kafka:
+        pid = kafka.brokers[0].pid
+        kafka.pause()
+        assert asked == [pid] * 3
+        kafka.resume()
+
+        monkeypatch.undo()
+        for _ in range(5):
+            kafka.pause()
+            assert pid is not None
+            assert os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None
+            kafka.resume()
 
 
 def test_the_next_start_removes_what_a_machine_wide_kill_left(temporary: Path) -> None:
