@@ -450,13 +450,25 @@ class LogDirectory:
                         await asyncio.sleep(0)
                     if replica.failed:
                         continue
-                    if replica.log.cuts != cuts:  # the synced records below `end` were truncated
-                        self._unsynced[replica] = None
+                    if replica.log.cuts != cuts or not self._mark_synced(replica, end):
+                        self._unsynced[replica] = (
+                            None  # what was synced below `end` is truncated, or a file was not written
+                        )
                         continue
-                    replica.log.mark_synced(end)
-                    replica.on_synced(end)
+                    if self.online:
+                        replica.on_synced(end)
         finally:
             self._syncing = False
+
+    def _mark_synced(self, replica: Replica, end_offset: int) -> bool:
+        """Notes that a log is durable up to `end_offset`, which may write a file. Returns False if that must be tried again."""
+        try:
+            replica.log.mark_synced(end_offset)
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                self.fail(error)
+            return False
+        return True
 
 
 def _is_partition_folder(name: str) -> bool:

@@ -15,6 +15,7 @@ from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.saved_state import SYNCED_STATE
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.waiting import elapsed, until
 
@@ -226,6 +227,36 @@ async def test_a_sync_without_a_descriptor_is_tried_again(nodes: Nodes) -> None:
     disks[1].fail(["sync"], path="t-1", times=2, number=errno.EMFILE)
     assert await produce(peer, 1) == 0
     assert node.replicas.leader("t", 1).log.recovery_point == 1
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_a_state_that_cannot_be_written_after_a_sync_fails_its_directory_only(nodes: Nodes, number: int) -> None:
+    disks = three()
+    node = await nodes.start(*disks)
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    assert [await produce(peer, each) for each in (1, 2)] == [0, 0]
+    replica = node.replicas.leader("t", 1)
+    replica.log.save_state(synced=True)
+    disks[1].fail(["pwrite"], path=SYNCED_STATE, times=None, number=number)
+    node.replicas.request_sync(replica)
+    await until(lambda: replica.failed or nodes.failures)
+    assert nodes.failures == []
+    assert [await produce(peer, each) for each in (1, 2)] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+
+
+async def test_a_state_that_finds_no_descriptor_does_not_delay_the_sync(nodes: Nodes) -> None:
+    disks = three()
+    node = await nodes.start(*disks)
+    peer = await nodes.peer(node)
+    await peer.create("t", 6)
+    assert await produce(peer, 1) == 0
+    replica = node.replicas.leader("t", 1)
+    replica.log.save_state(synced=True)
+    disks[1].fail(["open", "create"], path=SYNCED_STATE, times=None, number=errno.EMFILE)
+    node.replicas.request_sync(replica)
+    await until(lambda: replica.log.recovery_point == 1 or replica.failed or nodes.failures)
+    assert (replica.failed, nodes.failures) == (False, [])
 
 
 async def test_states_of_a_failed_directory_are_not_believed(nodes: Nodes) -> None:
