@@ -106,17 +106,15 @@ class _Deletion:
         return False
 
     def _on_timeout(self) -> None:
-        self.pending.resolve(self._timed_out())
-
-    def _timed_out(self) -> Work:
-        """Returns the answer."""
-        while self._open:
+        """Answers for what is still open, some replicas in each turn. A connection that closes meanwhile ends this."""
+        for _ in range(min(len(self._open), LOOKS_PER_TURN)):
             replica, (_, result) = self._open.popitem()
             replica.watchers.pop(self, None)
             result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, replica.low_watermark
-            if len(self._open) % LOOKS_PER_UNIT == 0:
-                yield 1
-        return self._response
+        if self._open:
+            self._needs.reactor.next_turn(self._on_timeout)
+        else:
+            self.pending.resolve(self._response)
 
     def _on_closed(self) -> None:
         if self._timer is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.call import Call
+from barnabas.broker.handlers import delete_records as handler
 from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
+from barnabas.work import finished
 from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
 
@@ -83,3 +86,24 @@ async def test_of_a_partition_that_is_named_often_the_last_offset_counts(peer: P
     replica.on_follower_fetch(2, 7, 10, 6)
     (topic,) = (await peer.receive(sent)).topics
     assert [(each.partition_index, each.low_watermark) for each in topic.partitions] == [(0, 6)]
+
+
+async def test_a_connection_that_ends_while_the_late_partitions_are_counted_leaves_nothing(
+    node: Node, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler, "LOOKS_PER_TURN", 1)
+    count = 100
+    await peer.create("b", count)
+    replicas = [node.replicas.leader("b", number) for number in range(count)]
+    for found in replicas:
+        found.lead(found.leader_epoch + 1, (1, 2), found.partition_epoch + 1, replicas=(1, 2))
+    wanted = [DeleteRecordsPartition(partition_index=number, offset=-1) for number in range(count)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="b", partitions=wanted)], timeout_ms=1)
+    call: Call[DeleteRecordsRequest] = Call(request, 2, 21, None, None, "")  # type: ignore[arg-type]  # no connection
+    pending = finished(handler.delete_records(node, call))
+    answers: list[object] = []
+    pending.attach(answers.append, None)
+    await until(lambda: answers or not all(found.watchers for found in replicas))
+    assert any(found.watchers for found in replicas)
+    pending.closed()
+    assert not any(found.watchers for found in replicas)
