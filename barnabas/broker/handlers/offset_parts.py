@@ -17,7 +17,7 @@ from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.work import SLICE, Work
+from barnabas.work import SLICE, Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -26,6 +26,7 @@ __all__ = ["commit_in_parts", "offsets_at_once", "write_in_parts"]
 
 RECORDS_AT_ONCE: Final = 256  # 2 ms
 BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes
+UNITS_OF_SIZES: Final = 5  # of work, to add up the sizes of one part
 RECORD_BYTES: Final = 45  # of an offset in the log, without group, topic and metadata
 
 A = TypeVar("A")
@@ -56,7 +57,7 @@ def commit_in_parts(
     def all_done(outcome: list[None] | BrokerError) -> None:
         done(outcome if isinstance(outcome, BrokerError) else None)
 
-    parts, size_bytes = _parts(records)
+    parts, size_bytes = yield from _parts(records)
     if len(parts) > 1:
         try:
             size_bytes_max = groups.host.batch_bytes_max(committer.group_id)
@@ -105,7 +106,7 @@ def offsets_at_once(group_id: str, topic: str) -> int:
     return max(min(RECORDS_AT_ONCE, BYTES_AT_ONCE // (len(group_id) + len(topic) + RECORD_BYTES)), 1)
 
 
-def _parts(records: Sequence[OffsetRecord]) -> tuple[list[Sequence[OffsetRecord]], int]:
+def _parts(records: Sequence[OffsetRecord]) -> Steps[tuple[list[Sequence[OffsetRecord]], int]]:
     """Returns the parts, and the size of all records in bytes, or less: characters count as one byte."""
     parts: list[Sequence[OffsetRecord]] = []
     first = size_bytes = of_part = 0
@@ -116,6 +117,7 @@ def _parts(records: Sequence[OffsetRecord]) -> tuple[list[Sequence[OffsetRecord]
         if at - first == RECORDS_AT_ONCE or (at > first and of_part + of_record > BYTES_AT_ONCE):
             parts.append(records[first:at])
             first, of_part = at, 0
+            yield UNITS_OF_SIZES
         of_part += of_record
         size_bytes += of_record
     parts.append(records[first:])

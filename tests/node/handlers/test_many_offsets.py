@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.handlers import offset_parts
 from barnabas.broker.node import Node
-from barnabas.errors import ErrorCode
+from barnabas.broker.slices import WorkResult, advance
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     FindCoordinatorRequest,
     OffsetCommitRequest,
@@ -27,6 +30,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import iter_batches
+from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 
 COUNT = 100
@@ -155,3 +159,18 @@ async def test_the_error_of_a_part_is_the_answer_for_all(
     monkeypatch.setattr(node.groups, "write", resigned)
     assert await commit(peer, commit_request()) == {ErrorCode.NOT_COORDINATOR}
     assert len(calls) <= 4, "later parts are not written"
+
+
+async def test_the_sizes_of_very_many_offsets_are_added_up_in_slices(peer: Peer, node: Node) -> None:
+    await prepare(peer)
+    value = CommittedOffset(1, -1, "", 0)
+    records = [OffsetRecord("g", "t", number, value) for number in range(30_000)]
+    outcomes: list[BrokerError | None] = []
+    work = offset_parts.commit_in_parts(node.groups, Committer("g", "", None, -1, 9), records, None, outcomes.append)
+    rest = advance(work)
+    assert not isinstance(rest, WorkResult)
+    assert outcomes == []
+    finished(rest)
+    (outcome,) = outcomes
+    assert outcome is not None
+    assert outcome.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
