@@ -63,9 +63,15 @@ class ClassicProtocol:
         request = call.request
         protocols: Protocols = list({protocol.name: protocol.metadata for protocol in request.protocols}.items())
         member_id = request.member_id
-        if not self._accepts(group, member_id) or _too_much_metadata(group, member_id, protocols):
+        if not self._accepts(group, member_id):
             self._remove(group, member_id)  # a member may be refused, too, after the limit was lowered
             effects.refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            self._complete_if_joined(group, at, effects)
+        elif _too_much_metadata(
+            group, member_id or group.static_members.get(request.group_instance_id or ""), protocols
+        ):
+            self._remove_pending(group, member_id)  # a member stays as it is: it leaves, or its session ends
+            effects.refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id)
             self._complete_if_joined(group, at, effects)
         elif not group.supports(request.protocol_type, protocols):
             effects.refuse_join(call.reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
@@ -470,12 +476,12 @@ class ClassicProtocol:
             self.deadlines.cancel(("session", group.group_id, member_id))
 
 
-def _too_much_metadata(group: ClassicGroup, member_id: str, protocols: Protocols) -> bool:
+def _too_much_metadata(group: ClassicGroup, member_id: str | None, protocols: Protocols) -> bool:
     """Returns whether the metadata of all members would be too long for a record of the group, and for the leader's answer."""
     size_bytes = group.metadata_bytes + sum(len(metadata) for _, metadata in protocols)
     if size_bytes <= GROUP_METADATA_BYTES_MAX:
         return False
-    member = group.members.get(member_id)
+    member = None if member_id is None else group.members.get(member_id)
     if member is not None:  # its metadata is replaced
         size_bytes -= sum(len(metadata) for _, metadata in member.protocols)
     return size_bytes > GROUP_METADATA_BYTES_MAX

@@ -200,6 +200,29 @@ def test_the_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert bench.shard.tables.classic["g"].metadata_bytes == 300
 
 
+def test_a_member_that_is_refused_for_its_metadata_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves or its session ends: nobody else reads its partitions before a rebalance."""
+    monkeypatch.setattr(protocol, "GROUP_METADATA_BYTES_MAX", 300)
+    bench = GroupBench()
+    leader, parked = bench.member(protocols=[("range", b"x" * 100)])
+    too_much = [("range", b"x" * 301)]
+    assert outcome(bench.join(leader, protocols=too_much)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    bench.advance(0)
+    assert outcome(parked) is NONE
+    follower, parked = bench.member(protocols=[("range", b"x" * 100)])
+    assert outcome(bench.join(leader, protocols=[("range", b"x" * 100)])) is NONE
+    assert outcome(parked) is NONE
+    waiting = bench.sync(follower, 2)
+    assert outcome(bench.join(follower, protocols=too_much)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    bench.sync(leader, 2, {leader: b"A", follower: b"B"})
+    assert waiting.response.assignment == b"B"
+    assert outcome(bench.join(follower, protocols=too_much)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert state(bench) is GroupState.STABLE
+    assert bench.heartbeat(follower, 2) is NONE
+    assert bench.leave((follower, None)).members[0].error_code == NONE
+    assert bench.heartbeat(leader, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_leader_assigns_and_followers_wait_for_it() -> None:
     bench = GroupBench()
     leader, _ = bench.member()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from barnabas.broker.coordinator.groups.classic import protocol
 from barnabas.broker.coordinator.groups.classic.state import GroupState
 from barnabas.errors import ErrorCode
 from tests.support.bench.group import GroupBench, outcome
@@ -31,6 +34,18 @@ def test_static_member_comes_back_under_a_new_id_without_a_rebalance() -> None:
     assert outcome(bench.join(b, instance="b")) is ErrorCode.FENCED_INSTANCE_ID
     # and the new one is in the log
     assert list(bench.replayed().tables.classic["g"].members) == [a, response.member_id]
+
+
+def test_metadata_of_a_static_member_that_comes_back_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "GROUP_METADATA_BYTES_MAX", 300)
+    bench = GroupBench()
+    bench.join(instance="a", protocols=[("range", b"x" * 150)])
+    bench.join(instance="b", protocols=[("range", b"x" * 150)])
+    bench.advance(0)
+    assert outcome(bench.join(instance="c", protocols=[("range", b"x")])) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    back = bench.join(instance="b", protocols=[("range", b"x" * 150)])
+    assert not back.answered or outcome(back) is NONE
+    assert bench.shard.tables.classic["g"].metadata_bytes == 300
 
 
 def test_static_leader_that_comes_back_skips_the_assignment() -> None:
