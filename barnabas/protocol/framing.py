@@ -25,6 +25,7 @@ _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
+_READ_BYTES_MAX = 1024 * 1024  # of one read: between two reads the owner can stop reading
 _GROWTH = 4  # the buffer of a larger frame grows to this multiple of the bytes that have arrived
 
 
@@ -95,7 +96,7 @@ class FrameReader:
                 self._replace()
         elif room < _READ_BYTES_MIN:
             self._replace()
-        return self._view[self._end :]
+        return self._view[self._end : self._end + _READ_BYTES_MAX]
 
     def received(self, count: int) -> list[memoryview]:
         """Handles `count` bytes that were written into the buffer. Returns the frames that are complete now, without

@@ -117,6 +117,14 @@ def test_memory_follows_what_was_sent_not_what_was_announced() -> None:
     assert len(whole) == size
 
 
+def test_one_read_is_bounded() -> None:
+    """Between two reads a server may find that its connections hold too much, and stop reading."""
+    reader = FrameReader(limit_of=limit_of)
+    reader.feed(struct.pack(">ih", 90 * MEBIBYTE, PRODUCE) + bytes(8 * MEBIBYTE))
+    assert reader.allocated_bytes - reader.buffered_bytes > MEBIBYTE
+    assert len(reader.get_buffer()) == MEBIBYTE
+
+
 def test_a_small_limit_holds_for_frames_that_arrive_whole() -> None:
     with pytest.raises(RemoteProtocolError, match="allowed are 4 to 100"):
         FrameReader(size_bytes_max=100).feed(framed(bytes(101)))
