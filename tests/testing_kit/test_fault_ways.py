@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -65,6 +66,18 @@ def test_a_connection_stays_throttled_when_its_fault_is_removed(kafka: Broker) -
             peer.call(REQUEST, 9)
     assert code(kafka) == 0, "another connection is served"
     assert is_ordinary(router_of(kafka)), "the throttled connection has ended"
+
+
+def test_a_released_request_does_not_meet_its_fault_again_while_another_connection_is_throttled(kafka: Broker) -> None:
+    kafka.faults.on("Metadata", client="slow").throttle(60_000)
+    held = kafka.faults.on("Metadata", client="app", times=None).hold()
+    with Wire(kafka.bootstrap_servers, client_id="slow") as slow, ThreadPoolExecutor(1) as pool:
+        slow.call(REQUEST, 9)
+        answered = pool.submit(code, kafka)
+        held.wait(timeout=30)
+        held.release()
+        assert held.hits == 1
+        assert answered.result(timeout=30) == 0
 
 
 def test_a_recorded_history_knows_hits_and_no_mere_matches(kafka: Broker) -> None:

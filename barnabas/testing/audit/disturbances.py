@@ -16,12 +16,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.extension import Extension
+from barnabas.testing.world.groups import evict, members
+from barnabas.testing.world.placement import move_coordinator
 
 if TYPE_CHECKING:
+    from barnabas.client.admin.types import GroupMemberDescription
     from barnabas.testing.core import Core
 
 __all__ = ["DISTURBANCES", "Auditor"]
@@ -216,34 +217,21 @@ class Auditor(Extension):
         if len(core.backend.broker_ids) == 1:
             await self._restart(moment, f"the coordinator of {kind} {name!r}")
             return LOST
-        topic = GROUP_METADATA_TOPIC if kind == "group" else TRANSACTION_STATE_TOPIC
-        partition = partition_for(name, len(await core.partitions(topic)))
-        to = await core.move_leader(topic, partition, None)
+        txn, group = (name, None) if kind == "txn" else (None, name)
+        to = await move_coordinator(core, txn, group, None)
         self.done.append(f"the coordinator of {kind} {name!r} moved to broker {to} after {moment}")
         return GIVEN
 
     async def _evict(self, moment: Moment, group: str) -> bool:
         """Removes the member that reads the partition of the moment from its group."""
-        from barnabas.client import KafkaError
-
-        admin = await self._core.admin()
-        try:
-            members = (await admin.describe_group(group)).members
-            reads = [
-                member
-                for member in members
-                if any(
-                    each.topic in moment.topics and each.partition in moment.partitions for each in member.assignment
-                )
-            ]
-            if not reads:
-                return False
-            who = reads[0]
-            if who.group_instance_id is not None:
-                await admin.remove_group_members(group, instance_ids=[who.group_instance_id])
-            else:
-                await admin.remove_group_members(group, member_ids=[who.member_id])
-        except KafkaError as error:
-            raise KitError(f"group {group!r}: {error}") from error
+        who = next((each for each in await members(self._core, group) if _reads(each, moment)), None)
+        if who is None:
+            return False
+        await evict(self._core, group, who.member_id)
         self.done.append(f"member {who.client_id!r} of group {group!r} was evicted after {moment}")
         return True
+
+
+def _reads(member: GroupMemberDescription, moment: Moment) -> bool:
+    """Whether a member is assigned a partition of the moment."""
+    return any(each.topic in moment.topics and each.partition in moment.partitions for each in member.assignment)

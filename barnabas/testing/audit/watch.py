@@ -17,10 +17,8 @@ from barnabas.broker.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
-from barnabas.testing.faults.router import FaultyRouter, is_internal
-from barnabas.testing.faults.router import _mapped as mapped
-from barnabas.testing.faults.rule import _leaves as leaves
-from barnabas.testing.faults.rule import subjects
+from barnabas.testing.faults.router import FaultyRouter, Way, is_internal, mapped
+from barnabas.testing.faults.rule import leaves, subjects
 
 __all__ = ["WATCHED", "WatchedRouter"]
 
@@ -50,6 +48,7 @@ class WatchedRouter(FaultyRouter):
     """See the module."""
 
     watched = False
+    _serve: Way  # set by `way`: what answers without the audit
     _stopped: dict[int, tuple[Pending[Any], Any, Call[Any], Route]]  # number → slot, answer, request
 
     def watch(self, emit: Callable[[str, Any], None], numbers_from: int) -> None:
@@ -82,21 +81,21 @@ class WatchedRouter(FaultyRouter):
         else:
             slot.resolve(route.refuse(call, BrokerError(ErrorCode[answer], "by the audit of the test kit")))
 
-    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
-        """As of FaultyRouter."""
-        return None if self.watched else super().way()
+    def way(self) -> Way:
+        """As of FaultyRouter; while the audit watches, with its stops."""
+        self._serve = super().way()
+        return self._watching if self.watched else self._serve
 
-    def answer(self, route: Route, call: Call[Any]) -> Any:
-        """As of FaultyRouter."""
-        if not self.watched or is_internal(call):
-            return super().answer(route, call)
+    def _watching(self, route: Route, call: Call[Any]) -> Any:
+        if is_internal(call):
+            return self._serve(route, call)
         api = registry.API[call.api_key].name
         if api not in WATCHED:
-            return super().answer(route, call)
+            return self._serve(route, call)
         if api == "Fetch":
             call.request.max_wait_ms = min(call.request.max_wait_ms, FETCH_WAIT_MS_MAX)
         about = subjects(call.request, self._topic_name)
-        return mapped(super().answer(route, call), lambda answer: self._stop(route, api, about, call, answer))
+        return mapped(self._serve(route, call), lambda answer: self._stop(route, api, about, call, answer))
 
     def _stop(self, route: Route, api: str, about: dict[str, set[Any]], call: Call[Any], answer: Any) -> Any:
         if not self.watched or (answer is not None and _failed(answer)):

@@ -4,8 +4,11 @@ Driven by: the connections of the broker, as `Router` is; `install` and `remove`
 fault that has met a request; what the router emits.
 
 A fault acts at one of two sides of a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
-place, and the answer is replaced, cut, or never sent. Requests without a fault take the way of `Router.answer`; while nothing is
-installed, that method itself is `answer`, so requests pay for no test.
+place, and the answer is replaced, cut, or never sent.
+
+The attribute `answer`, which the connections call, is the *way* of requests: the function that `way` returned after the last
+installation or removal. Each router of the kit wraps the way of its base class while it has something to do (`WatchedRouter`,
+`RecordingRouter`), and passes it on otherwise. So while nothing is installed the way is `Router.answer`, and requests pay for no test.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from barnabas.work import Work
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["FaultyRouter", "is_internal"]
+__all__ = ["FaultyRouter", "Way", "is_internal", "mapped"]
 
 HELD_MAX: Final = 10_000  # requests that faults hold in one broker
 CLOSE_AFTER_MS: Final = 1  # the half of an answer is written first
 
+Way = Callable[[Route, Call[Any]], Any]  # answers a request, as `Router.answer` does
 Rewrite = Callable[[Any, Any], Any]  # (request, response) → response
 
 
@@ -120,15 +124,12 @@ class FaultyRouter(DatedRouter):
     # -- requests
 
     def take_way(self) -> None:
-        """Chooses the way of requests; called after each change of what `way` depends on."""
-        self.__dict__.pop("answer", None)
-        way = self.way()
-        if way is not None:
-            self.__dict__["answer"] = way
+        """Sets the way of requests; called after each change of what `way` depends on."""
+        self.__dict__["answer"] = self.way()  # a type checker refuses to assign to a method
 
-    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
-        """What answers requests instead of the method `answer`; None: the method itself."""
-        return None if self._faults or self._muted else super().answer
+    def way(self) -> Way:
+        """What answers requests from now on."""
+        return self._meeting if self._faults or self._muted else super().answer
 
     def route(self, api_key: int, version: int) -> Route:
         """As of Router; while a fault halves answers, its routes cut them."""
@@ -138,13 +139,13 @@ class FaultyRouter(DatedRouter):
             return cut
         return route
 
-    def answer(self, route: Route, call: Call[Any]) -> Any:
-        """As of Router, with the first installed fault that meets the request."""
+    def _meeting(self, route: Route, call: Call[Any]) -> Any:
+        """As `Router.answer`, with the first installed fault that meets the request."""
         if is_internal(call):
             return super().answer(route, call)
         wait_ms = self._muted_ms(call)
         if wait_ms > 0:
-            return self._later(route, call, lambda run: self._call_later(wait_ms, run))
+            return self._later(self._meeting, route, call, lambda run: self._call_later(wait_ms, run))
         name = registry.API[call.api_key].name
         fault = self._met(name, call)
         response = super().answer(route, call) if fault is None else self._act(fault, route, call)
@@ -195,14 +196,14 @@ class FaultyRouter(DatedRouter):
             if not rule.after:
                 return route.refuse(call, error)
             kept = _kept(call)
-            return _mapped(super().answer(route, call), lambda _: route.refuse(kept, error))
+            return mapped(super().answer(route, call), lambda _: route.refuse(kept, error))
         if rule.action == "disconnect":
             return self._cut(rule, route, call)
         if rule.action == "delay":
             wait_s = rule.seconds + rule.jitter_s * rule.drawn(fault.matched, "jitter")
-            return self._later(route, call, lambda run: self._call_later(round(wait_s * 1000), run))
+            return self._later(super().answer, route, call, lambda run: self._call_later(round(wait_s * 1000), run))
         if rule.action == "hold":
-            return self._later(route, call, lambda run: self._keep(fault, run))
+            return self._later(super().answer, route, call, lambda run: self._keep(fault, run))
         if rule.action == "drop":
             return Pending[Any]()
         if rule.action == "duplicate":
@@ -212,19 +213,19 @@ class FaultyRouter(DatedRouter):
             self._keep(fault, lambda: _discard(super(FaultyRouter, self).answer(route, kept)))
             return _closed(call)
         if rule.action == "throttle":
-            return _mapped(super().answer(route, call), lambda response: self._throttled(rule, call, response))
+            return mapped(super().answer(route, call), lambda response: self._throttled(rule, call, response))
         rewrite = fault.rewrite
         kept = _kept(call)
-        return _mapped(super().answer(route, call), lambda answer: rewrite(kept.request, answer) if rewrite else answer)
+        return mapped(super().answer(route, call), lambda answer: rewrite(kept.request, answer) if rewrite else answer)
 
     def _cut(self, rule: Rule, route: Route, call: Call[Any]) -> Any:
         if rule.at == "received":
             return _closed(call)
         response = super().answer(route, call)
         if rule.at == "half_answered":
-            return _mapped(response, lambda answer: self._halve(call, answer))
+            return mapped(response, lambda answer: self._halve(call, answer))
         if rule.at == "replicated":
-            return _mapped(response, lambda _: _closed(call))
+            return mapped(response, lambda _: _closed(call))
         if isinstance(response, Pending) and not response.resolved:
             outer: Pending[Any] = Pending(blocks=response.blocks)  # a cut after the effect does not take it back
             if not response.blocks:
@@ -232,7 +233,7 @@ class FaultyRouter(DatedRouter):
                 return _closed(call)
             response.attach(lambda _: call.connection.close("a fault"), lambda: call.connection.close("a fault"))
             return outer
-        return _mapped(response, lambda _: _closed(call))
+        return mapped(response, lambda _: _closed(call))
 
     def _halve(self, call: Call[Any], response: Any) -> Any:
         if response is None:
@@ -262,7 +263,7 @@ class FaultyRouter(DatedRouter):
             _discard(super(FaultyRouter, self).answer(route, again))
             return response
 
-        return _mapped(super().answer(route, call), then)
+        return mapped(super().answer(route, call), then)
 
     def _throttled(self, rule: Rule, call: Call[Any], response: Any) -> Any:
         if response is not None:
@@ -287,16 +288,16 @@ class FaultyRouter(DatedRouter):
 
     # -- requests that wait
 
-    def _later(self, route: Route, call: Call[Any], wait: Callable[[Callable[[], None]], Any]) -> Pending[Any]:
-        """Runs the handler when `wait` calls back; later requests of the connection wait, too."""
+    def _later(
+        self, way: Way, route: Route, call: Call[Any], wait: Callable[[Callable[[], None]], Any]
+    ) -> Pending[Any]:
+        """The request goes on by `way` when `wait` calls back; later requests of the connection wait, too."""
         kept = _kept(call)
         outer: Pending[Any] = Pending(blocks=True)
 
         def run() -> None:
             if not outer.resolved:
-                _follow(
-                    outer, self.answer(route, kept) if self._muted else super(FaultyRouter, self).answer(route, kept)
-                )
+                _follow(outer, way(route, kept))
 
         wait(run)
         return outer
@@ -321,7 +322,7 @@ class FaultyRouter(DatedRouter):
                     self._node.reactor.soon(partial(self._release, fault))
             return answer
 
-        return _mapped(response, then)
+        return mapped(response, then)
 
 
 class _FaultyRoute(Route):
@@ -360,22 +361,22 @@ def _nothing(_: object) -> None:
     pass
 
 
-def _mapped(response: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(response: Any, change: Callable[[Any], Any]) -> Any:
     """What a handler returned, with its final answer passed through `change`, which may return a Pending instead."""
     if response.__class__ is GeneratorType:
         return _mapped_work(response, change)
     if not isinstance(response, Pending):
         return change(response)
     if response.resolved:
-        return _mapped(response.response, change)
+        return mapped(response.response, change)
     outer: Pending[Any] = Pending(blocks=response.blocks, on_closed=response.closed)
-    response.attach(lambda answer: _follow(outer, _mapped(answer, change)), outer.effected)
+    response.attach(lambda answer: _follow(outer, mapped(answer, change)), outer.effected)
     return outer
 
 
 def _mapped_work(work: Work, change: Callable[[Any], Any]) -> Work:
     response = yield from work
-    return _mapped(response, change)
+    return mapped(response, change)
 
 
 def _follow(outer: Pending[Any], response: Any) -> None:

@@ -23,7 +23,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol import registry, wire
 from barnabas.testing.errors import KitError, unknown
 
-__all__ = ["ACTIONS", "PLACES", "Rule", "apis", "filters_of", "subjects"]
+__all__ = ["ACTIONS", "PLACES", "Rule", "apis", "filters_of", "leaves", "subjects"]
 
 PLACES: Final = ("received", "applied", "replicated", "half_answered")
 ACTIONS: Final = ("error", "disconnect", "delay", "hold", "drop", "duplicate", "late", "throttle", "rewrite")
@@ -93,7 +93,7 @@ def subjects(request: Any, topic_name: Callable[[bytes], str | None]) -> dict[st
         topic_name: returns the name of a topic id, None if it is unknown.
     """
     found: dict[str, set[Any]] = {kind: set() for kind in _FIELDS}
-    for owner, name, value in islice(_leaves(request), SUBJECTS_MAX):
+    for owner, name, value in islice(leaves(request), SUBJECTS_MAX):
         kind = _kind(owner, name)
         if kind == "key":
             kind = _KIND_OF_KEY.get(request.key_type)
@@ -104,12 +104,13 @@ def subjects(request: Any, topic_name: Callable[[bytes], str | None]) -> dict[st
     return found
 
 
-def _leaves(message: Any) -> Iterator[tuple[type[Any], str, Any]]:
+def leaves(message: Any) -> Iterator[tuple[type[Any], str, Any]]:
+    """The fields of a message and of its parts that are no messages themselves: owner, name, value; of a list, each element."""
     for each in message.FIELDS:
         value = getattr(message, each.name)
         for part in value if isinstance(value, list) else (value,):
             if hasattr(part, "FIELDS"):
-                yield from _leaves(part)
+                yield from leaves(part)
             else:
                 yield type(message), each.name, part
 

@@ -7,7 +7,6 @@ Nothing is described before somebody asks: a request that is served leaves its m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from barnabas.broker.call import Pending
 from barnabas.protocol import registry
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.backend import INTERNAL_LISTENER
-from barnabas.testing.faults.rule import subjects
+from barnabas.testing.faults.rule import leaves, subjects
 from barnabas.testing.history.describe import error_name
 from barnabas.testing.history.recorder import FETCH, PRODUCE, Entry, Recorder, TopicNames
 
@@ -105,20 +104,10 @@ def _outcome(key: int, response: Any) -> str:
     if response is None:
         return ""
     error = next(
-        (code for name, code in islice(_leaves(response), LEAVES_MAX) if name.endswith("error_code") and code), 0
+        (code for _, name, code in islice(leaves(response), LEAVES_MAX) if name.endswith("error_code") and code), 0
     )
     if error:
         return error_name(error)
     if key == INIT_PRODUCER_ID:
         return f"producer {response.producer_id} epoch {response.producer_epoch}"
     return "ok"
-
-
-def _leaves(message: Any) -> Iterator[tuple[str, Any]]:
-    for each in message.FIELDS:
-        value = getattr(message, each.name)
-        for part in value if isinstance(value, list) else (value,):
-            if hasattr(part, "FIELDS"):
-                yield from _leaves(part)
-            else:
-                yield each.name, part

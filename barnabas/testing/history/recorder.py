@@ -28,8 +28,7 @@ from barnabas.errors import BrokerError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.testing.audit.watch import WatchedRouter
 from barnabas.testing.errors import KitError, unknown
-from barnabas.testing.faults.router import _mapped as mapped
-from barnabas.testing.faults.router import is_internal
+from barnabas.testing.faults.router import Way, is_internal, mapped
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches, refused_batches
 
@@ -137,7 +136,7 @@ class RecordingRouter(WatchedRouter):
         hit: as of FaultyRouter.
     """
 
-    _note_request: Callable[[Route, Call[Any]], Any]  # set by `way`
+    _note_request: Way  # set by `way`
 
     def __init__(self, node: AllNeeds, hit: Callable[[int, dict[str, Any]], None], recorder: Recorder) -> None:
         self._recorder = recorder
@@ -154,8 +153,8 @@ class RecordingRouter(WatchedRouter):
         self._recorded.clear()
         self.take_way()
 
-    def way(self) -> Callable[[Route, Call[Any]], Any] | None:
-        """As of FaultyRouter."""
+    def way(self) -> Way:
+        """As of WatchedRouter; with a note of each request unless the level is "off"."""
         level = self._recorder.level
         if level == "off":
             return super().way()
@@ -164,9 +163,9 @@ class RecordingRouter(WatchedRouter):
 
     # -- level "last"
 
-    def _noting(self) -> Callable[[Route, Call[Any]], Any]:
-        """`answer` with one entry in a ring for each request: a closure, because every request pays for it."""
-        recorder, ring_of, serve = self._recorder, self._recorder.last.get, super().way() or super().answer
+    def _noting(self) -> Way:
+        """The way of WatchedRouter with one entry in a ring for each request: a closure, because every request pays for it."""
+        recorder, ring_of, serve = self._recorder, self._recorder.last.get, super().way()
         now_s = time.time  # a third of the cost of Clock.now_ms; `last_requests` corrects it by the broker's clock
 
         def noting(route: Route, call: Call[Any]) -> Any:

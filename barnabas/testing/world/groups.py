@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.fault import Fault
     from barnabas.testing.faults.handles import Faults
 
-__all__ = ["GroupActions", "GroupActionsAio"]
+__all__ = ["GroupActions", "GroupActionsAio", "evict", "members"]
 
 T = TypeVar("T")
 LEAVE_EPOCH = -1  # KIP-848: the member epoch of a heartbeat by which a member leaves
@@ -54,7 +54,7 @@ class GroupActions:
 
     def members(self) -> list[GroupMemberDescription]:
         """Its members: member_id, group_instance_id, client_id, client_host and assignment. Empty if the group does not exist."""
-        return self._cluster.wait(_members(self._cluster.core(), self.name))
+        return self._cluster.wait(members(self._cluster.core(), self.name))
 
     def hold(self, api: str = "SyncGroup", *, times: int | None = None) -> Fault:
         """Requests of its members wait until `release()` of the returned fault.
@@ -74,7 +74,7 @@ class GroupActions:
         Raises:
             KitError: no member, or more than one, has this name.
         """
-        self._cluster.wait(_evict(self._cluster.core(), self.name, member))
+        self._cluster.wait(evict(self._cluster.core(), self.name, member))
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}>"
@@ -89,11 +89,11 @@ class GroupActionsAio:
 
     async def members(self) -> list[GroupMemberDescription]:
         """Its members."""
-        return await self._cluster.wait_async(_members(self._cluster.core(), self._name))
+        return await self._cluster.wait_async(members(self._cluster.core(), self._name))
 
     async def evict(self, member: str) -> None:
         """Removes a member."""
-        await self._cluster.wait_async(_evict(self._cluster.core(), self._name, member))
+        await self._cluster.wait_async(evict(self._cluster.core(), self._name, member))
 
 
 async def _described(core: Core, name: str) -> GroupDescription | None:
@@ -109,12 +109,14 @@ async def _described(core: Core, name: str) -> GroupDescription | None:
             raise KitError(f"group '{name}': {error}") from error
 
 
-async def _members(core: Core, name: str) -> list[GroupMemberDescription]:
+async def members(core: Core, name: str) -> list[GroupMemberDescription]:
+    """The members of a group; none if it does not exist."""
     found = await _described(core, name)
     return [] if found is None else list(found.members)
 
 
-async def _evict(core: Core, name: str, member: str) -> None:
+async def evict(core: Core, name: str, member: str) -> None:
+    """Removes the member of a group with this member id, client id or group.instance.id. Raises KitError."""
     from barnabas.client import KafkaError
     from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
