@@ -142,6 +142,35 @@ def test_a_fault_with_a_path_leaves_other_files_alone(mode: Mode) -> None:
         assert kafka.broker(1).state == "running"
 
 
+def test_a_read_that_fails_is_served_by_the_next_leader(three: Cluster) -> None:
+    topic = three.create_topic("orders")
+    asyncio.run(write(three, topic, b"tea", b"milk"))
+    victim = three.leader(topic)
+    three.restart(victim)  # so that it has nothing in memory
+    three.move_leader(topic, to=victim)
+    fault = three.disk(victim).fail("read", errno.EIO, path="orders-0/*.log")
+    assert asyncio.run(read(three, topic, 2)) == [b"tea", b"milk"]
+    assert fault.hits == 1
+    assert fault.calls[0]["call"] == "read"
+    asyncio.run(until(lambda: three.broker(victim).state == "down", f"broker {victim} has stopped"))
+    assert three.leader(topic) != victim
+
+
+def test_a_segment_that_cannot_be_opened_fails_the_write(mode: Mode) -> None:
+    with Broker(mode=mode) as kafka:
+        kafka.create_topic("orders", config={"segment.bytes": 1 << 20})
+        values = [bytes([65 + number]) * 400_000 for number in range(5)]
+        fault = kafka.disk(1).fail("open", errno.EIO, path="orders-0/*.log")
+        with pytest.raises(KafkaError):
+            asyncio.run(write(kafka, "orders", *values, timeout_ms=3_000))
+        assert fault.hits == 1
+        asyncio.run(until(lambda: kafka.broker(1).state == "down", "the broker has stopped"))
+        kafka.restart()
+        asyncio.run(write(kafka, "orders", b"the end"))
+        found = asyncio.run(read(kafka, "orders", 3))
+        assert found == [*values[:2], b"the end"]  # two fit into the first segment
+
+
 def test_a_slow_sync_delays_the_answer(mode: Mode) -> None:
     with Broker(mode=mode) as kafka:
         kafka.create_topic("orders", config={"flush.messages": 1})

@@ -11,12 +11,14 @@ first metadata arrives, and whenever no known broker can be reached (KIP-899).
 While a leader of a wanted topic or a coordinator cannot be reached, fresh metadata and the coordinator are requested again, with
 the pauses of `backoff.py`. A broker that does not answer is replaced by another one as soon as there is one: while it is silent,
 metadata and its coordinators are requested again, and once it leads and coordinates nothing its unanswered requests fail.
+A broker whose metadata brought nothing new is not the next one that is asked (`news.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -27,6 +29,7 @@ from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
+from barnabas.client.net.news import News
 from barnabas.client.net.silence import Silence
 from barnabas.client.net.transport import Connection
 from barnabas.client.net.waiters import Waiters
@@ -91,6 +94,7 @@ class NetworkClient:
         self._refreshes = 0  # the number of Metadata answers
         self._silence_ms = _SILENCE_MS
         self._silence = Silence(self)
+        self._news = News()
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why the last Metadata request failed
@@ -163,7 +167,7 @@ class NetworkClient:
     def any_connection(self) -> Connection | None:
         """The least busy ready connection, responsive ones first; None if there is none, and then connecting has begun."""
         ready = [c for (_, purpose), c in self._connections.items() if purpose is Purpose.GENERAL and c.ready]
-        responsive = [c for c in ready if not c.silent]
+        responsive = [c for c in ready if not c.silent and c.node_id not in self._news.without]
         if responsive:
             return min(responsive, key=lambda c: c.core.in_flight)
         if self._closed:
@@ -338,7 +342,7 @@ class NetworkClient:
             self._silence_ms = min(2 * self._silence_ms, self.request_timeout_ms)
             connection.silent = True
             raise RequestTimedOut("no answer yet, another broker is asked", broker=connection.node_id) from None
-        self._silence_ms = _SILENCE_MS
+        self._silence_ms, self._news.asked = _SILENCE_MS, connection.node_id
         return answer
 
     def connections(self) -> list[Connection]:
@@ -414,10 +418,7 @@ class NetworkClient:
                 connection.retry_now(metadata.updated_ms)
 
     def _connection_error(self) -> KafkaError | None:
-        for connection in self._connections.values():
-            if connection.error is not None:
-                return connection.error
-        return None
+        return next((each.error for each in self._connections.values() if each.error is not None), None)
 
     def _report_change(self) -> None:
         self._notify_scheduled = False
@@ -430,32 +431,29 @@ class NetworkClient:
         backoff = Backoff(self.retry_backoff_ms, self.rng)
         while not self._closed:
             await self._until_refresh_is_due()
+            wanted = self._refresh_wanted.is_set()
             self._refresh_wanted.clear()
             self._refresh_urgent.clear()
-            if await self._refresh_once() and not self._incomplete():
+            if await self._refresh_once(wanted) and not self._incomplete():
                 backoff.reset()
                 pause_ms = self.retry_backoff_ms
             else:
                 pause_ms = backoff.pause_ms(self.clock.monotonic_ms())
                 self._refresh_wanted.set()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._refresh_urgent.wait()
                 backoff.reset()
-            except TimeoutError:
-                pass
 
     async def _until_refresh_is_due(self) -> None:
         age_left = self.metadata.max_age_ms
         if self.metadata.updated_ms >= 0:
             age_left += self.metadata.updated_ms - self.clock.monotonic_ms()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(0, age_left) / 1000):
                 await self._refresh_wanted.wait()
-        except TimeoutError:
-            pass
 
-    async def _refresh_once(self) -> bool:
+    async def _refresh_once(self, wanted: bool) -> bool:
         whole = self.all_topics
         topics = None if whole else [MetadataRequestTopic(name=t) for t in self._topics]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics)
@@ -473,6 +471,8 @@ class NetworkClient:
         epochs = dict(self.metadata.leader_epochs)
         self.metadata.update(response, self.clock.monotonic_ms(), whole=whole)
         self._retry_elected(epochs)
+        nothing_new = wanted and self.metadata.leader_epochs == epochs and not self._incomplete()
+        self._news.on_answer(nothing_new, len(self.metadata.brokers))
         self._refreshes += 1
         self._close_obsolete()
         self.notify_change()

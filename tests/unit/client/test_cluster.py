@@ -75,7 +75,7 @@ class Broker:
         self.asked.append(key)
         if self.silent and key != API_VERSIONS:
             return None
-        return frame[4:8] + encode(self.group.answer(key), SPOKEN[key])
+        return frame[4:8] + encode(self.group.answer(key, self.node_id), SPOKEN[key])
 
 
 class Brokers:
@@ -87,16 +87,18 @@ class Brokers:
         self.leader = 1
         self.epoch = 0
         self.coordinator = 1
+        self.cut_off: dict[int, None] = {}  # brokers that know of no election
 
-    def answer(self, key: int) -> Any:
+    def answer(self, key: int, node_id: int) -> Any:
         if key == API_VERSIONS:
             spoken = [ApiVersion(api_key=k, min_version=v, max_version=v) for k, v in SPOKEN.items()]
             return ApiVersionsResponse(api_keys=spoken)
         if key == FIND_COORDINATOR:
             host = self.all[self.coordinator].name
             return FindCoordinatorResponse(node_id=self.coordinator, host=host, port=PORT)
+        leader, epoch = (1, 0) if node_id in self.cut_off else (self.leader, self.epoch)
         partition = MetadataResponsePartition(
-            partition_index=0, leader_id=self.leader, leader_epoch=self.epoch, error_code=ErrorCode.NONE
+            partition_index=0, leader_id=leader, leader_epoch=epoch, error_code=ErrorCode.NONE
         )
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n, host=b.name, port=PORT) for n, b in self.all.items()],
@@ -167,6 +169,31 @@ def test_a_dead_coordinator_is_looked_up_until_it_has_a_successor() -> None:
         brokers.coordinator = 2
         async with asyncio.timeout(2):
             assert await looking == 2
+
+    play(story)
+
+
+def test_a_leader_that_knows_nothing_of_its_successor_is_not_asked_for_ever() -> None:
+    """It is cut off from the controller: it refuses records, and its Metadata still names itself."""
+
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
+        assert (await cluster.ready_connection(1)).ready  # the only connection
+        brokers.cut_off[1] = None
+        brokers.leader, brokers.epoch = 2, 1
+        async with asyncio.timeout(10):
+            while cluster.metadata.leaders[TopicPartition("t", 0)] != 2:
+                cluster.want_update()  # as after each refusal
+                await asyncio.sleep(0.02)
+
+    play(story)
+
+
+def test_a_client_with_nothing_to_ask_stays_with_its_broker() -> None:
+    async def story(cluster: NetworkClient, brokers: Brokers) -> None:
+        assert (await cluster.ready_connection(1)).ready
+        await asyncio.sleep(3_600)  # metadata was renewed by its age, and nothing was new
+        assert brokers.all[1].asked.count(METADATA) > 5
+        assert brokers.all[2].asked == []
 
     play(story)
 

@@ -1,0 +1,38 @@
+"""News: which brokers told a client nothing new when it asked who leads, so that it asks another one next.
+
+Driven by: each answer to Metadata. Emits nothing; the cluster looks at `without` when it chooses a broker.
+
+A leader that is cut off from the controller refuses records with NOT_LEADER_OR_FOLLOWER, and its Metadata still names itself. A client
+that asked it again and again would never hear of its successor.
+
+Invariant: there is a broker that is not in `without`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["News"]
+
+
+class News:
+    """See the module.
+
+    Attributes:
+        asked: node id of the broker that answered last.
+        without: node ids of brokers that brought nothing new, since one did.
+    """
+
+    def __init__(self) -> None:
+        self.asked = -1
+        self.without: dict[int, None] = {}
+
+    def on_answer(self, nothing_new: bool, brokers: int) -> None:
+        """The broker `asked` has answered Metadata.
+
+        Args:
+            nothing_new: the client had a reason to ask, and knows as much as before.
+            brokers: how many the cluster has.
+        """
+        if nothing_new and len(self.without) + 1 < brokers:
+            self.without[self.asked] = None
+        else:
+            self.without.clear()
