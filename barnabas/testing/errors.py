@@ -27,7 +27,8 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 ADMIN_CLIENT_ID = "barnabas-kit"  # of the kit's own admin client
-CHOICES_SHOWN = 12  # of known words in one text
+CHOICES_SHOWN = 12  # of known words in one text, beside the nearest one
+CHOICES_SHOWN_ALONE = 24  # of known words where none is near
 LIKENESS_MIN = 0.6  # of difflib
 
 
@@ -67,7 +68,7 @@ def unknown(what: str, word: object, known: Iterable[object]) -> str:
         text += f"; did you mean {near[0]!r}?"
     if not words:
         text += "; there is none"
-    elif len(words) <= CHOICES_SHOWN:
+    elif len(words) <= (CHOICES_SHOWN if near else CHOICES_SHOWN_ALONE):
         text += f"{'' if near else '.'} Known: {', '.join(repr(each) for each in words)}"
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ from barnabas.testing.history.events import (
     TransactionEnded,
     event_of,
 )
+from barnabas.testing.history.write_checks import acknowledged
 from tests.support.oracle.wire import Wire
 
 
@@ -80,6 +82,20 @@ async def test_the_events_of_a_transaction_and_its_reader(kafka: Cluster) -> Non
     assert committed.offsets == (("paid", 0, 2),), "the offset after the marker"
     assert [event_of(each.to_json()) for each in history.events] == list(history.events)
     kafka.wait(kafka.core().delete_topics([topic]))
+
+
+async def test_null_is_not_the_text_null(kafka: Cluster) -> None:
+    from barnabas.client import Producer
+
+    topic = await kafka.aio.create_topic("nulls")
+    history = kafka.history
+    async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for key, value in ((None, b"null"), (b"null", None), (None, None), (b"", b"")):
+            await producer.send_and_wait(topic, value, key)
+    written = history.of(Produced, topic=topic)
+    assert [each.records for each in written] == [((None, "null"),), (("null", None),), ((None, None),), (("", ""),)]
+    assert [event_of(json.loads(json.dumps(each.to_json()))) for each in written] == written
+    assert acknowledged(written[2]).endswith("(acks=all): null: null")
 
 
 def test_a_write_whose_answer_a_fault_cuts_is_recorded_with_its_effect(kafka: Cluster) -> None:

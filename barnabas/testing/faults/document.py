@@ -147,14 +147,18 @@ def wanted(document: object) -> list[CheckedFault]:
     return found
 
 
+_NO_API: Final = "api is missing: the name of an API, for example EndTxn, or * for every one"
+
+
 def _wanted(document: Mapping[Any, object]) -> CheckedFault:
     for key in document:
         if key == "rewrite":
             raise KitError("rewrite takes a function, so only Python in mode 'thread' has it")
         if key not in KEYS:
-            raise KitError(unknown("key", key, KEYS))
+            also = "" if "api" in document else f"; {_NO_API}"
+            raise KitError(unknown("key", key[:50] if isinstance(key, str) else key, KEYS) + also)
     if "api" not in document:
-        raise KitError("api is missing: the name of an API, for example EndTxn, or * for every one")
+        raise KitError(_NO_API)
     actions = [each for each in ACTIONS if document.get(each, False) is not False]
     if len(actions) != 1:
         found = f"the actions {' and '.join(actions)}: write one of them" if actions else "no action: add one of "

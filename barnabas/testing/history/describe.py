@@ -17,7 +17,7 @@ from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.records import decode_records, iter_batches, read_header
 
-__all__ = ["DESCRIBED", "error_name", "produced_batches", "refused_batches", "text"]
+__all__ = ["DESCRIBED", "error_name", "or_null", "produced_batches", "refused_batches", "text"]
 
 Fields = dict[str, Any]
 TopicName = Callable[[bytes], str | None]
@@ -41,10 +41,10 @@ def error_name(code: int) -> str:
         return f"ERROR_{code}"
 
 
-def text(data: bytes | None) -> str:
-    """Bytes for people: text if they are printable text, else hexadecimal; shortened."""
+def text(data: bytes | None) -> str | None:
+    """Bytes for people: text if they are printable text, else hexadecimal; shortened. None stays None."""
     if data is None:
-        return "null"
+        return None
     head = data[: 4 * TEXT_CHARS_MAX]
     try:
         shown = bytes(head).decode()
@@ -53,6 +53,11 @@ def text(data: bytes | None) -> str:
     if not shown.isprintable() or (data and not shown):
         shown = f"0x{bytes(head).hex()}"
     return shown if len(shown) <= TEXT_CHARS_MAX else shown[: TEXT_CHARS_MAX - 1] + "…"
+
+
+def or_null(shown: str | None) -> str:
+    """A key or a value in a sentence."""
+    return "null" if shown is None else shown
 
 
 def _topic(owner: Any, topic_name: TopicName, field: str = "name") -> str:
@@ -79,7 +84,7 @@ def _batch(records: Buffer) -> Fields:
         header = read_header(records)
     except RemoteProtocolError:
         return {"size_bytes": len(records)}
-    kept: list[tuple[str, str]] = []
+    kept: list[tuple[str | None, str | None]] = []
     if header.record_count <= DECODED_RECORDS_MAX and len(records) <= DECODED_BYTES_MAX:
         try:
             decoded = decode_records(records, 0, header, size_bytes_max=DECODED_BYTES_MAX)

@@ -72,7 +72,7 @@ class Produced(HistoryEvent):
         base_offset: of the first record, −1 if it was refused.
         crc: the batch's checksum. It does not cover the offset, so a batch that is sent twice has the same one.
         transactional_id: as in the request, which has none under acks without transactions.
-        records: key and value of the first records as text, shortened.
+        records: key and value of the first records as text, shortened; None for a key or a value that is null.
     """
 
     kind: ClassVar[str] = "produce"
@@ -89,7 +89,7 @@ class Produced(HistoryEvent):
     transactional_id: str = ""
     crc: int = 0
     size_bytes: int = 0
-    records: tuple[tuple[str, str], ...] = ()
+    records: tuple[tuple[str | None, str | None], ...] = ()
 
     @property
     def last_offset(self) -> int:

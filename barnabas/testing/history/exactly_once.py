@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.testing.errors import KitError
-from barnabas.testing.history.describe import text
+from barnabas.testing.history.describe import or_null, text
 from barnabas.testing.history.evidence import Evidence, clock
 from barnabas.testing.history.group_checks import GroupCommits, committed
 from barnabas.testing.history.read_checks import delivered
@@ -34,7 +34,7 @@ class CommittedRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} offset {self.offset} ({text(self.key)}: {text(self.value)})"
+        return f"{self.topic}-{self.partition} offset {self.offset} ({or_null(text(self.key))}: {or_null(text(self.value))})"
 
 
 Key = Callable[[CommittedRecord], Hashable]

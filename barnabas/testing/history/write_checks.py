@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
+from barnabas.testing.history.describe import or_null
 from barnabas.testing.history.events import Produced
 from barnabas.testing.history.evidence import Anomaly, Evidence, clock, offsets, who
 from barnabas.testing.history.final_state import HeldLog, LoggedBatch
@@ -67,7 +68,7 @@ def _named(batch: LoggedBatch) -> str:
 def acknowledged(event: Produced) -> str:
     """The sentence about a write."""
     acks = "all" if event.acks == -1 else event.acks
-    sent = ", ".join(f"{key}: {value}" for key, value in event.records[:3])
+    sent = ", ".join(f"{or_null(key)}: {or_null(value)}" for key, value in event.records[:3])
     more = ", …" if event.count > 3 and event.records else ""
     return (
         f"{clock(event.at_ms)} broker {event.broker} acknowledged {offsets(event.base_offset, event.last_offset)} of "
