@@ -103,6 +103,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         "_made",
         "_reading",
         "_real",
+        "_real_full",
         "_real_lost",
         "_reset_s",
         "_rng",
@@ -133,6 +134,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._made = made
         self._gone = gone
         self._real: asyncio.Transport | None = None
+        self._real_full = False  # the real transport's buffer is full
         self._real_lost = False  # the loop has ended the real connection
         self._told_end = False  # inner knows the end
         self._reading = True  # of the real transport
@@ -164,7 +166,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         if self.outbound is not None:
             self.outbound.drop()
         pipe = self.inbound
-        if pipe is None or (pipe.empty and not pipe.flow.cut):
+        if pipe is None or self.left or (pipe.empty and not pipe.flow.cut):
             self._tell_end(exc)
         else:
             pipe.end(lambda: self._tell_end(exc))
@@ -179,11 +181,13 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The real transport's buffer is full."""
+        self._real_full = True
         if not self._write_paused and not self._told_end:
             self.inner.pause_writing()
 
     def resume_writing(self) -> None:
         """The real transport's buffer has room."""
+        self._real_full = False
         if not self._write_paused and not self._told_end:
             self.inner.resume_writing()
 
@@ -220,6 +224,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         pipe = self.outbound
         if pipe is None or self._real_lost:
             self._real.close()
+            if self._real_lost:
+                self._tell_end_soon()  # it came after bytes that inner does not want any more
             return
         pipe.end(self._real.close, pipe.flow.slow_close_s)
         if pipe.flow.cut:
@@ -238,6 +244,8 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._tell_end_soon()
         else:
             self._real.abort()
+            if self._real_lost:
+                self._tell_end_soon()
 
     # -- from the network
 
@@ -377,10 +385,12 @@ class LinkConnection(asyncio.BufferedProtocol):
             return
         if not self._write_paused and pipe.size > self.write_high:
             self._write_paused = True
-            self.inner.pause_writing()
+            if not self._real_full:
+                self.inner.pause_writing()
         elif self._write_paused and pipe.size <= self.write_high // 4:
             self._write_paused = False
-            self.inner.resume_writing()
+            if not self._real_full:
+                self.inner.resume_writing()
 
     def _set_reading(self) -> None:
         """Reads while bytes can be taken. A cut leaves them to the kernel, which keeps them for the other side as it does for a cable."""
