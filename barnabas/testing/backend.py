@@ -42,7 +42,7 @@ REPLICAS_MAX: Final = 3
 # what arrives here is never a client's.
 INTERNAL_LISTENER: Final = "INTERNAL"
 
-# Below the settings of the user. A test waits for no further members, and a cluster of a moment needs few internal partitions.
+# Below the settings of the user. A test waits for no further members, and a short test needs few internal partitions.
 DEFAULTS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",

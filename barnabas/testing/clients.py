@@ -50,7 +50,7 @@ class _Client(NearestNames, Generic[C]):
         return ClientAio(self)
 
     def close(self, timeout: float = CLOSE_S) -> bool:
-        """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then it has left no goodbye."""
+        """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then its coordinators do not know that it has left."""
 
         async def stop() -> bool:
             try:
@@ -208,7 +208,7 @@ class Maker(Generic[K]):
         return client
 
     def close(self) -> None:
-        """Closes all, the latest first. Paused brokers are resumed before, for a client says goodbye to its coordinator."""
+        """Closes all, the latest first. Paused brokers are resumed before, because a client tells its coordinator that it leaves."""
         if not self._made:
             return
         states = [each.state for each in self._kafka.brokers]

@@ -331,7 +331,7 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
 
 
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:
-    """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it is not blamed."""
+    """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it gets no warning."""
     leaked = kafka.wait(kafka.core().leaked_clients(LEAK_GRACE_S, known))
     if leaked and not request.node.stash.get(FAILED, False):
         warnings.warn(

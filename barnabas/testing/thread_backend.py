@@ -61,7 +61,7 @@ class ThreadBackend(LocalBackend[_Broker]):
 
     def abandon(self) -> None:
         for broker in self._brokers.values():
-            _end_soon(broker)  # all at once: none has time to act on the end of another
+            _end_soon(broker)  # all at once: so none can act on the end of another
         for broker in self._brokers.values():
             _end(broker)
         self._release()

@@ -94,7 +94,7 @@ class Auditor(Extension):
             await self.on_started(each)
 
     async def end(self) -> None:
-        """Ends the watching; returns when no disturbance is at work."""
+        """Ends the watching; returns when the present disturbance has ended."""
         self._ended = True
         await asyncio.gather(*self._tasks)
         self._core.extensions.remove(self)

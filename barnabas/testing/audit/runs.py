@@ -106,7 +106,7 @@ class Audit:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """A disturbed test may wait for ever for what the disturbance has taken: its run has an end."""
+        """Limits the time of a disturbed test: it may wait for what the disturbance has removed."""
         if DISTURBANCE not in item.stash:
             return (yield)
         with _limited(self._limit_s):

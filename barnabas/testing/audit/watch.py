@@ -24,7 +24,7 @@ __all__ = ["WATCHED", "WatchedRouter"]
 
 NAMES_MAX: Final = 100  # of each kind in one event
 # librdkafka asks for a coordinator behind its waiting Fetch. If the answer takes longer than its pause before a retry (100 ms), the
-# retry of a commit makes it forget the coordinator again, until the session is over (librdkafka#3645). That is not the application's.
+# retry of a commit makes it forget the coordinator again, until the session is over (librdkafka#3645). The application is not the cause.
 FETCH_WAIT_MS_MAX: Final = 20
 
 # What tells how far an application is: what it writes and reads, its groups, its transactions.

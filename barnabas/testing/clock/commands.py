@@ -81,7 +81,7 @@ async def _checked(host: NodeHost, replica: Replica) -> bool:
 async def expire(host: NodeHost, wait_ms: int) -> None:
     """Deletes expired offsets of groups and expired transactional ids.
 
-    A group that had members when the jump began is not deleted: those that are alive join it again, and some clients would take its
+    A group that had members when the jump began is not deleted: those that still run join it again, and some clients would take its
     end for an error.
     """
     node = host.running

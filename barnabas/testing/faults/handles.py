@@ -1,4 +1,4 @@
-"""Faults and Fault: what a test writes to make requests fail.
+"""Faults: the faults of one cluster, as a test writes them and as its brokers report their hits.
 
     fault = kafka.faults.on("EndTxn", txn="orders-*").error("REQUEST_TIMED_OUT", after="apply")
     run_my_application()

@@ -3,7 +3,7 @@
 Driven by: the connections of the broker, as `Router` is; `install` and `remove` (commands of the kit). Emits: hits, one for each
 fault that has met a request; what the router emits.
 
-A fault acts at one of two sides of a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
+A fault acts before or after a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
 place, and the answer is replaced, cut, or never sent.
 
 The attribute `answer`, which the connections call, is the *way* of requests: the function that `way` returned after the last

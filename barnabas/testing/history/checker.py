@@ -2,7 +2,7 @@
 
 Driven by: `History.check`, with the events and the final state. Emits: `Anomaly`, by Jepsen's names where Jepsen has one.
 
-Every check prefers silence to a wrong report: what compaction, retention, a deletion or an administrator explains is no anomaly. What
+No check reports what may have another cause: what compaction, retention, a deletion or an administrator explains is no anomaly. What
 the checks could not see is an anomaly of its own, "incomplete-history": a check of half a history must not look like a check of all.
 """
 

@@ -3,8 +3,8 @@
 Driven by: `checker.py`. Emits: `Anomaly`: aborted-read, precommitted-read, phantom-read, poll-skip, nonmonotonic-poll.
 
 A delivery under read_committed must not reach the last stable offset, and must name the aborted transactions that it carries. Under
-read_uncommitted a reader gets records of open transactions; those of an aborted one are named all the same, because an
-application has acted on what never was.
+read_uncommitted a reader gets records of open transactions; those of an aborted one are named all the same, because the
+application may have acted on them.
 """
 
 from __future__ import annotations

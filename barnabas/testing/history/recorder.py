@@ -1,10 +1,10 @@
 """RecordingRouter: a router that notes what its broker acknowledges and delivers. Recorder: where the notes go.
 
-Driven by: the connections of the broker, as `FaultyRouter` is; `set_level` (a command of the kit). Emits: events (`events.py`) to a
+Driven by: the connections of the broker, as `Router` is; `set_level` (a command of the kit). Emits: events (`events.py`) to a
 sink; the last requests of each connection, on request.
 
 Levels:
-- "off": requests take the way of `FaultyRouter`; nothing is noted.
+- "off": requests take the way of `WatchedRouter`; nothing is noted.
 - "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring; requests and
   answers are kept as they are and described when somebody asks. No records are kept.
 - "all": also events. They are made when the handler knows the outcome, so the event of a write is noted before its acknowledgement

@@ -393,7 +393,7 @@ class LinkConnection(asyncio.BufferedProtocol):
                 self.inner.resume_writing()
 
     def _set_reading(self) -> None:
-        """Reads while bytes can be taken. A cut leaves them to the kernel, which keeps them for the other side as it does for a cable."""
+        """Reads while bytes can be taken. During a cut they stay in the kernel's buffer."""
         pipe = self.inbound
         wanted = self.wanted if pipe is None else not pipe.flow.cut and not pipe.is_full
         if self._real is None or self._real_lost or self._real.is_closing() or wanted == self._reading:

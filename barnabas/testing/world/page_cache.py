@@ -92,7 +92,7 @@ class PageCache:
         return self._files.get(path)
 
     def replaced(self, path: str) -> None:
-        """A file was replaced or removed: its former contents are no matter of this cache."""
+        """A file was replaced or removed: this cache does not keep its former contents."""
         self._files.pop(path, None)
 
     def removed(self, path: str) -> None:
