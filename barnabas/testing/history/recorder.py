@@ -73,6 +73,7 @@ class Recorder:
         self.forgotten = 0
         self.sink: Callable[[Fields], None] | None = None  # in this process
         self.last: dict[int, tuple[Any, deque[Entry]]] = {}  # by number of the connection
+        self._watched: dict[int, None] = {}  # connections whose end will be noted
         self._seen = 0  # number of the last event that the other process has confirmed
         self._emit = emit
 
@@ -84,6 +85,9 @@ class Recorder:
         self.sink = sink
         if level == "off":
             self.last.clear()
+        elif level == "all":
+            for connection, _ in self.last.values():
+                self._watch(connection)
 
     def seen(self, number: int) -> None:
         """The reader has got the events up to this one."""
@@ -108,10 +112,17 @@ class Recorder:
                 del self.last[next(iter(self.last))]
             found = self.last[connection.number] = connection, deque(maxlen=REQUESTS_KEPT)
             if self.level == "all":
-                connection.on_close(partial(self._closed, connection))
+                self._watch(connection)
         return found[1]
 
+    def _watch(self, connection: Any) -> None:
+        """Notes the end of a connection, once: its ring may have been given away and be made again."""
+        if connection.number not in self._watched:
+            self._watched[connection.number] = None
+            connection.on_close(partial(self._closed, connection))
+
     def _closed(self, connection: Any) -> None:
+        self._watched.pop(connection.number, None)
         if self.level == "all":
             self.note({"kind": "closed", **_origin(connection.client_id, connection)})
 
