@@ -118,20 +118,24 @@ class ProcessBackend(LocalBackend[_Broker]):
         broker.ready = asyncio.get_running_loop().create_future()
         ours = _launch(broker)
         broker.paused = broker.expected_to_end = broker.may_fail = False
-        broker.link = await JsonLines.open(
-            ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
-        )
-        broker.link.send(
-            {
-                "settings": broker.settings,
-                "cluster_directory": str(self._directory.path),
-                "commands": [("set_losses", {"losses": broker.losses}), *self.before_start(broker_id)],
-            }
-        )
         try:
+            broker.link = await JsonLines.open(
+                ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
+            )
+            broker.link.send(
+                {
+                    "settings": broker.settings,
+                    "cluster_directory": str(self._directory.path),
+                    "commands": [("set_losses", {"losses": broker.losses}), *self.before_start(broker_id)],
+                }
+            )
             await broker.ready
         except BaseException:
-            await self.kill_broker(broker_id)
+            broker.ready.cancel()
+            broker.expected_to_end = True
+            if broker.process is not None and broker.process.poll() is None:
+                broker.process.kill()
+            _reap(broker)  # here: at the end of this process no executor takes work
             raise
 
     async def stop_broker(self, broker_id: int) -> None:
