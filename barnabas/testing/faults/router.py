@@ -23,6 +23,7 @@ from barnabas.broker.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
+from barnabas.protocol.messages.groups import SyncGroupRequest
 from barnabas.protocol.schema import decode, encode
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.errors import KitError
@@ -79,6 +80,7 @@ class FaultyRouter(DatedRouter):
         self._hit = hit
         self._faults: dict[int, _Installed] = {}
         self._halved: dict[int, Any] = {}  # id of a response → the response, its connection
+        self.sync_changes: dict[str, Callable[[SyncGroupRequest], None]] = {}  # group → what changes its SyncGroups
         self._muted: dict[int, int] = {}  # number of a connection → end of its throttling, by the monotonic clock
         self.take_way()
 
@@ -129,7 +131,7 @@ class FaultyRouter(DatedRouter):
 
     def way(self) -> Way:
         """What answers requests from now on."""
-        return self._meeting if self._faults or self._muted else super().answer
+        return self._meeting if self._faults or self._muted or self.sync_changes else super().answer
 
     def route(self, api_key: int, version: int) -> Route:
         """As of Router; while a fault halves answers, its routes cut them."""
@@ -143,6 +145,10 @@ class FaultyRouter(DatedRouter):
         """As `Router.answer`, with the first installed fault that meets the request."""
         if is_internal(call):
             return super().answer(route, call)
+        if self.sync_changes and isinstance(call.request, SyncGroupRequest):
+            change = self.sync_changes.get(call.request.group_id)
+            if change is not None:
+                change(call.request)
         wait_ms = self._muted_ms(call)
         if wait_ms > 0:
             return self._later(self._meeting, route, call, lambda run: self._call_later(wait_ms, run))

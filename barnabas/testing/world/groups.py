@@ -1,17 +1,21 @@
 """Group: what a test does to a consumer group, of the classic or of the consumer protocol (KIP-848).
 
     kafka.group("billing").evict("worker-1")
+    kafka.group("billing").move(("orders", 0), to="worker-2")
 
-Driven by: a test, through `kafka.group(name)`. Emits: requests of the kit's admin client, faults on the wire.
+Driven by: a test, through `kafka.group(name)`. Emits: requests of the kit's admin client, faults on the wire, commands to the
+coordinator's broker (`moves.py`).
 
 A member is named by its member id, its client id, or its group.instance.id, as far as that is the name of one member only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barnabas.broker.coordinator.host.partitioning import partition_for
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.testing.errors import KitError, unknown
 
 if TYPE_CHECKING:
@@ -76,6 +80,23 @@ class GroupActions:
         """
         self._cluster.wait(evict(self._cluster.core(), self.name, member))
 
+    def move(self, partition: tuple[str, int], *, to: str) -> None:
+        """Gives a partition of one member to another one, by a rebalance; returns when that member has it.
+
+        The applications must poll meanwhile, as in every rebalance. A later rebalance assigns as the group does otherwise.
+
+        Args:
+            partition: (topic, partition).
+            to: member id, client id or group.instance.id.
+
+        Raises:
+            KitError: no partition, or not one member, has this name; the member has the partition or does not subscribe to it; no
+                member has it; its assignments cannot be read.
+            KitTimeout: a member did not take part; the text names it.
+            NotPossible: in mode `remote`.
+        """
+        self._cluster.wait(_move(self._cluster.core(), self.name, partition, to))
+
     def __repr__(self) -> str:
         return f"<group {self.name!r}>"
 
@@ -94,6 +115,10 @@ class GroupActionsAio:
     async def evict(self, member: str) -> None:
         """Removes a member."""
         await self._cluster.wait_async(evict(self._cluster.core(), self._name, member))
+
+    async def move(self, partition: tuple[str, int], *, to: str) -> None:
+        """Gives a partition of one member to another one."""
+        await self._cluster.wait_async(_move(self._cluster.core(), self._name, partition, to))
 
 
 async def _described(core: Core, name: str) -> GroupDescription | None:
@@ -137,6 +162,61 @@ async def evict(core: Core, name: str, member: str) -> None:
                 await admin.remove_group_members(name, member_ids=[who.member_id])
         except KafkaError as error:
             raise KitError(f"member '{member}' of group '{name}' was not evicted: {error}") from error
+
+
+async def _move(core: Core, name: str, partition: tuple[str, int], to: str) -> None:
+    core.own("group().move")
+    topic, number = _checked_partition(partition)
+    await core.leader(topic, number)  # raises KitError for an unknown one
+    group = await _described(core, name)
+    who = _one(name, to, [] if group is None else list(group.members))
+    arguments = {"group": name, "topic": topic, "partition": number, "to": who.member_id}
+    coordinator = -1
+
+    async def told(command: str) -> str:
+        answer: dict[str, str] = await core.backend.command(coordinator, command, arguments)
+        if "refused" in answer:
+            raise KitError(f"{topic}-{number} was not moved: {answer['refused']}")
+        return answer.get("missing", "")
+
+    async def begin() -> str:
+        nonlocal coordinator
+        offsets = await core.partitions(GROUP_METADATA_TOPIC)
+        coordinator = int(offsets[partition_for(name, len(offsets))]["leader"])
+        return await told("begin_move") if coordinator in core.running() else "a coordinator of the group that runs"
+
+    async def progress() -> str:
+        if core.backend.state(coordinator) == "down":
+            raise KitError(
+                f"{topic}-{number} was not moved: broker {coordinator}, the coordinator, has ended meanwhile"
+            )
+        return await told("move_progress")
+
+    async with core.limit(f"the move of {topic}-{number} to member '{to}' of group '{name}'"):
+        try:
+            await _until_nothing_is_missing(core, begin)
+            await _until_nothing_is_missing(core, progress)
+        finally:
+            if coordinator in core.running():
+                await core.backend.command(coordinator, "end_move", arguments)
+
+
+async def _until_nothing_is_missing(core: Core, missing: Callable[[], Awaitable[str]]) -> None:
+    """Asks until the answer is empty; the error of the caller's deadline has the last answer."""
+
+    async def complete() -> bool:
+        core._missing = await missing()
+        return not core._missing
+
+    await core._until(complete, "")
+
+
+def _checked_partition(partition: object) -> tuple[str, int]:
+    if isinstance(partition, tuple) and len(partition) == 2:
+        topic, number = partition
+        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
+            return topic, number
+    raise KitError(f"move({partition!r}): name a partition as a pair of topic and number, for example ('orders', 0)")
 
 
 def _one(name: str, member: str, members: list[GroupMemberDescription]) -> GroupMemberDescription:
