@@ -38,8 +38,8 @@ COMMANDS: Final[dict[str, str]] = {
     "audit_watch": "barnabas.testing.audit.commands:watch",
     "audit_unwatch": "barnabas.testing.audit.commands:unwatch",
     "audit_decide": "barnabas.testing.audit.commands:settle_answer",
-    "begin_move": "barnabas.testing.world.moves:begin",
-    "move_progress": "barnabas.testing.world.moves:progress",
-    "end_move": "barnabas.testing.world.moves:end",
+    "begin_move": "barnabas.testing.world.moves:begin_move",
+    "move_progress": "barnabas.testing.world.moves:move_progress",
+    "end_move": "barnabas.testing.world.moves:end_move",
     "flip_bit": "barnabas.testing.world.commands:flip_bit",
 }

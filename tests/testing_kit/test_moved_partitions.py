@@ -329,3 +329,27 @@ def test_a_member_that_does_not_join_is_named_and_the_group_goes_on(kind: Kind) 
 
     with Broker(topics={"orders": PARTITIONS}, timeout=3) as kafka:
         asyncio.run(run(kafka))
+
+
+def test_a_cooperative_member_gives_the_partition_back_before_another_one_gets_it(kafka: Cluster) -> None:
+    topic = kafka.create_topic("withheld", partitions=PARTITIONS)
+    group = kafka.group("withheld")
+    one, two = Seen("one"), Seen("two")
+
+    async def run() -> None:
+        async with (
+            reading(kafka, topic, group.name, "cooperative-sticky", one),
+            reading(kafka, topic, group.name, "cooperative-sticky", two),
+        ):
+            await until_shared([one, two])
+            moved = min(one.held)
+            held = kafka.faults.on("JoinGroup", client="one", group=group.name, nth=2).hold()
+            moving = asyncio.get_running_loop().create_task(group.aio.move((topic, moved), to="two"))
+            await held.aio.wait(1, LIMIT_S)  # it has revoked the partition, and joins again
+            given = {partition.partition for each in await group.aio.members() for partition in each.assignment}
+            assert given == set(range(PARTITIONS)) - {moved}
+            held.release()
+            await moving
+            await until(lambda: moved in two.held)
+
+    asyncio.run(run())

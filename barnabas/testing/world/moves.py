@@ -33,13 +33,13 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["begin", "end", "progress"]
+__all__ = ["begin_move", "end_move", "move_progress"]
 
 Told = dict[str, str]  # {}: done; "missing": what it waits for; "refused": why it cannot be
 EMPTY: Final = b"\0\0\0\0\0\0\xff\xff\xff\xff"  # an assignment of version 0 without partitions
 
 
-async def begin(host: NodeHost, group: str, topic: str, partition: int, to: str) -> Told:
+async def begin_move(host: NodeHost, group: str, topic: str, partition: int, to: str) -> Told:
     """Starts the move to the member with the id `to`, if the group is stable."""
     try:
         shard = host.running.groups.shard_for(group)
@@ -53,7 +53,7 @@ async def begin(host: NodeHost, group: str, topic: str, partition: int, to: str)
     return {"refused": f"group '{group}' does not exist any more"}
 
 
-def progress(host: NodeHost, group: str, topic: str, partition: int, to: str) -> Told:
+def move_progress(host: NodeHost, group: str, topic: str, partition: int, to: str) -> Told:
     """What a move that has begun waits for."""
     try:
         shard = host.running.groups.shard_for(group)
@@ -67,7 +67,7 @@ def progress(host: NodeHost, group: str, topic: str, partition: int, to: str) ->
     return {"refused": f"member {to} has left group '{group}' meanwhile"}
 
 
-def end(host: NodeHost, group: str, topic: str, partition: int, to: str) -> None:
+def end_move(host: NodeHost, group: str, topic: str, partition: int, to: str) -> None:
     """The leader of the group assigns as before."""
     router = _router(host)
     change = router.sync_changes.get(group)
