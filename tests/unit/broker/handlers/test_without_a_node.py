@@ -159,6 +159,9 @@ class NoReplicas:
     def obtain(self, topic: str, partition: int) -> None:
         return None
 
+    def take_opened_units(self) -> int:
+        return 0
+
     def absence(self, topic: str, partition: int) -> ErrorCode:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if topic == "elsewhere" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
