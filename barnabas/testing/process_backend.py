@@ -158,8 +158,8 @@ class ProcessBackend(LocalBackend[_Broker]):
         self._signal(broker_id, signal.SIGSTOP)
         self._brokers[broker_id].paused = True
         process = self._brokers[broker_id].process
-        # If this process ends first, the kernel sees no stopped process that it would continue, and the broker stays for ever.
-        while process is not None and process.poll() is None and not _is_stopped(process.pid):  # noqa: ASYNC110  # no event tells it
+        # The kernel ends orphaned processes only if they have stopped. If this process died before that, the broker would never end.
+        while process is not None and process.poll() is None and not _is_stopped(process.pid):  # noqa: ASYNC110  # the kernel has no event for it
             await asyncio.sleep(POLL_S)
 
     async def resume_broker(self, broker_id: int) -> None:

@@ -317,7 +317,7 @@ class History(Extension):
     def _confirmed(self, task: asyncio.Task[None]) -> None:
         self._confirmations.discard(task)
         if not task.cancelled():
-            task.exception()  # the broker has ended meanwhile
+            task.exception()  # the broker ended before it answered
 
     def arrived(self) -> tuple[HistoryEvent, ...]:
         """The events that are here."""

@@ -48,15 +48,13 @@ WRITE_TXN_MARKERS: Final = 27
 # Answers of these APIs are small, so the ring keeps them for their errors.
 ANSWERS_KEPT: Final = frozenset({0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 68})
 
-Sink = Callable[[int, list[Fields]], None]  # number of the first event, and the events
 TopicNames = Callable[[bytes], str | None]
-Entry = tuple[
-    float, int, Any, Any
-]  # time of this process in s, API key, what is kept of the request, what is kept of its answer
+# time of this process in s, API key, what is kept of the request, what is kept of its answer
+Entry = tuple[float, int, Any, Any]
 
 
 class Recorder:
-    """What one broker notes.
+    """The notes of one broker.
 
     Attributes:
         level: one of LEVELS.

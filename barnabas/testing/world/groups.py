@@ -83,7 +83,7 @@ class GroupActions:
     def move(self, partition: tuple[str, int], *, to: str) -> None:
         """Gives a partition of one member to another one, by a rebalance; returns when that member has it.
 
-        The applications must poll meanwhile, as in every rebalance. A later rebalance assigns as the group does otherwise.
+        The applications must poll during the call, as in every rebalance. A later rebalance assigns as the group does otherwise.
 
         Args:
             partition: (topic, partition).

@@ -53,7 +53,7 @@ class Cut(_Removable):
     """Links that are cut, as if a cable were pulled. With `with`, its end heals them."""
 
     def heal(self) -> None:
-        """The links work again; what was sent meanwhile arrives on connections that both sides have kept."""
+        """The links work again. What was sent during the cut arrives on connections that both sides have kept."""
         self._world.host.wait(self._world.remove_links(self._states))
 
     def __repr__(self) -> str:

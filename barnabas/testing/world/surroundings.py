@@ -244,7 +244,7 @@ class Surroundings(Extension):
         await self.remove_disk_faults(list(self.disks))
 
     async def _send(self, commands: dict[int, Commands]) -> None:
-        """Sends commands to the brokers that run, to all at once. One that ends meanwhile needs them no more."""
+        """Sends commands to all running brokers at once. A broker that ends before it answers does not need them."""
         backend = self.host.backend("links")
 
         async def send(broker_id: int) -> None:
