@@ -7,8 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import Bootstrap, worked
-from barnabas.client.admin import Admin
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 
 __all__ = ["cluster"]
 
@@ -16,8 +15,7 @@ __all__ = ["cluster"]
 def cluster(
     *,
     brokers: Annotated[int, Parameter(help="Fail unless at least this many brokers serve.")] = 1,
-    timeout: Annotated[float, Parameter(help="Seconds to wait for an answer.")] = 5.0,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Show the cluster: its id, the brokers that serve, its features. Exits with 1 if no broker answers.
 
@@ -31,7 +29,7 @@ def cluster(
 
     async def work() -> None:
         nonlocal serving
-        async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=round(timeout * 1000)) as admin:
+        async with connection.admin() as admin:
             cluster_id, _, found = await admin.describe_cluster()
             quorum = await admin.describe_quorum()
             features = await admin.features()
@@ -43,7 +41,7 @@ def cluster(
         for name, level in sorted(features.items()):
             print(f"  {name} {level}")
 
-    code = worked("cluster", work())
+    code = worked("cluster", connection, work())
     if code == 0 and serving < brokers:
         print(f"barnabas cluster: {serving} brokers serve, {brokers} are wanted", file=sys.stderr)
         return 1

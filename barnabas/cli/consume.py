@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import Bootstrap, worked
-from barnabas.client import Consumer
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.errors import UnknownTopicOrPartition
 from barnabas.client.types import Record, TopicPartition
 from barnabas.errors import ErrorCode
@@ -34,13 +33,12 @@ def consume(
     ] = "value",
     max_records: Annotated[int | None, Parameter(help="Stop after this many records.")] = None,
     exit_at_end: Annotated[bool, Parameter(negative=(), help="Stop at the present end of the topic.")] = False,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Print a topic's records."""
 
     async def work() -> None:
-        consumer = Consumer(
-            bootstrap_servers=bootstrap,
+        consumer = connection.consumer(
             group_id=group,
             isolation_level=isolation,
             auto_offset_reset="earliest" if from_beginning else "latest",
@@ -67,7 +65,7 @@ def consume(
                 if exit_at_end and mine and all([await consumer.position(tp) >= ends[tp] for tp in mine]):
                     return
 
-    return worked("consume", work())
+    return worked("consume", connection, work())
 
 
 def _print(record: Record[bytes | None, bytes | None], format_: str) -> None:

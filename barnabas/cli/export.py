@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import Bootstrap
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection
 from barnabas.errors import BarnabasError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def export(
     format_: Annotated[Literal["parquet"], Parameter(name="--format", help="Format of the files.")] = "parquet",
     committed: Annotated[bool, Parameter(help="Leave open and aborted transactions out.")] = True,
     master: Annotated[str, Parameter(help="Spark's master: local[N] for N tasks at a time.")] = "local[2]",
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Write topics to Parquet files."""
     try:
@@ -42,7 +42,7 @@ def export(
         if data:
             done = export_directories(spark, data, topic, to, committed=committed)
         else:
-            done = export_topics(spark, bootstrap, topic, to, committed=committed)
+            done = export_topics(spark, connection.bootstrap, topic, to, committed=committed)
     except BarnabasError as error:
         print(f"barnabas export: {error}", file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import Bootstrap, worked
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.admin import Admin, GroupDescription, PartitionLag
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
@@ -27,18 +27,18 @@ GroupId = Annotated[str, Parameter(help="The consumers' group.id.")]
 
 
 @app.command(name="list", help_epilogue="Examples:\n\n`barnabas group list`")
-def list_(*, bootstrap: Bootstrap = "localhost:9092") -> int:
+def list_(*, connection: Connection = DEFAULT_CONNECTION) -> int:
     """List groups with their state and protocol."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             groups = sorted(await admin.list_groups())
             if not groups:
                 print("there are no groups", file=sys.stderr)
             for group in groups:
                 print(f"{group.group_id}  {group.state or 'unknown'}  {group.type.lower() or 'classic'}")
 
-    return worked("group list", work())
+    return worked("group list", connection, work())
 
 
 @app.command(
@@ -49,12 +49,12 @@ def describe(
     *,
     watch: Annotated[bool, Parameter(negative=(), help="Keep the table up to date until Ctrl-C.")] = False,
     every: Annotated[float, Parameter(help="Seconds between updates with --watch.")] = 1.0,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Show a group: its members, and for each partition the committed offset, the end offset and the lag."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             if not watch:
                 print("\n".join(_table(*await _read(admin, group))))
                 return
@@ -66,7 +66,7 @@ def describe(
                     live.update(Text("\n".join(_table(*await _read(admin, group)))), refresh=True)
                     await asyncio.sleep(max(every, 0.1))
 
-    return worked("group describe", work())
+    return worked("group describe", connection, work())
 
 
 @app.command(
@@ -90,7 +90,7 @@ def reset_offsets(
     execute: Annotated[
         bool, Parameter(negative=(), help="Change the offsets; without it they are only shown.")
     ] = False,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Reset the committed offsets of a group without members. Offsets stay within the range of each partition."""
     if (to is None) == (by is None):
@@ -103,7 +103,7 @@ def reset_offsets(
         return 2
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             committed = {tp: at.offset for tp, at in (await admin.list_group_offsets(group)).items()}
             chosen = await _choose(admin, committed, topic, partition)
             if not chosen:
@@ -116,19 +116,19 @@ def reset_offsets(
             if not execute:
                 print("nothing was changed; add --execute to do it", file=sys.stderr)
 
-    return worked("group reset-offsets", work())
+    return worked("group reset-offsets", connection, work())
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas group delete kitchen`")
-def delete(group: GroupId, *, bootstrap: Bootstrap = "localhost:9092") -> int:
+def delete(group: GroupId, *, connection: Connection = DEFAULT_CONNECTION) -> int:
     """Delete a group without members and its committed offsets."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             await admin.delete_group(group)
         print(f"deleted {group}")
 
-    return worked("group delete", work())
+    return worked("group delete", connection, work())
 
 
 async def _read(admin: Admin, group: str) -> tuple[GroupDescription, dict[TopicPartition, PartitionLag]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import Bootstrap, worked
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client import Producer
 from barnabas.client.types import CompressionType, RecordMetadata
 
@@ -22,14 +22,12 @@ def produce(
     partition: Annotated[int | None, Parameter(help="Write all records to this partition.")] = None,
     compression: Annotated[CompressionType | None, Parameter(help="gzip, snappy, lz4 or zstd.")] = None,
     transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Write lines of standard input to a topic."""
 
     async def work() -> None:
-        producer = Producer(
-            bootstrap_servers=bootstrap, compression_type=compression, transactional_id=transactional_id, linger_ms=5
-        )
+        producer = connection.producer(compression_type=compression, transactional_id=transactional_id, linger_ms=5)
         sent: list[asyncio.Future[RecordMetadata]] = []
         async with producer:
             if transactional_id is None:
@@ -42,7 +40,7 @@ def produce(
                 await future
         print(f"wrote {len(sent)} records to {topic}", file=sys.stderr)
 
-    return worked("produce", work())
+    return worked("produce", connection, work())
 
 
 async def _send_lines(

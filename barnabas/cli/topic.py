@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import Bootstrap, Settings, key_values, worked
-from barnabas.client.admin import Admin, NewTopic
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Settings, key_values, worked
+from barnabas.client.admin import NewTopic
 from barnabas.client.types import TopicPartition
 
 __all__ = ["app"]
@@ -28,44 +28,44 @@ def create(
     partitions: Annotated[int, Parameter(help="-1 takes the broker's num.partitions.")] = -1,
     replication_factor: Annotated[int, Parameter(help="-1 takes the broker's default.replication.factor.")] = -1,
     config: Settings = (),
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Create a topic."""
     configs = key_values("topic create", config)
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             await admin.create_topics([NewTopic(topic, partitions, replication_factor, configs)])
             info = (await admin.describe_topics([topic]))[topic]
         print(
             f"created {topic} with {len(info.partitions)} partitions, replication factor {len(info.partitions[0].replicas)}"
         )
 
-    return worked("topic create", work())
+    return worked("topic create", connection, work())
 
 
 @app.command(name="list", help_epilogue="Examples:\n\n`barnabas topic list --internal`")
 def list_(
     *,
     internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """List topics."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             for name in await admin.list_topics(include_internal=internal):
                 print(name)
 
-    return worked("topic list", work())
+    return worked("topic list", connection, work())
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas topic describe orders`")
-def describe(topic: Topic, *, bootstrap: Bootstrap = "localhost:9092") -> int:
+def describe(topic: Topic, *, connection: Connection = DEFAULT_CONNECTION) -> int:
     """Show a topic's partitions with leaders, replicas and offsets, and the configs set on the topic."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             info = (await admin.describe_topics([topic]))[topic]
             configs = await admin.describe_configs(topic=topic)
             led = [TopicPartition(topic, p.partition) for p in info.partitions if p.leader >= 0]
@@ -88,7 +88,7 @@ def describe(topic: Topic, *, bootstrap: Bootstrap = "localhost:9092") -> int:
                 f"in sync {list(p.isr)}  {offsets}"
             )
 
-    return worked("topic describe", work())
+    return worked("topic describe", connection, work())
 
 
 @app.command(
@@ -100,31 +100,31 @@ def alter(
     partitions: Annotated[int | None, Parameter(help="Raise the number of partitions to this total.")] = None,
     config: Settings = (),
     unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to reset to its default.")] = (),
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Change a topic's configs or raise its number of partitions."""
     changes: dict[str, str | None] = {**key_values("topic alter", config), **dict.fromkeys(unset)}
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             if changes:
                 await admin.alter_configs(changes, topic=topic)
             if partitions is not None:
                 await admin.create_partitions({topic: partitions})
         print(f"altered {topic}")
 
-    return worked("topic alter", work())
+    return worked("topic alter", connection, work())
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas topic delete orders payments`")
 def delete(
-    *topics: Annotated[str, Parameter(help="Names of the topics.")], bootstrap: Bootstrap = "localhost:9092"
+    *topics: Annotated[str, Parameter(help="Names of the topics.")], connection: Connection = DEFAULT_CONNECTION
 ) -> int:
     """Delete topics with all their records."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             await admin.delete_topics(topics)
         print(f"deleted {', '.join(topics)}")
 
-    return worked("topic delete", work())
+    return worked("topic delete", connection, work())

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import Bootstrap, worked
-from barnabas.client import Producer
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
 from barnabas.client.errors import IllegalState, KafkaError
 
@@ -32,28 +31,28 @@ def list_(
             negative=(), help="Only these: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."
         ),
     ] = (),
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """List transactional ids with their producer id and state."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             for listing in await admin.list_transactions(states=state):
                 print(f"{listing.transactional_id}  producer {listing.producer_id}  {await _described(admin, listing)}")
 
-    return worked("txn list", work())
+    return worked("txn list", connection, work())
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas txn describe my-transactional-id`")
 def describe(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Show one transactional id: epoch, timeout, start, and the partitions of its open transaction."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with connection.admin() as admin:
             found = await admin.describe_transaction(transactional_id)
         print(f"{found.transactional_id}  {found.state}")
         timeout = "no timeout (two-phase commit)" if found.is_two_phase else f"timeout {found.timeout_ms} ms"
@@ -65,7 +64,7 @@ def describe(
         for tp in found.partitions:
             print(f"  {tp.topic}-{tp.partition}")
 
-    return worked("txn describe", work())
+    return worked("txn describe", connection, work())
 
 
 @app.command(
@@ -78,12 +77,12 @@ def explain(
     trace: Annotated[
         str, Parameter(help="A file that pytest has written with --kafka-trace, instead of a running Kafka.")
     ] = "",
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Tell the story of one transactional id: epochs and who bumped them, partitions, markers, fences, and what to do now."""
     from barnabas.cli.txn_explain import explain_live, explain_trace
 
-    return explain_trace(transactional_id, trace) if trace else explain_live(transactional_id, bootstrap)
+    return explain_trace(transactional_id, trace) if trace else explain_live(transactional_id, connection)
 
 
 Only = Annotated[str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end only this transaction.")]
@@ -94,7 +93,7 @@ def commit(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
     only: Only = "",
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Commit an open transaction in place of its producer, which is fenced off.
 
@@ -103,16 +102,16 @@ def commit(
     """
 
     async def work() -> None:
-        await _check_open(transactional_id, only, bootstrap)
+        await _check_open(transactional_id, only, connection)
         keeping: dict[str, Any] = {"two_phase_commit": True, "keep_prepared": True}
-        async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **keeping) as producer:
+        async with connection.producer(transactional_id=transactional_id, **keeping) as producer:
             kept = producer.prepared
             if kept is None or only not in ("", str(kept)):
                 raise IllegalState(f"the transaction of {transactional_id!r} has already ended")
             await producer.complete(kept)
         print(f"committed {transactional_id} {kept}")
 
-    return worked("txn commit", work())
+    return worked("txn commit", connection, work())
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas txn abort my-transactional-id --only 4000:7`")
@@ -120,21 +119,21 @@ def abort(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
     only: Only = "",
-    bootstrap: Bootstrap = "localhost:9092",
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Abort an open transaction in place of its producer, which is fenced off."""
 
     async def work() -> None:
-        described = await _check_open(transactional_id, only, bootstrap)
-        async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id):
+        described = await _check_open(transactional_id, only, connection)
+        async with connection.producer(transactional_id=transactional_id):
             pass  # InitProducerId aborts the open transaction
         print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
 
-    return worked("txn abort", work())
+    return worked("txn abort", connection, work())
 
 
-async def _check_open(transactional_id: str, only: str, bootstrap: str) -> TransactionDescription:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+async def _check_open(transactional_id: str, only: str, connection: Connection) -> TransactionDescription:
+    async with connection.admin() as admin:
         found = await admin.describe_transaction(transactional_id)
     identity = f"{found.producer_id}:{found.producer_epoch}"
     if found.state != "Ongoing":

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from barnabas.cli.session import worked
+from barnabas.cli.session import Connection, worked
 from barnabas.client import TopicPartition
 from barnabas.client.admin import TransactionDescription
 from barnabas.client.errors import IllegalState, KafkaError
@@ -49,9 +49,9 @@ def explain_trace(transactional_id: str, path: str) -> int:
     return 0
 
 
-def explain_live(transactional_id: str, bootstrap: str) -> int:
+def explain_live(transactional_id: str, connection: Connection) -> int:
     """Prints the story from a running Kafka; returns the exit code."""
-    return worked("txn explain", _live(transactional_id, bootstrap))
+    return worked("txn explain", connection, _live(transactional_id, connection.bootstrap))
 
 
 async def _live(transactional_id: str, bootstrap: str) -> None:
