@@ -2,16 +2,21 @@
 
 This module holds the help text and the examples of each command, so that `--help` imports no other module. The
 command's module holds its options. Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call
-is wrong; 130 interrupted by Ctrl-C.
+is wrong; 130 ended by Ctrl-C; 141 the reader of the output has ended; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
 
 import sys
 
-from cyclopts import App
+try:
+    from cyclopts import App, CycloptsError
 
-from barnabas import __version__
+    from barnabas import __version__
+    from barnabas.cli.client_properties import WrongCall
+    from barnabas.cli.streams import OutputUnwritable, given_up, repair_streams, written_out
+except KeyboardInterrupt:  # these imports are a third of a short command's time
+    raise SystemExit(130) from None
 
 __all__ = ["app", "main"]
 
@@ -83,6 +88,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (),
     ),
     (
+        "profile",
+        "barnabas.cli.profile:app",
+        "Store how to reach a cluster, under a name.",
+        (),
+    ),
+    (
         "dump",
         "barnabas.cli.dump:dump",
         "Print any file of a partition in readable form.",
@@ -142,14 +153,37 @@ for _name, _target, _help, _shown in _COMMANDS:
 
 def main() -> None:
     """The entry point of the console script."""
+    repair_streams()
+    sys.exit(written_out(_called()))
+
+
+def _called() -> int:
+    """Runs the command of the process's arguments; returns the exit code."""
     try:
-        code = app()
-    except BrokenPipeError:  # the reader of the output has ended, for example `| head`
-        sys.stdout = None  # prevents a flush at exit, which would fail
-        code = 1
+        result = app(print_error=False, exit_on_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _wrong_arguments(error)
+    except WrongCall as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as end:
+        result = end.code
     except KeyboardInterrupt:
-        code = 130
-    sys.exit(code)
+        return 130
+    except OutputUnwritable as error:
+        return given_up(error)
+    return result if isinstance(result, int) else 0
+
+
+def _wrong_arguments(error: CycloptsError) -> int:
+    """Prints what is wrong with the arguments, in one line, and where help is; returns the exit code 2."""
+    command = " ".join(("barnabas", *(error.command_chain or ())))
+    error.verbose = False
+    reason = " ".join(str(error).split())
+    if not reason.endswith("..."):
+        reason = reason.rstrip(".")
+    print(f"{command}: {reason}; `{command} --help` shows the options", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,24 +1,39 @@
-"""Shared parts of the client commands: how a command reaches the cluster, and errors as one line on stderr."""
+"""Shared parts of the client commands: how a command reaches the cluster, its exit code, and errors as one line on stderr.
+
+Where a setting comes from, the first that has it: the option, the environment (BARNABAS_BOOTSTRAP, BARNABAS_PROFILE), the file
+of --command-config, the profile, the default.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import ClientKind, ClientProperties, WrongCall, read_client_properties
+from barnabas.cli.interruption import Interruptible
+from barnabas.cli.profiles import Profiles
 from barnabas.client import Consumer, Producer
 from barnabas.client.admin import Admin
-from barnabas.client.errors import BrokerUnreachable, KafkaError
+from barnabas.client.errors import BrokerUnreachable, IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
-from barnabas.runtime.loop import run
+from barnabas.errors import BarnabasError
+from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.scope import Scope
 
-__all__ = ["DEFAULT_CONNECTION", "Connection", "Settings", "key_values", "worked", "wrong_call"]
+__all__ = ["DEFAULT_CONNECTION", "Connection", "Settings", "WrongCall", "key_values", "worked", "wrong_call"]
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+DEFAULT_TIMEOUT_S: Final = 5.0
+TIMEOUT_S_MAX: Final = 86_400.0
 
 Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
 
@@ -26,7 +41,10 @@ Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Ka
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Connection:
-    """The options of every client command that say how to reach the cluster. Makes the clients of the command."""
+    """The options of every client command that say how to reach the cluster. Makes the clients of the command.
+
+    Its properties and methods raise WrongCall if an option, the file or the profile cannot be used.
+    """
 
     bootstrap_server: Annotated[
         str | None,
@@ -36,29 +54,77 @@ class Connection:
             help="HOST:PORT of a broker, or several with commas [default: localhost:9092].",
         ),
     ] = None
-    timeout: Annotated[float, Parameter(help="Seconds until a request without an answer fails.")] = 5.0
+    timeout: Annotated[
+        float | None, Parameter(help="Seconds until a request without an answer fails [default: 5].")
+    ] = None
+    profile: Annotated[
+        str | None,
+        Parameter(env_var="BARNABAS_PROFILE", help="A profile of `barnabas profile` [default: the one in use]."),
+    ] = None
+    command_config: Annotated[Path | None, Parameter(help="A file of Kafka's client properties.")] = None
 
-    @property
+    @cached_property
+    def sources(self) -> tuple[ClientProperties, ...]:
+        """The properties of --command-config and of the profile, in this order."""
+        found = [] if self.command_config is None else [read_client_properties(self.command_config)]
+        profiles = Profiles()
+        name = self.profile or profiles.used
+        if name is not None:
+            found.append(ClientProperties(profiles.get(name), f"profile {name!r}"))
+        return tuple(found)
+
+    @cached_property
     def bootstrap(self) -> str:
         """HOST:PORT of the brokers to ask first, separated by commas."""
-        return self.bootstrap_server or DEFAULT_BOOTSTRAP
+        place, bootstrap = "--bootstrap-server", self.bootstrap_server
+        for source in self.sources:
+            if bootstrap is None:
+                place, bootstrap = source.place, source.get("bootstrap.servers")
+        try:
+            parse_bootstrap(DEFAULT_BOOTSTRAP if bootstrap is None else bootstrap)
+        except IllegalState as error:
+            raise WrongCall(f"{place}: {error.message.removeprefix('bootstrap_servers: ')}") from None
+        return bootstrap or DEFAULT_BOOTSTRAP
+
+    @cached_property
+    def timeout_s(self) -> float:
+        """The time limit of a request in seconds."""
+        timeout = self.timeout
+        for source in self.sources:
+            if timeout is None and source.get("request.timeout.ms") is not None:
+                timeout = source.get("request.timeout.ms") / 1000
+        timeout = DEFAULT_TIMEOUT_S if timeout is None else timeout
+        if not 0 < timeout <= TIMEOUT_S_MAX or math.isnan(timeout):
+            raise WrongCall(f"--timeout {timeout:g}: it must be above 0 and at most {TIMEOUT_S_MAX:.0f} seconds")
+        return timeout
 
     @property
     def timeout_ms(self) -> int:
         """The time limit of a request, at least 1 ms."""
-        return max(1, round(self.timeout * 1000))
+        return max(1, round(self.timeout_s * 1000))
 
     def admin(self, **settings: Any) -> Admin:
         """Returns an Admin that is not started yet; `settings` override those of this connection."""
-        return Admin(**{"bootstrap_servers": self.bootstrap, "request_timeout_ms": self.timeout_ms, **settings})
+        return Admin(**{**self._arguments("admin"), **settings})
 
     def producer(self, **settings: Any) -> Producer:
-        """Returns a Producer that is not started yet; `settings` override those of this connection."""
-        return Producer(**{"bootstrap_servers": self.bootstrap, **settings})
+        """Returns a Producer that is not started yet; `settings` override those of this connection.
+
+        A record without an acknowledgement fails after the time limit of a request, unless delivery.timeout.ms is set.
+        """
+        limits = {"max_block_ms": self.timeout_ms, "delivery_timeout_ms": self.timeout_ms}
+        return Producer(**{**limits, **self._arguments("producer"), **settings})
 
     def consumer(self, **settings: Any) -> Consumer:
         """Returns a Consumer that is not started yet; `settings` override those of this connection."""
-        return Consumer(**{"bootstrap_servers": self.bootstrap, **settings})
+        return Consumer(**{**self._arguments("consumer"), **settings})
+
+    def check_settings(self, command: str) -> None:
+        """Checks all settings; names on stderr those that have no effect."""
+        _ = self.bootstrap, self.timeout_s
+        for source in self.sources:
+            for sentence in source.without_effect:
+                print(f"barnabas {command}: {sentence}", file=sys.stderr)
 
     async def check(self) -> None:
         """Returns as soon as one address accepts a connection.
@@ -66,34 +132,64 @@ class Connection:
         Raises:
             BrokerUnreachable: none does; at once if all refuse, else after `timeout` seconds.
         """
-        asking = [asyncio.ensure_future(_accepts(host, port)) for host, port in parse_bootstrap(self.bootstrap)]
-        try:
-            for answer in asyncio.as_completed(asking, timeout=self.timeout):
-                if await answer:
-                    return
-        except TimeoutError:
-            pass
-        finally:
-            for each in asking:
-                each.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
-        raise BrokerUnreachable(f"no broker answers at {self.bootstrap}: is one running? try `barnabas up`")
+        addresses = parse_bootstrap(self.bootstrap)
+        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        failures: list[str] = []
+
+        async def reach(host: str, port: int) -> None:
+            try:
+                transport, _ = await AsyncioNetwork().connect(asyncio.Protocol, host, port)
+            except (OSError, UnicodeError) as error:
+                failures.append(_reason(host, error))
+                if len(failures) == len(addresses) and not reached.done():
+                    reached.set_result(False)
+            else:
+                transport.close()
+                if not reached.done():
+                    reached.set_result(True)
+
+        async with Scope("check") as scope:
+            for host, port in addresses:
+                scope.start(reach(host, port), name=f"{host}:{port}")
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    answered = await reached
+            except TimeoutError:
+                answered = False
+                failures.append(f"timed out after {self.timeout_s:g} s")
+        if not answered:
+            reasons = "; ".join(dict.fromkeys(reason for reason in failures if reason))
+            raise BrokerUnreachable(
+                f"no broker answers at {self.bootstrap}{f' ({reasons})' if reasons else ''}: "
+                f"is one running? try `barnabas up`"
+            )
+
+    def _arguments(self, kind: ClientKind) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for source in reversed(self.sources):
+            properties.update(source.arguments(kind))
+        return {**properties, "bootstrap_servers": self.bootstrap, "request_timeout_ms": self.timeout_ms}
 
 
 DEFAULT_CONNECTION: Final = Connection()  # the default of the parameter `connection` of a command
 
 
-async def _accepts(host: str, port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(host, port)
-    except OSError:
-        return False
-    writer.close()
-    return True
+def _reason(host: str, error: OSError | UnicodeError) -> str:
+    """Why an address cannot be reached; "" for a refused connection, the usual reason."""
+    if isinstance(error, UnicodeError):
+        return f"{host!r} is not a valid host name"
+    if isinstance(error, ConnectionRefusedError):
+        return ""
+    if isinstance(error, socket.gaierror):
+        return f"the name {host!r} cannot be resolved"
+    return error.strerror or str(error)
 
 
 def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]) -> int:
-    """Runs a command's work and returns its exit code; prints a failure in one line on stderr."""
+    """Runs a command's work and returns its exit code; prints a failure in one line on stderr.
+
+    Ctrl-C and SIGTERM cancel the work; the exit code is 130 or 143 then.
+    """
 
     async def main() -> None:
         try:
@@ -103,12 +199,20 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
             raise
         await work
 
+    running = Interruptible()
     try:
-        run(main())
-    except KafkaError as error:
+        connection.check_settings(command)
+    except WrongCall as error:
+        work.close()
+        return wrong_call(command, str(error))
+    try:
+        running.run(main())
+    except WrongCall as error:
+        return wrong_call(command, str(error))
+    except BarnabasError as error:
         print(f"barnabas {command}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return running.code or 1
+    return running.code
 
 
 def wrong_call(command: str, reason: str) -> int:

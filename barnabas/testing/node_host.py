@@ -36,9 +36,9 @@ from barnabas.testing.versions import Release
 from barnabas.testing.world.disks import WorldDisk
 from barnabas.testing.world.network import WorldNetwork
 
-__all__ = ["Json", "NodeHost"]
+__all__ = ["JsonValue", "NodeHost"]
 
-Json = Any  # None, bool, int, float, str, list or dict with str keys, of the same
+JsonValue = Any  # None, bool, int, float, str, list or dict with str keys, of the same
 
 
 class NodeHost:
@@ -60,7 +60,7 @@ class NodeHost:
         settings: Mapping[str, str],
         disk: Disk,
         *,
-        emit: Callable[[str, Json], None],
+        emit: Callable[[str, JsonValue], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         """Raises BrokerError: a setting is wrong."""
@@ -134,7 +134,7 @@ class NodeHost:
             raise LocalProtocolError(f"node {self.node_id} was not started")
         return self.node
 
-    async def command(self, name: str, arguments: Mapping[str, Json]) -> Json:
+    async def command(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """Runs a command of the table and returns its value.
 
         Raises:
@@ -145,6 +145,6 @@ class NodeHost:
         if place is None:
             raise LocalProtocolError(f"node command {name!r} is not in barnabas/testing/node_commands.py")
         module, _, function = place.partition(":")
-        command: Callable[..., Json | Awaitable[Json]] = getattr(import_module(module), function)
+        command: Callable[..., JsonValue | Awaitable[JsonValue]] = getattr(import_module(module), function)
         value = command(self, **arguments)
         return await value if isawaitable(value) else value

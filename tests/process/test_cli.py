@@ -36,6 +36,8 @@ pytestmark = pytest.mark.process
         ("txn", "abort"),
         ("group",),
         *(("group", verb) for verb in ("list", "describe", "reset-offsets", "delete")),
+        ("profile",),
+        *(("profile", verb) for verb in ("create", "list", "use", "show", "delete")),
         ("dump",),
         ("export",),
         ("demo",),
@@ -187,7 +189,7 @@ def test_refusals_are_told_in_one_line(shared_broker: Broker, command: tuple[str
 def test_no_broker_there() -> None:
     refused = barnabas("topic", "list", "-b", "127.0.0.1:1")
     assert refused.returncode == 1
-    assert "no Kafka broker answers at 127.0.0.1:1" in refused.stderr
+    assert "no broker answers at 127.0.0.1:1: is one running? try `barnabas up`" in refused.stderr
 
 
 def test_config_without_equals_sign_is_a_wrong_call() -> None:

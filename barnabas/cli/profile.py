@@ -1,0 +1,148 @@
+"""`barnabas profile …`: named sets of client properties in the user's configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.client_properties import ClientProperties, WrongCall
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.profiles import Profiles, check_profile_name
+from barnabas.cli.session import Connection, key_values, wrong_call
+
+__all__ = ["app"]
+
+HIDDEN = "[hidden]"  # in place of a secret, as Kafka prints it
+
+app = App(
+    name="profile",
+    help_epilogue="Examples:\n\n`barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n\n"
+    "`barnabas profile use staging`\n\n`barnabas topic list --profile staging`",
+)
+Name = Annotated[str, Parameter(help="Name of the profile.")]
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n\n"
+    "`barnabas profile create slow -b kafka-1:9092 --set request.timeout.ms=60000 --replace`"
+)
+def create(
+    name: Name,
+    *,
+    bootstrap_server: Annotated[
+        str | None,
+        Parameter(
+            name=["--bootstrap-server", "--bootstrap", "-b"], help="HOST:PORT of a broker, or several with commas."
+        ),
+    ] = None,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative=(), help="A client property, key=value; may be repeated.")
+    ] = (),
+    replace: Annotated[bool, Parameter(negative=(), help="Replace a profile of this name.")] = False,
+) -> int:
+    """Store a profile. The first one is used from then on."""
+    properties = key_values("profile create", set_)
+    if bootstrap_server is not None:
+        properties = {"bootstrap.servers": bootstrap_server, **properties}
+
+    def work() -> None:
+        if not properties:
+            raise WrongCall("give its brokers with -b HOST:PORT, or client properties with --set")
+        check_profile_name(name)
+        checked = ClientProperties(properties, f"profile {name!r}")
+        Connection(bootstrap_server=checked.get("bootstrap.servers")).check_settings("profile create")
+        profiles = Profiles()
+        if name in profiles.known and not replace:
+            raise WrongCall(f"there is a profile {name!r} already; --replace replaces it")
+        profiles.create(name, properties)
+        for sentence in checked.without_effect:
+            print(f"barnabas profile create: {sentence}", file=sys.stderr)
+        print(f"created {name}{', the profile in use' if profiles.used == name else ''}")
+
+    return _done("profile create", work)
+
+
+@app.command(name="list", help_epilogue="Examples:\n\n`barnabas profile list`")
+def list_(*, json_: Json = False) -> int:
+    """List the profiles and mark the one in use."""
+
+    def work() -> None:
+        profiles = Profiles()
+        if json_:
+            print_json([_document(profiles, name) for name in profiles.known])
+        elif profiles.known:
+            rows = [
+                ("*" if name == profiles.used else "", name, properties.get("bootstrap.servers"))
+                for name, properties in profiles.known.items()
+            ]
+            print(table(("", "profile", "brokers"), rows))
+        else:
+            print("there are no profiles", file=sys.stderr)
+
+    return _done("profile list", work)
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas profile use staging`")
+def use(name: Name) -> int:
+    """Use a profile from now on where --profile and BARNABAS_PROFILE name none."""
+
+    def work() -> None:
+        Profiles().use(name)
+        print(f"using {name}")
+
+    return _done("profile use", work)
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas profile show`\n\n`barnabas profile show staging --json`")
+def show(
+    name: Annotated[str | None, Parameter(help="Name of the profile [default: the one in use].")] = None,
+    *,
+    json_: Json = False,
+) -> int:
+    """Show the client properties of a profile, without its secrets."""
+
+    def work() -> None:
+        profiles = Profiles()
+        shown = name or profiles.used
+        if shown is None:
+            raise WrongCall(f"no profile is in use in {profiles.path}; name one")
+        document = _document(profiles, shown)
+        if json_:
+            print_json(document)
+            return
+        print(f"{shown}{'  in use' if document['in_use'] else ''}")
+        for key, value in document["properties"].items():
+            print(f"  {key}={value}")
+
+    return _done("profile show", work)
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas profile delete staging`")
+def delete(name: Name) -> int:
+    """Delete a profile."""
+
+    def work() -> None:
+        Profiles().delete(name)
+        print(f"deleted {name}")
+
+    return _done("profile delete", work)
+
+
+def _done(command: str, work: Callable[[], None]) -> int:
+    try:
+        work()
+    except WrongCall as error:
+        return wrong_call(command, str(error))
+    return 0
+
+
+def _document(profiles: Profiles, name: str) -> dict[str, Any]:
+    properties = {key: HIDDEN if _is_secret(key) else value for key, value in sorted(profiles.get(name).items())}
+    return {"name": name, "in_use": name == profiles.used, "properties": properties}
+
+
+def _is_secret(key: str) -> bool:
+    return key.endswith(("password", "secret", "jaas.config", "token", "keystore.key"))

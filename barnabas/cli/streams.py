@@ -1,0 +1,76 @@
+"""The standard streams of the command: closed descriptors, a reader that has gone, a full disk.
+
+Exit codes: 141 if the reader of the output has ended (`| head`), as of a program that SIGPIPE ends; 1 if the output cannot be
+written for another reason, with one line on stderr.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+__all__ = ["READER_GONE", "OutputUnwritable", "given_up", "repair_streams", "written_out"]
+
+READER_GONE: Final = 141  # 128 + SIGPIPE
+
+
+class OutputUnwritable(OSError):
+    """A write to standard output has failed."""
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputUnwritable(error.errno, error.strerror) from None
+
+
+def repair_streams() -> None:
+    """Prepares the standard streams of a process: closed ones, and how a failed write to the output is told.
+
+    Closed descriptors are opened, so that no later file or socket takes their numbers. A closed standard input cannot be read and
+    a closed standard output cannot be written: each is opened for the other direction, so its use fails as it would have failed.
+    A closed standard error swallows what is written to it.
+    """
+    for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, flags)  # takes the lowest free number, which is this one
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
+    output = _Output(1, "w", closefd=False)
+    buffered = io.BufferedWriter(output)
+    sys.stdout = io.TextIOWrapper(buffered, encoding, errors="replace", line_buffering=output.isatty())
+
+
+def written_out(code: int) -> int:
+    """Writes what is left of the output. Returns the exit code: `code`, or that of an output that cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OutputUnwritable as error:
+        code = given_up(error)
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    return code
+
+
+def given_up(error: OutputUnwritable) -> int:
+    """Gives up the output after an error; says why on stderr. Returns the exit code."""
+    with suppress(OSError):  # what is left in the buffer goes nowhere
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+    if error.errno == errno.EPIPE:
+        return READER_GONE
+    with suppress(OSError, ValueError):
+        print(f"barnabas: cannot write the output: {error.strerror}", file=sys.stderr, flush=True)
+    return 1
