@@ -241,7 +241,7 @@ def main() -> None:
         as_after_a_power_loss(data)
         node = Node(data)
         tell("after a power loss", node, options.partitions)
-        print("\n".join(re.findall(r"recovered \d.*", node.stderr.read_text())[-3:]))
+        print("\n".join(re.findall(r"Recovery goes on.*", node.stderr.read_text())[-3:]))
         print(f"clean stop: {node.end(signal.SIGTERM):.2f} s", flush=True)
         if options.kafka:
             began = time.monotonic()

@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COMPOSITION_ROOT = "barnabas.broker.node"
 # The programs that start or draw a node. No other module of the package imports it.
-STARTERS = {"barnabas.cli.serve", "barnabas.testing.node_host", "barnabas.testing.simulation.process"}
+STARTERS = {"barnabas.cli.node_program", "barnabas.testing.node_host", "barnabas.testing.simulation.process"}
 
 
 def module_of(path: Path) -> str:

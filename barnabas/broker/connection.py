@@ -25,6 +25,7 @@ from barnabas.broker.request_header import decoded_client_id, skip_tags
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot
 from barnabas.protocol.framing import FrameReader
@@ -35,7 +36,7 @@ from barnabas.work import UNITS_PER_SLICE, Steps
 
 __all__ = ["Connection", "ConnectionHost"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.network.SocketServer")
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
 SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
@@ -313,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close("the node stops")
             self.server.reactor.fatal(error)
         else:
-            log.error("request of %r failed", self, exc_info=error)
+            log.error("Request failed: connection=%r", self, exc_info=error)
             self.close("internal error")
 
     # -- requests that wait
@@ -441,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         """Closes from our side with one log line; answers that are ready are still sent."""
         if self.core.closed:
             return
-        log.log(level, "closing the connection of %r: %s", self, reason)
+        log.log(level, "Connection is closed by this node: connection=%r reason=%s", self, reason)
         transport = self._transport
         out = self.core.end_turn()
         self._shut()

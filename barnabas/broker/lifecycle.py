@@ -34,6 +34,7 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
+from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -45,7 +46,7 @@ from barnabas.protocol.schema import Message
 
 __all__ = ["BrokerState", "Lifecycle", "RegistrationRefused"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 RETRY_MS_MIN: Final = 20  # between attempts to register or to be unfenced; doubles up to RETRY_MS_MAX
 RETRY_MS_MAX: Final = 1_000
@@ -219,7 +220,7 @@ class Lifecycle:
                 )
             if self._reactor.clock.monotonic_ms() - told_ms >= TELL_EVERY_MS:
                 told_ms = self._reactor.clock.monotonic_ms()
-                log.warning("node %d cannot %s yet: %s", self._node_id, what, reason)
+                log.warning("Node waits for the controller: node_id=%d step=%s reason=%s", self._node_id, what, reason)
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
@@ -279,7 +280,11 @@ class Lifecycle:
 
         def look() -> None:
             if directory.failure is not None and directory.directory_id not in self._told_offline:
-                log.critical("the controller could not be told within %d ms that %r failed", timeout_ms, directory)
+                log.critical(
+                    "Controller could not be told that a log directory failed: timeout_ms=%d directory=%s",
+                    timeout_ms,
+                    directory,
+                )
                 self._reactor.fatal(directory.failure)
 
         if directory.directory_id:
@@ -327,7 +332,7 @@ class Lifecycle:
             self._failures += 1
             log.log(
                 logging.WARNING if self._failures == 3 else logging.DEBUG,
-                "node %d: heartbeat without a good answer: %s",
+                "Heartbeat has no good answer: node_id=%d reason=%s",
                 self._node_id,
                 _reason(answer),
             )
@@ -394,7 +399,7 @@ class Lifecycle:
         if broker is not None or self._failures < 3:  # the own image may be older than the controller's
             self._arm(RETRY_MS_MIN << min(self._failures, 6))
             return
-        log.warning("node %d is no longer registered (%s): registers again", self._node_id, code.name)
+        log.warning("Node is no longer registered, registers again: node_id=%d error=%s", self._node_id, code.name)
         self._reactor.scope.start(self._register_anew(), name="registration")
 
     async def _register_anew(self) -> None:
@@ -432,7 +437,7 @@ class Lifecycle:
 
         self._reactor.call_later(SHUTDOWN_WATCH_MS, watch)
         if not await self._shutdown_allowed:
-            log.warning("node %d stops without the controller's consent", self._node_id)
+            log.warning("Node stops without the controller's consent: node_id=%d", self._node_id)
         self.become(BrokerState.STOPPED)
 
     def _allow_shutdown(self, allowed: bool) -> None:

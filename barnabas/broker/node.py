@@ -14,7 +14,6 @@ last and a start removes it first; after `fatal` the node acknowledges nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -51,6 +50,7 @@ from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Offload, Slices, in_place
 from barnabas.errors import InvariantViolated
+from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Disk, Rng
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -59,7 +59,7 @@ from barnabas.work import Work
 
 __all__ = ["Node"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 RESIGN_GRACE_MS: Final = 500  # time to announce the failure of the last directory before the node stops
 # Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
@@ -350,7 +350,7 @@ class Node:
                 self.quorum.close()
                 self.log_dirs.undo_open()
             except OSError as error:
-                log.error("node %d could not leave its directory as it was: %s", self.node_id, error)
+                log.error("Node could not leave its directory as it was: node_id=%d error=%s", self.node_id, error)
 
     def kill(self) -> None:
         """Ends at once, as a crash does: writes nothing and notifies no other node."""
@@ -369,7 +369,12 @@ class Node:
 
     def _on_failure(self, error: BaseException) -> None:
         """The node cannot continue: stops serving and notifies its owner. The files on disk stay as they are."""
-        log.critical("node %d stops: %s", self.node_id, error, exc_info=isinstance(error, InvariantViolated))
+        log.critical(
+            "Node stops after a fatal error: node_id=%d error=%s",
+            self.node_id,
+            error,
+            exc_info=isinstance(error, InvariantViolated),
+        )
         self.kill()
         self.lifecycle.on_fatal(error)
         if self._on_fatal is not None:

@@ -19,7 +19,6 @@ Views in a response (`Records`) are valid only inside `done`. `probe` tells whet
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +32,7 @@ from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.errors import InvariantViolated, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
+from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.ports import Buffer
 from barnabas.protocol.exchange import (
@@ -52,7 +52,7 @@ from barnabas.work import Steps
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 # Of one attempt; a request's own deadline may come earlier. Short, because the next attempt finds a node that has come back.
 CONNECT_TIMEOUT_MS: Final = 2_000
@@ -468,7 +468,7 @@ class Peer:
         except InvariantViolated as error:
             self._reactor.fatal(error)
         except Exception:  # a bug in the callback must not stop the connection's other requests
-            log.exception("a callback of %r failed", self)
+            log.exception("Callback of a connection to another node failed: peer=%r", self)
 
     def _now_ms(self) -> int:
         return self._reactor.clock.monotonic_ms()

@@ -12,18 +12,18 @@ the node: a shell that needs one takes it as an argument.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas.broker.waiting import Timer, Timers
 from barnabas.errors import InvariantViolated
+from barnabas.loggers import logger
 from barnabas.ports import Clock, Rng
 from barnabas.runtime.scope import Scope
 
 __all__ = ["ClientTime", "Reactor"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 STALL_MS: Final = 500  # a timer this late means that the process was suspended; work alone delays no timer so long
 SOON_PASSES_MAX: Final = 10_000  # callbacks run in one wake-up before the loop serves other events
@@ -180,5 +180,5 @@ class Reactor:
                 except InvariantViolated as error:
                     self.fatal(error)
                 except Exception:  # a bug of one callback must not stop the others of this wake-up
-                    log.exception("%r failed at the end of a wake-up", callback)
+                    log.exception("Callback failed at the end of a wake-up: callback=%r", callback)
         self._soon_due = False

@@ -17,7 +17,6 @@ version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Generator
 from struct import Struct
 from types import GeneratorType
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.call import Answer, Call, Handler, Refuse, Table
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
 from barnabas.protocol.schema import Message, codec, decode_in_slices, encode_in_slices, encode_parts
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Route", "Router"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.request.logger")
 
 # Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
@@ -178,5 +178,5 @@ def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | N
     if isinstance(error, BrokerError):
         return route.refuse(call, error)
     # A bug of ours: the peer gets an error code, the log gets the trace.
-    log.error("%s of %s failed", registry.API[call.api_key].name, call.client_host, exc_info=error)
+    log.error("Request failed: api=%s host=%s", registry.API[call.api_key].name, call.client_host, exc_info=error)
     return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))

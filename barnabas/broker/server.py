@@ -22,6 +22,7 @@ from barnabas.broker.router import Router
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
+from barnabas.loggers import logger
 from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
@@ -30,7 +31,7 @@ from barnabas.protocol.schema import Message
 
 __all__ = ["Server"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.network.SocketServer")
 
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
@@ -193,7 +194,7 @@ class Server:
             now_ms = self.reactor.clock.monotonic_ms()
             if now_ms >= self._next_line_ms:
                 self._next_line_ms = now_ms + REFUSAL_LINES_MS
-                log.info("connections are refused (%d since the last log line): %s", self._refused, refusal)
+                log.info("Connections are refused: count=%d reason=%s", self._refused, refusal)
                 self._refused = 0
             connection.abort()
 

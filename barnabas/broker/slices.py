@@ -16,13 +16,13 @@ Invariants: `_turn` runs one slice; either `done` or `failed` is called, once, a
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import GeneratorType
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.errors import BrokerError, InvariantViolated
+from barnabas.loggers import logger
 from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "in_place",
 ]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered: each holds up to 100,000 elements, some 30 MB
 INSPECTIONS_AT_ONCE: Final = 1  # of a produced batch: takes up to two buffers of BATCH_BYTES_MAX
@@ -389,4 +389,4 @@ class Slices:
         except InvariantViolated as error:
             self._fatal(error)
         except Exception:  # a bug of ours costs one request, not the others that wait for their slices
-            log.exception("the callback of long work failed")
+            log.exception("Callback of long work failed")

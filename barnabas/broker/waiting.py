@@ -12,16 +12,16 @@ and cancelled entries are removed when they are the majority.
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.errors import InvariantViolated
+from barnabas.loggers import logger
 from barnabas.ports import Clock
 
 __all__ = ["LoopTimer", "Timer", "Timers"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 SWEEP_ABOVE = 512  # entries before cancelled ones are removed
 CALLS_PER_TURN = 128  # of callbacks whose deadline has passed: 4 ms if each answers a waiting request
@@ -145,7 +145,7 @@ class Timers:
             except InvariantViolated as error:
                 self._on_broken(error)
             except Exception:
-                log.exception("a deadline's callback failed")
+                log.exception("Callback of a deadline failed")
         deadline_ms = self.next_ms  # a cancelled entry is not worth a wake-up
         if deadline_ms is not None:  # a callback may have armed an earlier one
             self._arm(deadline_ms)

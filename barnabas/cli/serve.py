@@ -8,32 +8,21 @@ broker role prints its controller listener). All other output goes to stderr thr
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import gc
-import logging
-import os
-import signal
-import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from barnabas.errors import BarnabasError, BrokerError
+from barnabas.cli.logs import LogFormat, LogLevel, LogOutput
+from barnabas.errors import BrokerError
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
 
 __all__ = ["node_config", "serve"]
 
-log = logging.getLogger("barnabas")
-
-WILDCARDS = ("", "0.0.0.0", "::")
-STOPS = (signal.SIGTERM, signal.SIGINT)
-FULL = (errno.ENOSPC, errno.EDQUOT)
+_Arguments = tuple[str | None, int | None, str | None, str | None, str | None, Path | None, tuple[str, ...]]
 
 
 def serve(
@@ -46,7 +35,9 @@ def serve(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     strict: Annotated[bool, Parameter(negative=())] = False,
-    log_level: Literal["debug", "info", "warning", "error"] = "warning",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_ends: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Start one node and serve until SIGTERM: alone, or as one of a cluster.
 
@@ -84,18 +75,28 @@ def serve(
         Refuse to start if a setting is unknown or has no effect here; without it a warning names each such setting.
     log_level
         Least severe level that is logged, to stderr.
+    until_stdin_ends
+        Stop when standard input ends: a program that starts nodes keeps the other end of a pipe, so that its own end
+        stops them.
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    output = LogOutput(log_level, log_format)
+    broker_config, ignored = _checked((data, node_id, listen, controller_listen, quorum, config, set_), strict)
+    output.of_node(broker_config.node_id)
+    from barnabas.cli.node_program import run_node
+
+    raise SystemExit(run_node(broker_config, ignored, output, until_stdin_ends=until_stdin_ends))
+
+
+def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[str]]:
+    """Returns the configuration and remarks on ignored settings, and makes the data directory. Exits with 2 if that fails."""
     try:
-        broker_config = node_config(data, node_id, listen, controller_listen, quorum, config, set_)
+        broker_config = node_config(*arguments)
         ignored = _ignored_settings(broker_config, strict)
         _make_directory(Path(broker_config.log_dirs[0]))
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    _run(broker_config, ignored)
+    return broker_config, ignored
 
 
 def _ignored_settings(config: BrokerConfig, strict: bool) -> list[str]:
@@ -118,18 +119,6 @@ def _make_directory(directory: Path) -> None:
         raise ValueError(
             f"data directory {directory} cannot be created ({error.strerror}): name one where this user may write"
         ) from None
-
-
-def _run(config: BrokerConfig, ignored: Sequence[str]) -> NoReturn:
-    """Logs the remarks, runs the node and ends the process with its exit code."""
-    from barnabas.runtime.loop import run
-    from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
-
-    keep_freed_memory()
-    freeze_survivors()
-    for remark in ignored:
-        log.warning("%s", remark)
-    raise SystemExit(run(_serve(config)))
 
 
 def node_config(
@@ -192,80 +181,3 @@ def _address(flag: str, text: str) -> str:
     ):  # a protocol prefix, as in `listeners`, is not part of a host name
         raise ValueError(f"{flag} {text}: write HOST:PORT, e.g. {flag} 127.0.0.1:9092; the connection is plaintext")
     return f"{host}:{port}"
-
-
-async def _serve(config: BrokerConfig) -> int:
-    from barnabas.broker.node import Node
-    from barnabas.runtime import descriptors
-    from barnabas.runtime.clock import SystemClock
-    from barnabas.runtime.files import FileDisk
-    from barnabas.runtime.network import AsyncioNetwork
-    from barnabas.runtime.offload import WorkerThread
-    from barnabas.runtime.randomness import SystemRng
-
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(code: int) -> None:
-        if not ended.done():
-            ended.set_result(code)
-
-    try:
-        soft, allowed = descriptors.raise_limit()
-        log.info("up to %d files and connections may be open (soft limit before: %d)", allowed, soft)
-        files_max = descriptors.open_files_max(len(config.log_dirs))
-        disks = [FileDisk(path, open_files_max=files_max) for path in config.log_dirs]
-        node = Node(
-            config,
-            clock=SystemClock(),
-            rng=SystemRng(),
-            disk=disks[0],
-            other_disks=disks[1:],
-            offload=WorkerThread().run,
-            network=AsyncioNetwork(lambda: descriptors.RESERVED + sum(disk.descriptors_wanted for disk in disks)),
-            on_fatal=lambda _error: end(1),
-        )
-        for number in STOPS:
-            loop.add_signal_handler(number, end, 0)
-        starting = loop.create_task(node.start())
-        ended.add_done_callback(
-            lambda _: starting.cancel()
-        )  # a node of a cluster may wait for the others without limit
-        host, port = await starting
-    except asyncio.CancelledError:
-        if not ended.done():
-            raise
-        _ignore_stop_signals()
-        return ended.result()
-    except (BarnabasError, OSError) as error:
-        print(f"barnabas serve: {error}{_remedy(error, config.log_dirs)}", file=sys.stderr)
-        return 1
-    shown = socket.gethostname() if host in WILDCARDS else host
-    print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}", flush=True)
-    gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
-    code = await ended
-    if code == 0:
-        try:
-            await node.stop()
-        except OSError as error:
-            log.error("the stop was not clean: %s", error)
-            code = 1
-    _ignore_stop_signals()
-    return code
-
-
-def _remedy(error: Exception, directories: Sequence[str]) -> str:
-    """What to do about an error of the disk, as the end of its line; empty if nothing is known."""
-    if not isinstance(error, OSError) or error.errno not in FULL:
-        return ""
-    path = str(error.filename or "")
-    directory = next((each for each in directories if path.startswith(each)), directories[0])
-    return f": the volume of {directory} is full; free space on it, or name a directory on another volume (--data)"
-
-
-def _ignore_stop_signals() -> None:
-    """Ignores further stop signals: the node has ended, and its exit code must not change."""
-    loop = asyncio.get_running_loop()
-    for number in STOPS:
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)

@@ -37,6 +37,7 @@ from barnabas.runtime.file_calls import (
     sync_folder_if_there,
     sync_target,
 )
+from barnabas.runtime.holders import described, lock_holder
 
 __all__ = ["DiskFile", "FileDisk"]
 
@@ -164,10 +165,10 @@ class _FileLock:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            pid = lock_holder(fd)
             os.close(fd)
-            raise DirectoryInUse(
-                f"{full_path} is locked by another process; stop it or use another data directory"
-            ) from error
+            who = "another process" if pid is None else f"another process: {described(pid)}"
+            raise DirectoryInUse(f"{full_path} is locked by {who}; stop it or use another data directory") from error
         self._fd = fd
         self.held[self._name] = None
 

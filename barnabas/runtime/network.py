@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import logging
 import socket
 from collections.abc import Callable
 from typing import Final
 
+from barnabas.loggers import logger
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.runtime import descriptors
 from barnabas.runtime.resolver import Resolver
@@ -23,7 +23,7 @@ from barnabas.runtime.scope import Scope
 
 __all__ = ["AsyncioNetwork", "TcpListener"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.network.SocketServer")
 
 ACCEPTS_PER_TURN: Final = 64  # connections accepted in one turn of the loop: about 2 ms
 RETRY_S: Final = 0.1  # pause after accept() failed for lack of descriptors or memory
@@ -124,14 +124,14 @@ class TcpListener:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connected)
         except Exception as error:
-            log.warning("an accepted connection could not be served: %r", error)
+            log.warning("Accepted connection could not be served: error=%r", error)
             connected.close()
             protocol.connection_lost(error)  # the factory has counted it as open
 
     def _retry_later(self, error: OSError) -> None:
         """Pauses for RETRY_S after a failed accept. The sockets stay readable: without a pause the loop would be busy."""
         if error.errno not in _EXHAUSTED:
-            log.error("a connection to %s:%d could not be accepted: %s", *self._address, error)
+            log.error("Connection could not be accepted: host=%s port=%d error=%s", *self._address, error)
         else:
             self._refuse()
         self._retry = self._loop.call_later(RETRY_S, self._end_retry)
@@ -147,8 +147,8 @@ class TcpListener:
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + LOG_EVERY_S
             log.warning(
-                "%s:%d refuses connections (%d since the last such line): %d descriptors are allowed (ulimit -n), "
-                "of which %d are kept for files",
+                "Connections are refused for lack of descriptors (ulimit -n): host=%s port=%d count=%d allowed=%d "
+                "kept_for_files=%d",
                 *self._address,
                 self._refused,
                 descriptors.limit(),

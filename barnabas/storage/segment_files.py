@@ -11,12 +11,12 @@ Invariants: the index files of a segment that still grows end with an entry of z
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.ports import Disk, File
 from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC, NO_TIMESTAMP, unpack_extent
 from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
@@ -35,7 +35,7 @@ __all__ = [
     "file_name",
 ]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.UnifiedLog")
 
 RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets
 FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
@@ -391,7 +391,12 @@ class SegmentFiles:
         text = f"{self._path(kind)} is damaged at byte {position}: {what}"
         if (kind, position) != self._damaged_at:
             self._damaged_at = (kind, position)
-            log.error("%s; reads of it are answered CORRUPT_MESSAGE", text)
+            log.error(
+                "Segment is damaged, reads are answered CORRUPT_MESSAGE: file=%s byte=%d error=%s",
+                self._path(kind),
+                position,
+                what,
+            )
         return BrokerError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def next_offset(self) -> int:

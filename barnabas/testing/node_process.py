@@ -123,9 +123,12 @@ def main(link_fd: int) -> None:
     """
     import logging
 
+    from barnabas.runtime.log_lines import TextLines
     from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 
-    logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines())
+    logging.basicConfig(level="INFO", handlers=[handler])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the starting process, which ends this one
     keep_freed_memory()
     freeze_survivors()

@@ -128,10 +128,10 @@ async def test_client_ids(peer: Peer, node: Node) -> None:
 async def test_malformed_headers_close_with_one_line(
     peer: Peer, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "barnabas.broker.connection")
+    caplog.set_level(logging.INFO, "barnabas.kafka.network.SocketServer")
     peer.writer.write(pack(">i", len(frame)) + frame)
     assert await peer.is_closed()
-    lines = [record for record in caplog.records if record.name == "barnabas.broker.connection"]
+    lines = [record for record in caplog.records if record.name == "barnabas.kafka.network.SocketServer"]
     assert len(lines) == 1
     assert lines[0].exc_info is None
 

@@ -117,7 +117,7 @@ async def test_nonsense_costs_its_connection_and_one_line(
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1, caplog.text
     assert lines[0].levelno == logging.WARNING
-    assert "closing the connection of 127.0.0.1:" in caplog.text
+    assert "Connection is closed by this node: connection=127.0.0.1:" in caplog.text
     assert lines[0].exc_info is None
     other = Peer(*await asyncio.open_connection(*address))
     assert (await other.call(VERSIONS, 4)).error_code == 0

@@ -178,7 +178,7 @@ CLEANED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.clea
 
 async def cleanings(nodes: Nodes, caplog: pytest.LogCaptureFixture, **settings: str) -> list[tuple[int, int, int]]:
     """Of a log of 1.2 MB with 1,200 keys: (bytes before, keys, milliseconds) of each cleaning until all is clean."""
-    caplog.set_level(logging.INFO, "barnabas.broker.replica.cleaner")
+    caplog.set_level(logging.INFO, "barnabas.kafka.log.LogCleaner")
     node = await nodes.start(**{"log.cleaner.backoff.ms": "10", **settings})
     peer = await nodes.peer(node)
     await peer.create("t", **CLEANED)
@@ -188,10 +188,10 @@ async def cleanings(nodes: Nodes, caplog: pytest.LogCaptureFixture, **settings: 
     end = replica.log.segments.active.base_offset
 
     def told() -> list[tuple[int, ...]]:
-        return [record.args[1:] for record in caplog.records if "cleaned up to" in record.msg and record.args]  # type: ignore[misc,index]  # a tuple of numbers behind the replica
+        return [record.args[1:] for record in caplog.records if "Cleaner run:" in record.msg and record.args]  # type: ignore[misc,index]  # a tuple of numbers behind the replica
 
     await until(lambda: bool(told()) and told()[-1][0] >= end)
-    return [(each[1], each[3], each[4]) for each in told()]
+    return [(each[1], each[4], each[5]) for each in told()]
 
 
 async def test_the_cleaner_keeps_to_its_rate(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:

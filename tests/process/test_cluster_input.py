@@ -132,7 +132,7 @@ def test_an_empty_directory_and_the_id_of_another_cluster(cluster: Cluster, thir
     complained(
         third,
         [
-            "node 1 refuses node 3 in the metadata quorum: INCONSISTENT_CLUSTER_ID",
+            "node_id=3 refused_by=1 error=INCONSISTENT_CLUSTER_ID",
             f"it is of cluster {cluster_id(cluster)}, this node of {FOREIGN_CLUSTER}",
         ],
         (served(cluster, 1), f"it is of cluster {FOREIGN_CLUSTER}, this node of {cluster_id(cluster)}"),
@@ -149,11 +149,8 @@ def test_fewer_voters_and_an_empty_directory(cluster: Cluster, third: Third, tmp
     third.settings, third.data = [f"cluster.id={cluster_id(cluster)}"], tmp_path / "empty"
     third.voters = third.voters[1:]
     leader = cluster.controller()
-    text = (
-        "claims to vote in the metadata quorum; controller.quorum.voters names 2, 3 here: give every node the same list"
-    )
     if leader == 1:
-        complained(third, [f"node 1 {text}"])
+        complained(third, ["give every node the same list: node_id=1 voters=2,3"])
     else:
         refused(third, "leads the metadata quorum of the voters 1, 2, 3; controller.quorum.voters names 2, 3 here")
 
@@ -175,7 +172,7 @@ def test_voters_with_each_others_addresses(cluster: Cluster, third: Third) -> No
     third.voters[:2] = [f"1@{second}", f"2@{first}"]
     complained(
         third,
-        [f"node {node_id} refuses node 3 in the metadata quorum: INVALID_VOTER_KEY" for node_id in (1, 2)],
+        [f"node_id=3 refused_by={node_id} error=INVALID_VOTER_KEY" for node_id in (1, 2)],
         (served(cluster, 1), "it means voter 2, this is node 1"),
         (served(cluster, 2), "it means voter 1, this is node 2"),
     )
@@ -185,11 +182,11 @@ def test_a_second_process_with_the_id_of_a_living_node(cluster: Cluster, third: 
     third.settings, third.data = [f"cluster.id={cluster_id(cluster)}"], tmp_path / "empty"
     third.node_id, third.controller_listen = 2, f"127.0.0.1:{free_ports(1)[0]}"
     if cluster.controller() == 2:
-        complained(third, ["node 2 leads epoch", "another one runs as node 2; each node needs an id and a directory"])
+        complained(third, ["each node needs an id and a directory of its own: node_id=2"])
     else:
-        fetched = "two processes with directories of their own fetch the metadata log as node 2"
+        fetched = "each node needs an id of its own: node_id=2"
         complained(
-            third, ["node 2 cannot register yet: DUPLICATE_BROKER_REGISTRATION: "], (served(cluster, 1), fetched)
+            third, ['node_id=2 step=register reason="DUPLICATE_BROKER_REGISTRATION: '], (served(cluster, 1), fetched)
         )
 
 

@@ -70,10 +70,10 @@ def test_a_node_that_reads_its_logs_after_a_power_loss_votes(tmp_path: Path) -> 
             ]
 
         node.launch()
-        cluster.wait_until(lambda: bool(said("recovered", reading)), "the beginning of the recovery")
+        cluster.wait_until(lambda: bool(said("Recovery goes on", reading)), "the beginning of the recovery")
         cluster.kill(controller)
-        cluster.wait_until(lambda: bool(said("leads the quorum", reading, other)), "an election")
-        done = f"recovered {PARTITIONS} of {PARTITIONS} partitions"
+        cluster.wait_until(lambda: bool(said("leads the metadata quorum", reading, other)), "an election")
+        done = f"recovered={PARTITIONS} partitions={PARTITIONS}"
         assert not said(done, reading)
         fast_from_now_on(node.data).touch()
         cluster.wait_until(lambda: bool(said(done, reading)), "the end of the recovery")

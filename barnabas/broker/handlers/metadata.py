@@ -15,7 +15,6 @@ Kafka lists. DescribeCluster v1 endpoint types, v2 fenced brokers; on the contro
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Container
 from functools import partial
@@ -26,6 +25,7 @@ from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
+from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.metadata import (
     ApiVersion,
@@ -70,7 +70,7 @@ __all__ = [
     "unsupported_api_versions",
 ]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)
 BROKERS: Final = 1  # endpoint types of DescribeCluster
@@ -173,7 +173,7 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
     def created(name: str, error: BrokerError | None) -> None:
         open_names.pop(name, None)
         if error is not None:
-            log.info("topic %s, which a client asked for, cannot be created: %s", name, error)
+            log.info("Topic that a client asked for cannot be created: topic=%s error=%s", name, error)
         if not open_names:
             pending.resolve(_metadata(needs, call))
 

@@ -14,7 +14,6 @@ v12 adds partitions to the transaction implicitly; v13 topics by id. Versions 0 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
@@ -25,6 +24,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import FREE_COST
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
+from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import (
     ATTRIBUTE_TRANSACTIONAL,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Needs", "produce", "refuse"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.request.logger")
 
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
 OPENED_PER_TURN: Final = 8  # appended in one turn while new partitions have no folders: 4 ms
@@ -441,7 +441,7 @@ class _Produce:
 
             def failed(error: BaseException) -> None:
                 if not isinstance(error, BrokerError):  # a bug of ours
-                    log.error("the inspection of a batch failed", exc_info=error)
+                    log.error("Inspection of a batch failed", exc_info=error)
                     error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 done(error)
 
@@ -465,7 +465,7 @@ class _Produce:
             except InvariantViolated:
                 raise
             except Exception:  # a bug of ours: the connection must not stay blocked
-                log.exception("Produce of %s failed", self.call.client_host)
+                log.exception("Produce request failed: host=%s", self.call.client_host)
                 answer = refuse(self.call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             if not isinstance(answer, Pending):
                 pending.resolve(answer)

@@ -79,7 +79,9 @@ def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
         request = wire.read_request(message, call.version, cluster_id=quorum.cluster_id, node_id=quorum.node_id)
     except BrokerError as error:
         if error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY):
-            quorum.log_once.error(f"a request of {call.client_host} to the metadata quorum is refused: {error}")
+            quorum.log_once.error(
+                "Request to the metadata quorum is refused: host=%s error=%s", call.client_host, error
+            )
         raise
     pending: Pending[Message] = Pending(on_closed=lambda: quorum.forget(request))
 

@@ -16,7 +16,6 @@ REQUEST_TIMED_OUT if no controller was found in time. Follows KIP-590 (forwardin
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -34,6 +33,7 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
@@ -54,7 +54,7 @@ from barnabas.protocol.schema import Message
 
 __all__ = ["ControllerChannel"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 RETRY_MS: Final = 50  # after a failed attempt
 SPREAD_MS: Final = 1_000  # how long an answer waits for this node's own image

@@ -19,7 +19,6 @@ Follows KIP-631 and KIP-868; the shape is that of Kafka's QuorumController.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -43,6 +42,7 @@ from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slice, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
@@ -51,7 +51,7 @@ from barnabas.work import UNITS_PER_SLICE, Work, finished
 
 __all__ = ["QuorumController"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.controller")
 
 A = TypeVar("A")
 Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
@@ -143,7 +143,7 @@ class QuorumController:
                 f"controller of epoch {epoch} begins at offset {self.image.offset + 1}, the log ends at "
                 f"{self._quorum.log_end_offset}"
             )
-        log.info("node %d is the controller in epoch %d", self._node_id, epoch)
+        log.info("Node is the active controller: node_id=%d epoch=%d", self._node_id, epoch)
         if open_transaction is not None:
             # KIP-868: a new leader aborts the transaction that its predecessor left open.
             finished(
@@ -162,7 +162,7 @@ class QuorumController:
         """This node no longer leads: waiting requests must be sent to the new leader."""
         if not self.active:
             return
-        log.info("node %d is no longer the controller", self._node_id)
+        log.info("Node is no longer the active controller: node_id=%d", self._node_id)
         self.epoch = NOT_ACTIVE
         self.image = EMPTY_IMAGE
         self.liveness.end()
@@ -319,7 +319,7 @@ class QuorumController:
         except InvariantViolated:
             raise
         except Exception:  # a bug in one decision must not prevent the others' answers
-            log.exception("a decision of the controller failed")
+            log.exception("Decision of the controller failed")
             return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return decision.answer
 
@@ -332,7 +332,7 @@ class QuorumController:
             yield 1
         last_offset = self._quorum.append(values)
         for remark in remarks_on_change(records):
-            log.warning("%s", remark)
+            log.warning("Changed setting: %s", remark)
         builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
         self.image = yield from builder.image_in_slices()
 

@@ -6,7 +6,6 @@ committed and in the image.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -16,11 +15,12 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.loggers import logger
 from barnabas.work import Work, finished
 
 __all__ = ["RECORDS_MAX", "AnyDone", "ClusterView", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.controller")
 
 A = TypeVar("A", covariant=True)
 Q = TypeVar("Q")
@@ -65,7 +65,7 @@ def deliver(done: AnyDone, answer: object) -> None:
     except InvariantViolated:
         raise
     except Exception:  # any bug of the callback: the log has the trace
-        log.exception("an answer of the controller could not be delivered")
+        log.exception("Answer of the controller could not be delivered")
 
 
 class LongDecision(Generic[Q, A]):

@@ -20,7 +20,6 @@ Time during which this process was suspended does not count as silence of a brok
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
@@ -39,6 +38,7 @@ from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
@@ -49,7 +49,7 @@ from barnabas.protocol.messages.cluster import (
 
 __all__ = ["ControllerView", "HeartbeatSource", "Liveness"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.controller")
 
 PROBE_MS: Final = 200  # time limit for a listener to accept
 BALANCE_AGAIN_MS: Final = 100  # if one decision was not enough
@@ -285,7 +285,9 @@ class Liveness:
         finally:
             if self._probing.get(broker.broker_id) == broker.epoch:
                 del self._probing[broker.broker_id]
-        log.warning("fencing broker %d: its listener accepts no connection (%s)", broker.broker_id, result.value)
+        log.warning(
+            "Broker is fenced, its listener accepts no connection: broker=%d probe=%s", broker.broker_id, result.value
+        )
         self.sessions.on_probe_fenced(broker.broker_id, broker.epoch, self._now_ms())
         self._fence(broker.broker_id, broker.epoch)
 
@@ -338,7 +340,7 @@ class Liveness:
             self.sessions.extend_sessions(stall_ms)
         unfenced = {broker.broker_id: broker for broker in self._unfenced()}
         for broker_id in self.sessions.expired(unfenced.values(), now_ms):
-            log.warning("fencing broker %d: its session has timed out", broker_id)
+            log.warning("Broker is fenced, its session has timed out: broker=%d", broker_id)
             self._fence(broker_id, unfenced[broker_id].epoch)
             self.sessions.on_expired(broker_id, now_ms)
         self._arm_check()

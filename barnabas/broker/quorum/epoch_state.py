@@ -8,16 +8,16 @@ one leader. Follows KIP-595.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState
 from barnabas.broker.quorum.roles import VALID_PREVIOUS, Role
 from barnabas.errors import InvariantViolated
+from barnabas.loggers import logger
 
 __all__ = ["EpochState"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 
 class EpochState:
@@ -80,7 +80,7 @@ class EpochState:
         if epoch > self.epoch:
             self.voted_directory_id = None
         if self.role is Role.LEADER and role is not Role.LEADER:
-            log.info("node %d no longer leads the quorum (epoch %d)", self._node_id, self.epoch)
+            log.info("Node no longer leads the metadata quorum: node_id=%d epoch=%d", self._node_id, self.epoch)
         self.role, self.epoch, self.leader_id, self.voted_id = role, epoch, leader_id, voted_id
 
     def _remember(self, epoch: int, leader_id: int, voted_id: int) -> None:

@@ -9,7 +9,6 @@ own epoch (Raft §5.4.2); the leader counts itself up to its synced end. Follows
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,10 +17,11 @@ from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Snapsho
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import ErrorCode
+from barnabas.loggers import logger
 
 __all__ = ["Leadership", "Progress"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 NO_DIRECTORY: Final = bytes(16)
 # Time after a replica's last fetch until another directory may replace it: a disk was replaced.
@@ -99,8 +99,8 @@ class Leadership:
             if request.directory_id != progress.rival_id:
                 progress.rival_id = request.directory_id
                 log.error(
-                    "two processes with directories of their own fetch the metadata log as node %d: the later one "
-                    "does not count; each node needs an id of its own",
+                    "Two processes with directories of their own fetch the metadata log as one node, the later one does "
+                    "not count; each node needs an id of its own: node_id=%d",
                     request.replica_id,
                 )
             return

@@ -5,15 +5,15 @@ Driven by: `RaftMachine` and the handlers of the quorum's requests. Emits: log l
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from barnabas.errors import ErrorCode
+from barnabas.loggers import logger
 
 __all__ = ["LogOnce"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 MESSAGES_MAX: Final = 100  # different messages per process: a peer that sends invalid requests cannot fill the log
 REFUSALS: Final = frozenset(
@@ -40,26 +40,35 @@ class LogOnce:
         """A peer answered a request with that error. Logs only errors that retries do not cure."""
         if error in REFUSALS:
             self.error(
-                f"node {peer} refuses node {self._node_id} in the metadata quorum: {error.name}, {error.meaning}"
+                "Node is refused in the metadata quorum: node_id=%d refused_by=%d error=%s meaning=%s",
+                self._node_id,
+                peer,
+                error.name,
+                error.meaning,
             )
 
     def unknown_voter(self, node_id: int, voters: Sequence[int]) -> None:
         """A request names a voter that is missing from controller.quorum.voters."""
         self.error(
-            f"node {node_id} claims to vote in the metadata quorum; controller.quorum.voters names "
-            f"{', '.join(map(str, voters))} here: give every node the same list"
+            "A node claims to vote in the metadata quorum, and controller.quorum.voters lacks it here; give every node "
+            "the same list: node_id=%d voters=%s",
+            node_id,
+            ",".join(map(str, voters)),
         )
 
     def duplicate_node(self, leader_id: int, epoch: int) -> None:
         """An epoch that is new to this process has this leader. Logs if the leader has this node's id: then two processes share it."""
         if leader_id == self._node_id:
             self.error(
-                f"node {leader_id} leads epoch {epoch} of the metadata quorum, and that is not this process: another one runs "
-                f"as node {leader_id}; each node needs an id and a directory of its own"
+                "Another process leads the metadata quorum with the id of this node; each node needs an id and a "
+                "directory of its own: node_id=%d epoch=%d",
+                leader_id,
+                epoch,
             )
 
-    def error(self, message: str) -> None:
-        """Logs the message at level ERROR unless it was logged before."""
+    def error(self, template: str, *values: object) -> None:
+        """Logs a line at level ERROR unless it was logged before with the same values."""
+        message = template % values
         if message not in self._logged and len(self._logged) < MESSAGES_MAX:
             self._logged[message] = None
-            log.error("%s", message)
+            log.error(template, *values)

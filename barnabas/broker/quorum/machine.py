@@ -16,7 +16,6 @@ grants a pre-vote as soon as its own fetch failed; both affect only pre-votes; r
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from barnabas.broker.quorum.election import Election
@@ -38,10 +37,11 @@ from barnabas.broker.quorum.quorum_state import NO_NODE
 from barnabas.broker.quorum.replication import Replication
 from barnabas.broker.quorum.roles import Role
 from barnabas.errors import ErrorCode
+from barnabas.loggers import logger
 
 __all__ = ["RaftMachine"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 START_SPREAD_MS: Final = 50  # the first pre-votes after a start, so that voters started together do not tie
 
@@ -125,7 +125,9 @@ class RaftMachine(Replication):
         self._become(Role.LEADER, self.epoch, self.node_id, self.epoch_state.voted_id)
         self._elections_lost = 0
         self._leadership = Leadership(self.node_id, self.epoch, self.voters, self.log, now_ms)
-        log.info("node %d leads the quorum in epoch %d, elected by %s", self.node_id, self.epoch, granting)
+        log.info(
+            "Node leads the metadata quorum: node_id=%d epoch=%d elected_by=%s", self.node_id, self.epoch, granting
+        )
         self.log.append_leader_change(self.epoch, self.node_id, self.voters, granting)
         self._lead_on(now_ms)
 

@@ -195,7 +195,10 @@ class QuorumMember:
             self._log_once.unknown_voter(leader_id, self.voters)
         elif epoch == self.epoch and self.leader_id != NO_NODE:
             self._log_once.error(
-                f"epoch {epoch} of the quorum has the leader {self.leader_id}: a message names {leader_id}"
+                "A message names another leader of the metadata quorum: epoch=%d leader=%d named=%d",
+                epoch,
+                self.leader_id,
+                leader_id,
             )
         elif leader_id in (NO_NODE, self.node_id):
             if epoch > self.epoch:

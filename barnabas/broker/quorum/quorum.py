@@ -17,7 +17,6 @@ never retried. Follows KIP-595, KIP-630, KIP-996.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -50,12 +49,13 @@ from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 
 __all__ = ["Quorum", "RaftListener"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 # Purposes of connections to voters: answers come in request order, and a vote must not wait behind a long-polled fetch.
 FETCHES: Final = "quorum"
@@ -372,7 +372,7 @@ class Quorum:
             else:
                 self._machine.on_reply(to, request, wire.read_reply(answer), now_ms)
         except RemoteProtocolError as error:
-            log.error("node %d sent an invalid answer to the quorum: %s", to, error)
+            log.error("Node sent an invalid answer to the metadata quorum: peer=%d error=%s", to, error)
             self._machine.on_failure(to, request, Failure.SILENT, now_ms)
         except (OSError, InvariantViolated, VotersDisagree) as error:
             self.fail(error)
@@ -482,13 +482,13 @@ class Quorum:
         """The disk or the listener failed: ends the node. A leader first resigns, so that the others need not wait for a timeout."""
         if not self._running:
             return
-        log.error("node %d leaves the metadata quorum: %s", self.node_id, error)
+        log.error("Node leaves the metadata quorum: node_id=%d error=%s", self.node_id, error)
         try:
             self._machine.resign(self.reactor.clock.monotonic_ms())
             for outgoing in self._machine.take_outgoing():
                 self._transmit(outgoing)
         except (OSError, BarnabasError) as trouble:
-            log.error("could not resign the leadership: %s", trouble)
+            log.error("Leadership of the metadata quorum could not be resigned: error=%s", trouble)
         self.kill()
         if isinstance(error, OSError):
             self._on_disk_failed(error)

@@ -12,7 +12,6 @@ Follows KIP-595 (log, divergence), KIP-630 (snapshots).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -28,6 +27,7 @@ from barnabas.broker.quorum.snapshots import (
 )
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.ports import Buffer, Clock, Disk, File
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER, CLUSTER_METADATA_TOPIC_ID
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
@@ -49,7 +49,7 @@ from barnabas.storage.recovery import DELETED_SUFFIX
 
 __all__ = ["RaftLog", "log_config_of"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024  # far more than one decision may write
 ASIDE: Final = ".part"  # suffix of a snapshot's name while it is written, as in Kafka
@@ -109,13 +109,15 @@ class RaftLog:
                 raise InvariantViolated(
                     f"{CLUSTER_METADATA_FOLDER} is damaged, restore it from a copy: {error}"
                 ) from error
-            log.warning("%s is damaged despite a clean stop: %s", CLUSTER_METADATA_FOLDER, error)
+            log.warning(
+                "Metadata log is damaged despite a clean stop: folder=%s error=%s", CLUSTER_METADATA_FOLDER, error
+            )
             self._note_loss()
             self._open(config, False)
         self.lost_records = disk.exists(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
-                "%s: %d bytes were truncated at offset %d, after which the log was incomplete or damaged",
+                "Metadata log was truncated where it was incomplete or damaged: folder=%s bytes=%d offset=%d",
                 CLUSTER_METADATA_FOLDER,
                 self._log.truncated_bytes,
                 self._log.log_end_offset,
@@ -151,7 +153,7 @@ class RaftLog:
                 data = self._read_snapshot(snapshot)
                 check_snapshot(data, voter_set.take)
             except RemoteProtocolError as error:
-                log.warning("ignoring %s: %s", snapshot_name(snapshot), error)
+                log.warning("Snapshot of the metadata is ignored: snapshot=%s error=%s", snapshot_name(snapshot), error)
                 continue
             self.latest_snapshot = snapshot
             self.snapshot_bytes = len(data)

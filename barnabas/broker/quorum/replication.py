@@ -12,7 +12,6 @@ Follows KIP-595, KIP-630.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from barnabas.broker.quorum.following import Following
@@ -20,10 +19,11 @@ from barnabas.broker.quorum.member import QuorumMember
 from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, SnapshotFetch, SnapshotReply
 from barnabas.broker.quorum.roles import Role
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
+from barnabas.loggers import logger
 
 __all__ = ["Replication"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.raft")
 
 
 class Replication(QuorumMember):
@@ -48,7 +48,7 @@ class Replication(QuorumMember):
             return
         until_ms = leadership.majority_until_ms(self.timing.check_quorum_ms)
         if until_ms is not None and now_ms >= until_ms:
-            log.warning("node %d lost its majority of voters and resigns epoch %d", self.node_id, self.epoch)
+            log.warning("Node lost its majority of voters and resigns: node_id=%d epoch=%d", self.node_id, self.epoch)
             self.resign(now_ms)
             return
         for voter in leadership.take_begin_due(now_ms, self.timing.fetch_timeout_ms // 2):
@@ -153,7 +153,9 @@ class Replication(QuorumMember):
                 self.high_watermark = following.take_part(reply, self.high_watermark)
             following.answered(self._fetch_deadline(now_ms))
         except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
-            self._log_once.error(f"what the leader {self.leader_id} of the quorum sent is invalid: {error}")
+            self._log_once.error(
+                "The leader of the metadata quorum sent something invalid: leader=%d error=%s", self.leader_id, error
+            )
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 

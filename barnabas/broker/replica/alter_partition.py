@@ -7,7 +7,6 @@ Invariants: only the newest proposal of a replica is sent; every proposal is ans
 
 from __future__ import annotations
 
-import logging
 from itertools import islice
 from typing import Final
 
@@ -17,6 +16,7 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
@@ -27,7 +27,7 @@ from barnabas.protocol.messages.cluster import (
 
 __all__ = ["IsrChanges"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.cluster.Partition")
 
 PARTITIONS_PER_REQUEST: Final = 2_000  # the others follow in the next request: a decoder refuses 25,000
 RETRY_MS: Final = 50
@@ -95,7 +95,7 @@ class IsrChanges:
                 for one in topic.partitions
             }
         if failure is not None:
-            log.warning("the controller could not be asked for %d ISR changes: %s", len(asked), failure)
+            log.warning("Controller could not be asked for ISR changes: partitions=%d error=%s", len(asked), failure)
         self._due = True  # repeated proposals wait a little
         for replica, proposal in asked.items():
             answer = answers.get((replica.topic_id, replica.partition))

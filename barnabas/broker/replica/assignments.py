@@ -6,13 +6,13 @@ carries all reports of one wake-up, or of the time of the pending request.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
+from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectory,
@@ -23,7 +23,7 @@ from barnabas.protocol.messages.cluster import (
 
 __all__ = ["DirectoryAssignments"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 ASSIGNMENTS_MAX: Final = 2_250  # in one request, as in Kafka
 RETRY_MS: Final = 500
@@ -79,7 +79,7 @@ class DirectoryAssignments:
     ) -> None:
         code = answer.code if isinstance(answer, BrokerError) else answer.error_code
         if code:
-            log.debug("directories of %d replicas are not assigned yet: %s", len(told), code)
+            log.debug("Directories of replicas are not assigned yet: replicas=%d error=%s", len(told), code)
             self._reactor.call_later(RETRY_MS, self._send)
             return
         # A refused one is deleted, or reassigned to another broker.

@@ -16,7 +16,6 @@ Deviation from Kafka: log.cleaner.threads has no effect.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import Final
@@ -28,12 +27,13 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Offload
 from barnabas.errors import BrokerError, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.storage.cleanable import Cleanable, assess
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 
 __all__ = ["Cleaner"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogCleaner")
 
 PAUSE_S: Final = 0.001  # between steps, at least
 LOOKED_AT_ONCE: Final = 64  # logs checked in one turn: 1 to 2 ms
@@ -161,26 +161,27 @@ class Cleaner:
             if not await self._walk(replica, directory, cleaning):
                 return
         except CleaningAborted as error:
-            log.info("%r: %s; it is cleaned again later", replica, error)
+            log.info("Cleaner run ended early, the log is cleaned again later: partition=%s error=%s", replica, error)
             return
         except (CorruptSegment, RemoteProtocolError, BrokerError) as error:
             self._unreadable[replica] = None
-            log.error("%r cannot be cleaned until the next start: %s", replica, error)
+            log.error("Log cannot be cleaned until the next start: partition=%s error=%s", replica, error)
             return
         except OSError as error:
             self._replicas.on_io_error(replica, error)
             return
         except Exception:  # an error in one log must not stop the cleaning of others
             self._unreadable[replica] = None
-            log.exception("%r cannot be cleaned until the next start", replica)
+            log.exception("Log cannot be cleaned until the next start: partition=%s", replica)
             return
         self._checkpoint_soon()
         log.info(
-            "%r cleaned up to offset %d: %d bytes are %d now, %d keys were new, in %d ms",
+            "Cleaner run: partition=%s end_offset=%d bytes_before=%d bytes_after=%d kept_ratio=%.2f keys=%d duration_ms=%d",
             replica,
             cleaning.end_offset,
             cleaning.bytes_before,
             cleaning.bytes_after,
+            cleaning.bytes_after / max(1, cleaning.bytes_before),
             cleaning.keys,
             self._reactor.clock.monotonic_ms() - began_ms,
         )

@@ -12,7 +12,6 @@ Invariants: a partition's folder is in one directory; the first directory holds 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -20,12 +19,13 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import BrokerIdentity
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.loggers import logger
 from barnabas.ports import Rng
 from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["LOST_DIRECTORY", "UNASSIGNED_DIRECTORY", "LogDirectories"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 UNASSIGNED_DIRECTORY: Final = bytes(16)  # the broker chooses
 LOST_DIRECTORY: Final = bytes(15) + b"\x01"  # the former directory is unknown

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 from collections import deque
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from itertools import islice
@@ -23,6 +22,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.identity import BrokerIdentity, open_directory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import WorkResult, advance
+from barnabas.loggers import logger
 from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import (
@@ -44,7 +44,7 @@ from barnabas.work import Steps, Work, finished
 __all__ = ["NO_OFFSETS", "CheckpointedOffsets", "LogDirectory", "name_aside"]
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 SYNC_RETRY_MS: Final = 100
 REPLICAS_PER_UNIT: Final = 4  # whose checkpoint lines are made
@@ -155,6 +155,9 @@ class LogDirectory:
     def __repr__(self) -> str:
         return f"<LogDirectory {self.disk.root}>"
 
+    def __str__(self) -> str:
+        return self.disk.root
+
     # -- failure
 
     @property
@@ -166,7 +169,7 @@ class LogDirectory:
         """Handles an I/O error: the directory goes offline at the end of this wake-up."""
         if self.failure is None:
             self.failure = OSError(error.errno, error.strerror or str(error), self.disk.root)
-            log.critical("log directory failed, nothing more is acknowledged from it: %s", self.failure)
+            log.critical("Log directory failed, nothing more is acknowledged from it: error=%s", self.failure)
             self._soon(lambda: self._on_failure(self))
 
     # -- start
@@ -211,7 +214,9 @@ class LogDirectory:
             try:
                 into.update(read_offsets(self.disk, name))
             except MalformedCheckpoint as error:
-                log.warning("%s is unreadable, every log is recovered from its start: %s", name, error)
+                log.warning(
+                    "Checkpoint is unreadable, every log is recovered from its start: file=%s error=%s", name, error
+                )
         self._written_recovery_points.update(self._recovery_points)
         folders = []
         for folder in self.disk.listdir(""):
@@ -441,7 +446,9 @@ class LogDirectory:
                     if error.errno not in _NO_DESCRIPTOR:
                         self.fail(error)
                         return
-                    log.warning("%r cannot be synced now, will be tried again: %s", self, error)
+                    log.warning(
+                        "Log directory cannot be synced now, is tried again: directory=%s error=%s", self, error
+                    )
                     self._unsynced.update(dict.fromkeys(asked))
                     await asyncio.sleep(SYNC_RETRY_MS / 1000)
                     continue

@@ -20,6 +20,7 @@ from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota, is_throttled
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -32,7 +33,7 @@ from barnabas.protocol.messages.fetch import (
 
 __all__ = ["FetchLimits", "FetchPlan"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server.ReplicaFetcherThread")
 
 INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
@@ -90,11 +91,12 @@ class _Following:
         self.paused_until_ms: int | None = None
         self._last_line = ""  # last log line since the last successful fetch
 
-    def log_change(self, level: int, text: str) -> None:
-        """Logs the text unless the previous attempt failed in the same way."""
+    def log_change(self, level: int, template: str, *values: object) -> None:
+        """Logs a line unless the previous attempt failed in the same way."""
+        text = template % values
         if text != self._last_line:
             self._last_line = text
-            log.log(level, "%s", text)
+            log.log(level, template, *values)
 
     def on_taken(self) -> None:
         """The leader's answer was applied."""
@@ -320,7 +322,13 @@ class FetchPlan:
                 if changed and self._quota is not None and self._is_throttled(replica):
                     self._quota.record(len(records), now_ms)
         except BrokerError as error:
-            one.log_change(logging.ERROR, f"{replica!r} cannot append what broker {replica.leader_id} sent: {error}")
+            one.log_change(
+                logging.ERROR,
+                "Follower cannot append what its leader sent: partition=%s leader=%d error=%s",
+                replica,
+                replica.leader_id,
+                error,
+            )
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return False
         one.on_taken()
@@ -340,8 +348,13 @@ class FetchPlan:
             self._out_of_range[key] = one.replica
             return
         if code not in _PASSING:
-            text = f"broker {one.replica.leader_id} refuses to be followed: {one.replica!r}: {code.name}"
-            one.log_change(logging.WARNING, text)
+            one.log_change(
+                logging.WARNING,
+                "Leader refuses to be followed: partition=%s leader=%d error=%s",
+                one.replica,
+                one.replica.leader_id,
+                code.name,
+            )
         self._pause(key, one, now_ms, min(max(one.pause_ms * 2, PAUSE_MS_MIN), self._limits.backoff_ms))
 
     def _pause(self, key: _Key, one: _Following, now_ms: int, pause_ms: int) -> None:
@@ -369,7 +382,7 @@ class FetchPlan:
         try:
             follower_log.on_out_of_range(replica, leader_epoch, *bounds)
         except BrokerError as error:
-            log.error("%r cannot be moved into its leader's range: %s", replica, error)
+            log.error("Follower cannot be moved into its leader's range: partition=%s error=%s", replica, error)
             self._pause(key, one, now_ms, self._limits.backoff_ms)
             return
         one.paused_until_ms = None

@@ -10,7 +10,6 @@ rules; this module holds addresses, timers and retries.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.messages.fetch import FetchResponse
 from barnabas.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -34,7 +34,7 @@ from barnabas.protocol.messages.offsets import (
 
 __all__ = ["Fetchers", "limits_of"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server.ReplicaFetcherThread")
 
 RETRY_MS: Final = 50  # after a lost connection; Peer has its own backoff on top
 LATEST: Final = -1
@@ -207,7 +207,7 @@ class _Fetcher:
         if generation != self._generation:
             return
         if isinstance(outcome, PeerError):
-            log.info("fetching from broker %d: %s", self._leader_id, outcome)
+            log.info("Fetch from a leader failed, is tried again: leader=%d error=%s", self._leader_id, outcome)
             self._on_broken()
             self._retry_in(max(outcome.retry_in_ms, RETRY_MS))
             return

@@ -10,14 +10,13 @@ KIP-279 (divergence), KIP-595.
 
 from __future__ import annotations
 
-import logging
-
 from barnabas.broker.replica.machine import Replica
+from barnabas.loggers import logger
 from barnabas.ports import Buffer
 
 __all__ = ["on_diverged", "on_fetched", "on_out_of_range"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.cluster.Partition")
 
 BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 
@@ -82,7 +81,12 @@ def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, 
         _cut(replica, log_end_offset)
     else:
         end = replica.log.log_end_offset
-        log.warning("%r: ends at %d, the leader's log begins at %d: restarts there", replica, end, log_start_offset)
+        log.warning(
+            "Follower restarts where the leader's log begins: partition=%s log_end_offset=%d leader_log_start_offset=%d",
+            replica,
+            end,
+            log_start_offset,
+        )
         try:
             replica.log.on_records_lost()
             replica.log.truncate_fully_and_start_at(log_start_offset)
@@ -102,7 +106,12 @@ def _cut(replica: Replica, offset: int) -> None:
     cuts = replica.log.cuts
     try:
         if offset < replica.high_watermark:
-            log.warning("%r: is truncated to %d, below its high watermark %d", replica, offset, replica.high_watermark)
+            log.warning(
+                "Follower is truncated below its high watermark: partition=%s offset=%d high_watermark=%d",
+                replica,
+                offset,
+                replica.high_watermark,
+            )
             replica.log.on_records_lost()  # before the truncation: a crash may come between
         replica.log.truncate_to(offset)
     except OSError as error:

@@ -10,7 +10,6 @@ that lost records.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 
 from barnabas.broker.config import BrokerConfig
@@ -22,6 +21,7 @@ from barnabas.broker.replica.recovery import UnopenedLog
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError
 from barnabas.limits import DELETED_TOPICS_MAX
+from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
@@ -29,7 +29,7 @@ from barnabas.storage.recovery import drain
 
 __all__ = ["LogFolders", "assigned_directory", "note_recovery"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 
 class LogFolders:
@@ -89,7 +89,7 @@ class LogFolders:
         key = (topic.name, number)
         directory = self._log_dirs.home_of(key, assigned_directory(partition, self._node_id))
         if directory is None:
-            log.error("%s-%d is in an offline log directory", topic.name, number)
+            log.error("Partition is in an offline log directory: topic=%s partition=%d", topic.name, number)
             return None
         offsets = directory.take_offsets(key)
         # A producer that wrote to a former topic of this name continues its sequences.
@@ -108,7 +108,9 @@ class LogFolders:
 
     def _set_aside(self, directory: LogDirectory, folder: str) -> None:
         aside = name_aside(folder, self._reactor.rng.uuid(), "-stray")
-        log.warning("%s belongs to no partition of this cluster, renamed to %s", folder, aside)
+        log.warning(
+            "Folder belongs to no partition of this cluster and is renamed: folder=%s renamed_to=%s", folder, aside
+        )
         directory.disk.rename(folder, aside)
 
     def note_deleted(self, topic: str) -> None:
@@ -129,7 +131,7 @@ class LogFolders:
             try:
                 rename(aside)
             except OSError as error:
-                log.error("folder %s cannot be renamed for deletion: %s", folder, error)
+                log.error("Folder cannot be renamed for deletion: folder=%s error=%s", folder, error)
             else:
                 self._reactor.call_later(config.file_delete_delay_ms, lambda: directory.discard([aside]))
 
@@ -161,7 +163,7 @@ def note_recovery(one: UnopenedLog, opened: PartitionLog) -> None:
     opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
     if one.offsets.high_watermark > opened.log_end_offset:
         log.warning(
-            "%s: the log ends at offset %d, below its high watermark %d: acknowledged records may be lost",
+            "Log ends below its high watermark, acknowledged records may be lost: folder=%s log_end_offset=%d high_watermark=%d",
             one.folder,
             opened.log_end_offset,
             one.offsets.high_watermark,
@@ -169,7 +171,7 @@ def note_recovery(one: UnopenedLog, opened: PartitionLog) -> None:
         opened.on_records_lost()
     if opened.truncated_bytes:
         log.warning(
-            "%s: %d bytes of an incomplete write were truncated at offset %d",
+            "Incomplete write was truncated: folder=%s bytes=%d offset=%d",
             one.folder,
             opened.truncated_bytes,
             opened.log_end_offset,

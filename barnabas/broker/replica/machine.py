@@ -14,7 +14,6 @@ Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -24,6 +23,7 @@ from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
+from barnabas.loggers import logger
 from barnabas.ports import Buffer, Clock
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendOrigin
@@ -31,7 +31,7 @@ from barnabas.storage.partition_log import AbortedTxn, AppendInfo, LogSlice, Par
 
 __all__ = ["Replica", "VerificationGuard", "Watcher"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.cluster.Partition")
 
 NO_LEADER = -1
 
@@ -124,6 +124,9 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
     # -- leadership
 

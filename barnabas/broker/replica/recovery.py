@@ -18,7 +18,6 @@ open; a log that was truncated, or that may be acknowledged only after a sync, i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +25,7 @@ from typing import Final
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
+from barnabas.loggers import logger
 from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
@@ -34,7 +34,7 @@ from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
 
 __all__ = ["LogRecovery", "UnopenedLog"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 LIGHT_BYTES: Final = 1024 * 1024  # a log that needs no more reading than this is opened in the first pass
 SLICE_MS: Final = 5
@@ -302,13 +302,13 @@ class LogRecovery:
         if self._current == key:
             self._current = None
         if not is_passing(error) or one.failures > TRIES_MAX:
-            log.error("%s cannot be opened: %s", one.folder, error)
+            log.error("Log cannot be opened: folder=%s error=%s", one.folder, error)
             if isinstance(error, DamagedLog):
                 self._note_damage(one, error)
             self._paused[key] = None  # the failure of its directory removes it
             one.directory.fail(error)
             return
-        log.warning("%s cannot be opened now, will be tried again: %s", one.folder, error)
+        log.warning("Log cannot be opened now, is tried again: folder=%s error=%s", one.folder, error)
         if key not in self._unopened:
             self.add([one])
         self._paused[key] = None
@@ -316,8 +316,8 @@ class LogRecovery:
 
     def _note_damage(self, one: UnopenedLog, error: DamagedLog) -> None:
         log.error(
-            "%s is left as it is: restore it from a copy; or remove %s/%s and start again, and it is cut at the damage. "
-            "Records after it are lost where no other replica holds them",
+            "Damaged log is left as it is: restore it from a copy; or remove its note of the damage and start again, and "
+            "it is cut at the damage. Records after it are lost where no other replica holds them: folder=%s note=%s/%s",
             one.folder,
             one.folder,
             DAMAGE_NOTE,
@@ -325,7 +325,7 @@ class LogRecovery:
         try:
             one.note_damage(error)
         except OSError as failure:
-            log.error("%s: no note of its damage can be written: %s", one.folder, failure)
+            log.error("Note about a damaged log cannot be written: folder=%s error=%s", one.folder, failure)
 
     def _try_again(self, key: TopicIdPartition) -> None:
         if key in self._paused:
@@ -375,7 +375,7 @@ class LogRecovery:
         if at_once or now_ms - self._told_ms >= PROGRESS_MS:
             self._told_ms = now_ms
             log.info(
-                "recovered %d of %d partitions, %.1f of %.1f GiB",
+                "Recovery goes on: recovered=%d partitions=%d read_gib=%.1f planned_gib=%.1f",
                 self._opened,
                 self._total,
                 self._read_bytes / GIB,

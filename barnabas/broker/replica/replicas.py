@@ -15,7 +15,6 @@ A replica whose directory failed stays offline until the next start, regardless 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, NamedTuple
@@ -33,13 +32,14 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.loggers import logger
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Work, finished
 
 __all__ = ["LeadershipChange", "Replicas"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.LogManager")
 
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
@@ -245,7 +245,7 @@ class Replicas:
             for replica in directory.replicas:
                 replica.log.states.distrust()
         except OSError as error:
-            log.warning("%r: saved states cannot be removed: %s", directory, error)
+            log.warning("Saved states cannot be removed: directory=%s error=%s", directory, error)
         resigned = []
         for replica in list(directory.replicas):
             resigned.append(LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False))

@@ -10,7 +10,6 @@ state that is valid after a power loss, so that a recovery reads a minute of wri
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,12 +21,13 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import BarnabasError
+from barnabas.loggers import logger
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 from barnabas.work import Work
 
 __all__ = ["Upkeep"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.log.UnifiedLog")
 
 UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a check of a replica is one unit; other work counts too
 UNITS_OF_A_SAVE: Final = 15
@@ -85,7 +85,7 @@ class Upkeep:
                 self._reactor.fatal(error)
                 return
             except BarnabasError as error:
-                log.error("upkeep: %s", error)
+                log.error("Upkeep of the logs failed: error=%s", error)
             self._reactor.call_later(interval_ms, run)
 
         self._reactor.call_later(interval_ms, run)
@@ -196,7 +196,10 @@ class Upkeep:
             self._reactor.call_later(1, lambda: self._walk(self._retain, [replica]))
         if removed:
             log.info(
-                "%r: retention deleted %d segments, log starts at %d", replica, removed, replica.log.log_start_offset
+                "Retention deleted segments: partition=%s segments=%d log_start_offset=%d",
+                replica,
+                removed,
+                replica.log.log_start_offset,
             )
             replica.progressed()
         return removed * UNITS_OF_A_SEGMENT

@@ -347,7 +347,7 @@ async def test_a_bug_in_a_decision_is_answered_and_harms_no_other(node: Node, ca
     await until(lambda: len(answered) == 2)
     assert answered[0].code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert answered[1].topics[0].error_code == 0
-    assert "a decision of the controller failed" in caplog.text
+    assert "Decision of the controller failed" in caplog.text
 
 
 async def test_the_controller_names_a_setting_without_effect_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -359,7 +359,7 @@ async def test_the_controller_names_a_setting_without_effect_once(node: Node, ca
     await until(lambda: bool(answers))
     said = [record.message for record in caplog.records if "no effect" in record.message]
     assert said == [
-        "setting 'preallocate' of topic 'one' and 1 more has no effect here: segments grow as they are written"
+        "Changed setting: setting 'preallocate' of topic 'one' and 1 more has no effect here: segments grow as they are written"
     ]
     assert node.image.topic_config("one") == {"preallocate": "true"}
 

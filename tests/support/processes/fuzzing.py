@@ -39,7 +39,7 @@ GROUP_SIZE_MAX = 40
 PATIENCE_S = 0.15  # for answers that may wait
 ANSWER_S_MAX = 60.0  # for all others: far above what any takes on a busy machine
 REFRESH_EVERY = 1_000  # requests, after which the world is made anew
-CLOSED = re.compile(r"closing the connection of 127\.0\.0\.1:(\d+): (.*)")
+CLOSED = re.compile(r"closed by this node: connection=127\.0\.0\.1:(\d+) reason=(.*)")
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Fuzzer:
         """Looks up why a connection ended for a valid request: a failed acks=0, or a fenced producer."""
         reasons: dict[int, list[str]] = defaultdict(list)
         for port, reason in CLOSED.findall(self._log()):
-            reasons[int(port)].append(reason)
+            reasons[int(port)].append(reason.strip('"'))
         for port, about in self.outcome.ends:
             if not reasons[port] or "internal error" in reasons[port]:
                 self.outcome.faults.append(about)

@@ -11,7 +11,6 @@ Invariants: every Responder is answered once: by a decision, by its refusal, or 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -40,13 +39,14 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 from barnabas.work import Work
 
 __all__ = ["GroupCoordinator"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.coordinator.group")
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
 AFTER_STALL_MS = 10  # the loop reads its sockets in this time
@@ -354,7 +354,7 @@ class GroupCoordinator:
                 r.group_id for r in decision.records if isinstance(r, GroupRecord) and r.value and r.value.members
             ]
             if unstable:
-                log.warning("the assignment of group %s could not be stored: %s", ", ".join(unstable), error)
+                log.warning("Assignments of groups could not be stored: groups=%s error=%s", ", ".join(unstable), error)
                 self._rebalance(partition, unstable)
 
     def _rebalance(self, partition: int, group_ids: list[str]) -> None:
@@ -429,4 +429,9 @@ def _nothing(_result: None) -> None:
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:
     if outcome is not None:
-        log.info("offsets of %s-%d are not removed yet: %s", GROUP_METADATA_TOPIC, partition, outcome)
+        log.info(
+            "Offsets of deleted partitions are not removed yet: topic=%s partition=%d error=%s",
+            GROUP_METADATA_TOPIC,
+            partition,
+            outcome,
+        )

@@ -11,7 +11,6 @@ last one of each key and producer. A batch of many records takes several steps. 
 
 from __future__ import annotations
 
-import logging
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import (
     ATTRIBUTE_CONTROL,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOAD_SLICE_BYTES", "Replayed", "replay_log"]
 
-logger = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 LOAD_SLICE_BYTES = 128 * 1024  # read at once while loading: 2 ms of the loop where every batch has one record
 REPLAYED_RECORDS = 256  # decoded and replayed in one step: 2 to 3 ms
@@ -223,8 +223,8 @@ class _Slice:
     def _replay(self, entry: _Entry) -> None:
         decoded = self._shard.decode(entry.key, entry.value)
         if decoded is None:
-            logger.warning(
-                "%s: record of an unknown kind at offset %d passed over", type(self._shard).__name__, entry.offset
+            log.warning(
+                "Record of an unknown kind is passed over: shard=%s offset=%d", type(self._shard).__name__, entry.offset
             )
         else:
             self._shard.replay(decoded, entry.producer_id, entry.producer_epoch)

@@ -17,7 +17,6 @@ After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -32,12 +31,13 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import AppendOrigin
 
 __all__ = ["ShardHost"]
 
-logger = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 RECORD_OVERHEAD_BYTES = 32  # varints and framing of one record, rounded up, to keep a batch below max.message.bytes
 
@@ -165,8 +165,9 @@ class ShardHost(Generic[S]):
             self.on_resigned(partition)
 
     def _on_not_loaded(self, part: _Partition[S], error: BaseException) -> None:
-        logger.error(
-            "%s-%d could not be loaded, its clients are answered NOT_COORDINATOR until another replica leads: %s",
+        log.error(
+            "Coordinator cannot load a partition, clients are answered NOT_COORDINATOR until another replica leads: "
+            "topic=%s partition=%d error=%s",
             self.topic,
             part.partition,
             error,

@@ -14,7 +14,6 @@ coordinator, however long that takes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -46,12 +45,13 @@ from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
+from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["TransactionCoordinator"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.coordinator.transaction")
 
 COMPLETE_RETRY_MS = 100  # pause after a completion that could not be appended
 
@@ -120,7 +120,7 @@ class TransactionCoordinator:
         self._stopped = True
         self._timeouts.stop()
         self._expiry.stop()
-        log.info("%d requests were answered CONCURRENT_TRANSACTIONS since the start", self.concurrent_answers)
+        log.info("Transaction coordinator stops: concurrent_transactions_answers=%d", self.concurrent_answers)
         self.host.close()
 
     def expire_ids(self) -> int:
@@ -491,7 +491,7 @@ class TransactionCoordinator:
         def done(outcome: bool | BrokerError) -> None:
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
                 return  # a next coordinator writes the markers again and completes the transaction
-            log.info("%s could not be completed, trying again: %s", prepared.transactional_id, outcome)
+            log.info("Transaction is completed later: id=%s error=%s", prepared.transactional_id, outcome)
             self._reactor.call_later(COMPLETE_RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)

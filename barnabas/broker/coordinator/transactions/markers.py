@@ -16,7 +16,6 @@ Follows KIP-98 and KIP-890; the list of retriable errors is Kafka's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -24,6 +23,7 @@ from typing import Protocol
 from barnabas.broker.call import Done
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.loggers import logger
 from barnabas.protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -34,7 +34,7 @@ from barnabas.storage.checkpoints import TopicPartition
 
 __all__ = ["MarkerChannel", "MarkerGateway"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.coordinator.transaction")
 
 RETRY_MS = 100  # between attempts for a partition
 NO_LEADER = -1
@@ -201,7 +201,7 @@ class MarkerChannel:
                     break
                 else:
                     log.debug(
-                        "marker of %s for %s-%d: broker %d answered error %d, retrying",
+                        "Marker is sent again: transactional_id=%s topic=%s partition=%d broker=%d error=%d",
                         delivery.prepared.transactional_id,
                         topic,
                         partition,
@@ -221,7 +221,7 @@ class MarkerChannel:
 
     def _drop_superseded(self, delivery: _Delivery, code: int, topic: str, partition: int) -> None:
         log.warning(
-            "markers of %s are left to a newer coordinator: %s-%d answered error %d to coordinator epoch %d",
+            "Markers are left to a newer coordinator: transactional_id=%s topic=%s partition=%d error=%d coordinator_epoch=%d",
             delivery.prepared.transactional_id,
             topic,
             partition,

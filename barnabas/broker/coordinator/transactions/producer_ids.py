@@ -13,17 +13,17 @@ Follows KIP-730 (producer ids from the controller).
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 
 from barnabas.broker.call import Done
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
+from barnabas.loggers import logger
 
 __all__ = ["ProducerIds"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.coordinator.transaction")
 
 PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # requests the next block when fewer ids are left, as in Kafka
 
@@ -80,7 +80,7 @@ class ProducerIds:
     def _on_block(self, first: int | BrokerError) -> None:
         self._allocating = False
         if isinstance(first, BrokerError):
-            log.info("the controller gives no producer ids: %s", first)
+            log.info("Controller gives no producer ids: error=%s", first)
             refused, self._waiting = self._waiting, deque()
             for then in refused:
                 then(BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {first}"))

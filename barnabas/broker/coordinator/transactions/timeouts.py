@@ -8,7 +8,6 @@ Timeouts are measured by the monotonic clock from when this coordinator knows th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,10 +20,11 @@ from barnabas.broker.coordinator.transactions.shard import TransactionAnswer, Tr
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
+from barnabas.loggers import logger
 
 __all__ = ["TransactionTimeouts"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.coordinator.transaction")
 
 ABORT_RETRY_MS = 1_000  # pause after an abort that failed
 
@@ -101,4 +101,8 @@ class TransactionTimeouts:
 
 def _log_abort(timed_out: TransactionMetadata, outcome: TransactionAnswer | BrokerError) -> None:
     if not isinstance(outcome, BrokerError):
-        log.info("%s timed out after %d ms, aborting", timed_out.transactional_id, timed_out.timeout_ms)
+        log.info(
+            "Transaction timed out and is aborted: transactional_id=%s timeout_ms=%d",
+            timed_out.transactional_id,
+            timed_out.timeout_ms,
+        )

@@ -109,7 +109,7 @@ def test_of_two_processes_with_one_id_the_first_counts(caplog: pytest.LogCapture
     for now_ms in (500, 1_000):
         fetched(b"b", 6, 6, now_ms)
     assert leadership.committed_end_offset() is None
-    assert caplog.text.count("two processes with directories of their own fetch the metadata log as node 2") == 1
+    assert caplog.text.count("each node needs an id of its own: node_id=2") == 1
     fetched(b"", 5, 5, 1_500)  # one that does not say
     fetched(b"a", 6, 6, 1_900)
     assert leadership.committed_end_offset() == 6

@@ -55,4 +55,4 @@ def test_one_of_them_leads_and_the_other_says_so(caplog: pytest.LogCaptureFixtur
     request = BeginEpoch(4, 1)
     machine.on_reply(1, request, EpochReply(ErrorCode.NONE, 3, 5), 10)
     assert (machine.epoch, machine.leader_id, machine.epoch_state.role) == (5, -1, Role.UNATTACHED)
-    assert "another one runs as node 3" in caplog.text
+    assert "a directory of its own: node_id=3" in caplog.text

@@ -1,0 +1,169 @@
+"""The program of `barnabas serve`: runs one node until a stop signal, the end of its standard input, or a fatal error.
+
+Prints the ready line. A node whose standard input ends (`--until-stdin-ends`) ends within ORPHAN_STOP_S: the process that started it was
+killed. Otherwise it takes the time that a clean stop takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.node import Node
+from barnabas.cli.logs import LogOutput
+from barnabas.errors import BarnabasError
+from barnabas.loggers import logger
+from barnabas.runtime import descriptors
+from barnabas.runtime.clock import SystemClock
+from barnabas.runtime.files import FileDisk
+from barnabas.runtime.holders import described, port_holder
+from barnabas.runtime.loop import run
+from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
+from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.offload import WorkerThread
+from barnabas.runtime.randomness import SystemRng
+
+__all__ = ["run_node"]
+
+log = logger("kafka.server")
+
+WILDCARDS = ("", "0.0.0.0", "::")
+STOPS = (signal.SIGTERM, signal.SIGINT)
+ORPHAN_STOP_S: Final = 1.5  # the nodes that could take over leaderships stop, too
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def run_node(config: BrokerConfig, ignored: Sequence[str], output: LogOutput, *, until_stdin_ends: bool) -> int:
+    """Logs the remarks about ignored settings, runs the node and returns the exit code of the process."""
+    keep_freed_memory()
+    freeze_survivors()
+    for remark in ignored:
+        log.warning("Setting: %s", remark)
+    code = run(_serve(config, output, until_stdin_ends))
+    output.close()
+    return code
+
+
+async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    _end_periods(loop, output)
+    try:
+        if until_stdin_ends:
+            _watch_stdin(loop, end)
+        node = _node(config, end)
+        for number in STOPS:
+            loop.add_signal_handler(number, end, 0)
+        starting = loop.create_task(node.start())
+        ended.add_done_callback(
+            lambda _: starting.cancel()
+        )  # a node of a cluster may wait for the others without limit
+        host, port = await starting
+    except asyncio.CancelledError:
+        if not ended.done():
+            raise
+        _ignore_stop_signals()
+        return ended.result()
+    except (BarnabasError, OSError) as error:
+        print(f"barnabas serve: {error}{_remedy(error, config)}", file=sys.stderr)
+        return 1
+    shown = socket.gethostname() if host in WILDCARDS else host
+    log.info("Node serves: node_id=%d host=%s port=%d cluster_id=%s", node.node_id, shown, port, node.cluster_id)
+    print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}", flush=True)
+    gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
+    code = await ended
+    if code == 0:
+        try:
+            await node.stop()
+            log.info("Node has stopped cleanly: node_id=%d", node.node_id)
+        except OSError as error:
+            log.error("Stop was not clean: error=%s", error)
+            code = 1
+    _ignore_stop_signals()
+    return code
+
+
+def _node(config: BrokerConfig, end: Callable[[int], None]) -> Node:
+    """Makes the node over the real clock, disks and network; raises the limit of open files."""
+    soft, allowed = descriptors.raise_limit()
+    log.info("Limit of open files and connections: allowed=%d soft_limit_before=%d", allowed, soft)
+    files_max = descriptors.open_files_max(len(config.log_dirs))
+    disks = [FileDisk(path, open_files_max=files_max) for path in config.log_dirs]
+    return Node(
+        config,
+        clock=SystemClock(),
+        rng=SystemRng(),
+        disk=disks[0],
+        other_disks=disks[1:],
+        offload=WorkerThread().run,
+        network=AsyncioNetwork(lambda: descriptors.RESERVED + sum(disk.descriptors_wanted for disk in disks)),
+        on_fatal=lambda _error: end(1),
+    )
+
+
+def _end_periods(loop: asyncio.AbstractEventLoop, output: LogOutput) -> None:
+    """Keeps writing how many lines were suppressed."""
+    loop.call_later(output.end_periods(), _end_periods, loop, output)
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) -> None:
+    """Calls `end` when standard input ends. The process then ends within ORPHAN_STOP_S, also if the stop takes longer.
+
+    Raises:
+        BarnabasError: standard input is closed or a file, whose end nothing would announce.
+    """
+    stdin = 0
+
+    def on_input() -> None:
+        try:
+            if os.read(stdin, 4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # it is gone
+        loop.remove_reader(stdin)
+        log.warning("Standard input has ended, the node stops")
+        end(0)
+        loop.call_later(ORPHAN_STOP_S, os._exit, 1)
+
+    try:
+        loop.add_reader(stdin, on_input)
+    except (OSError, ValueError) as error:
+        raise BarnabasError(f"--until-stdin-ends: standard input is no pipe or terminal ({error})") from None
+
+
+def _remedy(error: Exception, config: BrokerConfig) -> str:
+    """What to do about an error of the system, as the end of its line; empty if nothing is known."""
+    if not isinstance(error, OSError):
+        return ""
+    if error.errno == errno.EADDRINUSE:
+        found = [(each.port, port_holder(each.port)) for each in config.listeners if each.port]
+        holders = [f"{described(pid)} listens on port {port}" for port, pid in found if pid is not None]
+        return f": {', '.join(holders) or 'another process has it'}; stop it, or choose another port"
+    if error.errno not in FULL:
+        return ""
+    path = str(error.filename or "")
+    directory = next((each for each in config.log_dirs if path.startswith(each)), config.log_dirs[0])
+    return f": the volume of {directory} is full; free space on it, or name a directory on another volume (--data)"
+
+
+def _ignore_stop_signals() -> None:
+    """Ignores further stop signals: the node has ended, and its exit code must not change."""
+    loop = asyncio.get_running_loop()
+    for number in STOPS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)

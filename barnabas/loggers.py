@@ -1,0 +1,63 @@
+"""The loggers of a node: their names, which are Kafka's where Kafka has such a logger, and their levels.
+
+Administrators name these loggers in DescribeConfigs and IncrementalAlterConfigs (resource type BROKER_LOGGER). In Python's logging
+each has the prefix "barnabas.", so that the loggers of a Kafka client in the same process stay apart.
+
+A line is a call of `logging` with a constant template: a sentence, then details as `key=%s`. The output (`runtime/log_lines.py`) escapes
+and shortens every value and takes the details of JSON lines from the template. So a line never needs to format its values, and a line
+whose level is off costs one call. Never log keys, values or headers of records.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+__all__ = ["LEVELS", "LOGGERS", "PREFIX", "ROOT", "TRACE", "logger", "python_name", "shown_name"]
+
+PREFIX: Final = "barnabas"
+ROOT: Final = "root"
+TRACE: Final = 5
+LEVELS: Final = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": TRACE,
+}  # Kafka's names of levels
+LOGGERS: Final = {
+    ROOT: "every logger without a level of its own",
+    "kafka.cluster.Partition": "the replicas of this node: truncations, records lost, ISR proposals that fail",
+    "kafka.controller": "the controller: elections, brokers that are fenced, decisions that failed",
+    "kafka.coordinator.group": "the group coordinator: loading, states and members of groups",
+    "kafka.coordinator.transaction": "the transaction coordinator: loading, fences, timeouts, markers; DEBUG: every transaction",
+    "kafka.log.LogCleaner": "the cleaner of compacted topics: each run",
+    "kafka.log.LogManager": "log directories and their recovery, folders of partitions",
+    "kafka.log.UnifiedLog": "the log of a partition: retention, damaged segments",
+    "kafka.network.SocketServer": "connections that are refused or closed by this node",
+    "kafka.raft": "the metadata quorum: votes, leaders, snapshots",
+    "kafka.request.logger": "requests that failed inside this node; DEBUG: every request",
+    "kafka.server": "the node: start, stop, its session with the controller, its connections to other nodes",
+    "kafka.server.ReplicaFetcherThread": "fetches from the leaders of other brokers",
+    "kafka.server.metadata": "what changes in the cluster: topics, configurations, brokers, features",
+    "state.change.logger": "leaderships of this node, and ISR changes of the partitions that it leads",
+}  # name → what it logs
+
+
+def logger(name: str) -> logging.Logger:
+    """Returns the Python logger of one of LOGGERS. Raises KeyError for another name."""
+    if name not in LOGGERS:
+        raise KeyError(f"{name!r} is not in barnabas.loggers.LOGGERS")
+    return logging.getLogger(python_name(name))
+
+
+def python_name(name: str) -> str:
+    """Returns the name that Python's logging uses for a logger."""
+    return PREFIX if name == ROOT else f"{PREFIX}.{name}"
+
+
+def shown_name(python: str) -> str:
+    """Returns the name that lines show: that of LOGGERS where there is one, else Python's."""
+    name = python.removeprefix(f"{PREFIX}.")
+    return name if name in LOGGERS else python
