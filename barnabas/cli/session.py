@@ -14,20 +14,22 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from barnabas import client
 from barnabas.cli.client_properties import ClientKind, ClientProperties, WrongCall, read_client_properties
 from barnabas.cli.interruption import Interruptible
 from barnabas.cli.profiles import Profiles
-from barnabas.client import Consumer, Producer
-from barnabas.client.admin import Admin
 from barnabas.client.errors import BrokerUnreachable, IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.errors import BarnabasError
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
+
+if TYPE_CHECKING:
+    from barnabas.client import Admin, Consumer, Producer
 
 __all__ = ["DEFAULT_CONNECTION", "Connection", "Settings", "WrongCall", "key_values", "worked", "wrong_call"]
 
@@ -105,7 +107,7 @@ class Connection:
 
     def admin(self, **settings: Any) -> Admin:
         """Returns an Admin that is not started yet; `settings` override those of this connection."""
-        return Admin(**{**self._arguments("admin"), **settings})
+        return client.Admin(**{**self._arguments("admin"), **settings})
 
     def producer(self, **settings: Any) -> Producer:
         """Returns a Producer that is not started yet; `settings` override those of this connection.
@@ -113,11 +115,11 @@ class Connection:
         A record without an acknowledgement fails after the time limit of a request, unless delivery.timeout.ms is set.
         """
         limits = {"max_block_ms": self.timeout_ms, "delivery_timeout_ms": self.timeout_ms}
-        return Producer(**{**limits, **self._arguments("producer"), **settings})
+        return client.Producer(**{**limits, **self._arguments("producer"), **settings})
 
     def consumer(self, **settings: Any) -> Consumer:
         """Returns a Consumer that is not started yet; `settings` override those of this connection."""
-        return Consumer(**{**self._arguments("consumer"), **settings})
+        return client.Consumer(**{**self._arguments("consumer"), **settings})
 
     def check_settings(self, command: str) -> None:
         """Checks all settings; names on stderr those that have no effect."""

@@ -1,13 +1,15 @@
 """The bundled asyncio client: Producer, Consumer, Admin. It uses no threads, and the outside world only through ports.
 
 This module has all public names. Layers, from high to low: `exactly_once`; `admin`, `producer` and `consumer`, which do not
-import each other; `group`; `net`; `errors`; `types`.
+import each other; `group`; `net`; `errors`; `types`. The large parts are imported when their names are first used, so that a
+program starts without those that it does not need.
 """
 
 from __future__ import annotations
 
-from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.consumer import Consumer, ConsumerConfig
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from barnabas.client.errors import (
     AuthorizationFailed,
     BrokerUnreachable,
@@ -36,9 +38,6 @@ from barnabas.client.errors import (
     UnsupportedByBroker,
 )
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
-from barnabas.client.group import RebalanceListener
-from barnabas.client.net.connection_config import ConnectionConfig
-from barnabas.client.producer import Producer, ProducerConfig, Transaction
 from barnabas.client.types import (
     Acks,
     AssignorName,
@@ -56,6 +55,13 @@ from barnabas.client.types import (
     TopicPartition,
 )
 from barnabas.protocol.records import EncodedRecords
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin, NewTopic
+    from barnabas.client.consumer import Consumer, ConsumerConfig
+    from barnabas.client.group import RebalanceListener
+    from barnabas.client.net.connection_config import ConnectionConfig
+    from barnabas.client.producer import Producer, ProducerConfig, Transaction
 
 __all__ = [
     "Acks",
@@ -111,3 +117,27 @@ __all__ = [
     "UnsupportedByBroker",
     "exactly_once",
 ]
+
+_IMPORTED_ON_USE: Final = {
+    "Admin": "barnabas.client.admin",
+    "ConnectionConfig": "barnabas.client.net.connection_config",
+    "Consumer": "barnabas.client.consumer",
+    "ConsumerConfig": "barnabas.client.consumer",
+    "NewTopic": "barnabas.client.admin",
+    "Producer": "barnabas.client.producer",
+    "ProducerConfig": "barnabas.client.producer",
+    "RebalanceListener": "barnabas.client.group",
+    "Transaction": "barnabas.client.producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    place = _IMPORTED_ON_USE.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(place), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.client.consumer import Consumer
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.producer import Producer
 from barnabas.client.types import Headers, OffsetAndMetadata, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.consumer import Consumer
+    from barnabas.client.producer import Producer
 
 __all__ = ["CopyProgress", "NewMessage", "exactly_once"]
 
