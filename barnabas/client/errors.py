@@ -29,6 +29,7 @@ __all__ = [
     "NoOffsetForPartition",
     "NotKafka",
     "OffsetOutOfRange",
+    "PartlyWritten",
     "ProducerFailed",
     "ProducerFenced",
     "RecordTooLarge",
@@ -136,6 +137,19 @@ class SerializationFailed(KafkaError):
 
 class RecordTooLarge(KafkaError):
     """The record exceeds `max_request_size`, or the broker's `max.message.bytes`."""
+
+
+class PartlyWritten(RecordTooLarge):
+    """Some records of an encoded batch were not written, usually because they are too large for the topic.
+
+    Attributes:
+        failed: the error of each such record, by its place in the batch (from 0). The other records are written.
+    """
+
+    def __init__(self, failed: dict[int, BaseException], count: int) -> None:
+        place, first = next(iter(failed.items()))
+        self.failed = failed
+        super().__init__(f"{len(failed)} of {count} records are not written; the first is record {place}: {first}")
 
 
 class NoOffsetForPartition(KafkaError):

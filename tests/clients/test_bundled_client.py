@@ -11,6 +11,7 @@ from barnabas.client import (
     Admin,
     Consumer,
     KafkaError,
+    PartlyWritten,
     Producer,
     RecordMetadata,
     TopicPartition,
@@ -185,6 +186,28 @@ async def test_an_encoded_batch_above_the_topics_limit_is_refused_whole(
         with pytest.raises(RecordTooLarge):
             await refused
         assert (await after).offset == 0  # the refused batch left no gap in the sequence
+
+
+async def test_an_encoded_batch_above_the_topics_limit_is_divided(bootstrap: str, admin: Admin, name: str) -> None:
+    """Only records that exceed the limit alone are refused. They are named by their places; the others keep their order."""
+    topic = await make_topic(admin, name, max_message_bytes="2000")
+    sizes = [5_000 if place in (7, 50) else 100 for place in range(100)]
+    packed = encode_records([NewRecord(b"%d" % place, bytes(size), 1) for place, size in enumerate(sizes)])
+    fits = encode_records([NewRecord(None, bytes(100), 1) for _ in range(100)])
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        refused = await producer.send_batch(topic, 0, packed, divisible=True)
+        divided = await producer.send_batch(topic, None, fits, divisible=True)
+        with pytest.raises(
+            PartlyWritten, match=r"^2 of 100 records are not written; the first is record 7: "
+        ) as raised:
+            await refused
+        assert list(raised.value.failed) == [7, 50]
+        assert all(isinstance(error, RecordTooLarge) for error in raised.value.failed.values())
+        assert (await divided).offset >= 0
+    records = await read_all(bootstrap, topic)
+    assert len(records) == 198
+    written = [int(r.key) for r in records if r.key is not None]
+    assert written == [place for place in range(100) if place not in (7, 50)]
 
 
 async def test_deserializers_and_serializers(bootstrap: str, admin: Admin, name: str) -> None:

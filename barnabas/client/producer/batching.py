@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.client.types import TopicPartition
+from barnabas.protocol.record_codec import decode
 from barnabas.protocol.records import EncodedRecords, NewRecord
 
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "PartitionQueue", "ProducerBatch", "record_size_max"]
@@ -45,7 +46,7 @@ class ProducerBatch:
     `base_sequence` is −1 until an idempotent producer first sends the batch. `on_wire` is true while a request with it is
     unanswered. `maybe_written` is true once the outcome of an attempt is unknown. `tried` is the node of the last attempt, −1
     before the first. Times are monotonic milliseconds. If the caller has encoded the records, `packed` replaces `records`, and
-    the batch has a single handle.
+    the batch has a single handle. `divide` makes one handle for each record of it, so that the batch can be split; None: it cannot.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class ProducerBatch:
         "base_sequence",
         "created_ms",
         "deadline_ms",
+        "divide",
         "doubtful",
         "encoded",
         "failing_since_ms",
@@ -80,6 +82,7 @@ class ProducerBatch:
         self.records: list[NewRecord] = []
         self.handles: list[object] = []
         self.packed: EncodedRecords | None = None
+        self.divide: Callable[[int], list[object]] | None = None
         self.size_bytes = BATCH_OVERHEAD
         self.size_bytes_max = size_bytes_max  # at this size the batch is full and is sent without linger
         self.created_ms = created_ms
@@ -101,6 +104,21 @@ class ProducerBatch:
     @property
     def record_count(self) -> int:
         return len(self.records) if self.packed is None else self.packed.record_count
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it can be split into two batches."""
+        return self.record_count > 1 and (self.packed is None or self.divide is not None)
+
+    def unpack(self) -> None:
+        """Decodes the records of a packed batch and gives each a handle of its own."""
+        if self.packed is None or self.divide is None:
+            return
+        data, count, base_timestamp, _ = self.packed
+        decoded = decode(bytes(data), count, 0, base_timestamp, -1)
+        self.records = [NewRecord(key, value, timestamp, headers) for _, timestamp, key, value, headers in decoded]
+        self.handles = self.divide(count)
+        self.packed = None
 
 
 class PartitionQueue:
@@ -191,10 +209,19 @@ class Accumulator:
         batch.records.append(record)
         return True
 
-    def append_packed(self, queue: PartitionQueue, packed: EncodedRecords, handle: object, now_ms: int) -> None:
-        """Queues an encoded batch, which is sent unchanged."""
+    def append_packed(
+        self,
+        queue: PartitionQueue,
+        packed: EncodedRecords,
+        handle: object,
+        now_ms: int,
+        divide: Callable[[int], list[object]] | None = None,
+    ) -> None:
+        """Queues an encoded batch. It is sent unchanged, unless the broker finds it too large and `divide` is given."""
         self.full_batches += 1
-        self._begin(queue, len(packed.data), handle, now_ms, 0).packed = packed
+        batch = self._begin(queue, len(packed.data), handle, now_ms, 0)
+        batch.packed = packed
+        batch.divide = divide
 
     def _begin(
         self, queue: PartitionQueue, size_bytes: int, handle: object, now_ms: int, size_bytes_max: int
@@ -230,7 +257,8 @@ class Accumulator:
             del self.incomplete[batch.serial]
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
-        """Two halves of a batch that was too large for the broker (≥ 2 records, not packed). Their sequences are consecutive."""
+        """Two halves of a batch that was too large for the broker (`divisible`). Their sequences are consecutive."""
+        batch.unpack()
         middle = len(batch.records) // 2
         halves = []
         for part in (slice(None, middle), slice(middle, None)):

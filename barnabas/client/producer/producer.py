@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.producer.assembly import assemble_producer
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
 from barnabas.client.producer.config import ProducerConfig, Serializer
+from barnabas.client.producer.divided_batch import divided
 from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
 from barnabas.client.producer.transaction import Transaction
 from barnabas.client.producer.transaction_calls import TransactionCalls
@@ -283,17 +285,22 @@ class Producer:
         """
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
-    async def send_batch(self, topic: str, partition: int, records: EncodedRecords) -> asyncio.Future[RecordMetadata]:
+    async def send_batch(
+        self, topic: str, partition: int | None, records: EncodedRecords, *, divisible: bool = False
+    ) -> asyncio.Future[RecordMetadata]:
         """Queues records that the caller has encoded, as one batch that is sent unchanged; otherwise as `send`.
 
         The future's result has the offset of the first record; the others follow it. `compression_type` applies to the batch.
 
         Args:
+            partition: None chooses a sticky partition, as for records without a key.
             records: neither checked (a broker or a consumer refuses malformed records) nor copied: do not change the buffer
                 before the future is done.
+            divisible: the producer divides the batch if it exceeds the topic's limit. The future then fails with PartlyWritten if
+                single records exceed it; the others are written.
 
         Raises:
-            RecordTooLarge: the batch exceeds `max_request_size`. A batch is never split, not even for a topic's lower limit.
+            RecordTooLarge: the batch exceeds `max_request_size`.
             SerializationFailed: these bytes cannot hold that many records.
             KafkaError: as of `send`.
         """
@@ -310,10 +317,11 @@ class Producer:
             raise SerializationFailed(f"{records.record_count} records cannot be in {size} bytes", topic=topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
             raise self._too_large("batch", size, topic)
-        queue = route.queue(partition)
+        queue = route.choose(None, size) if partition is None else route.queue(partition)
         self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        accumulator.append_packed(queue, records, future, self._clock.monotonic_ms())
+        divide = partial(divided, future) if divisible else None
+        accumulator.append_packed(queue, records, future, self._clock.monotonic_ms(), divide)
         self._delivery.wake()
         return future
 

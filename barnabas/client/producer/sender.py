@@ -357,7 +357,7 @@ class Sender:
                 hint = result.current_leader
                 self.leader_hints.append((batch.tp, hint.leader_id, hint.leader_epoch))
         too_large = code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-        if too_large and batch.packed is None and len(batch.records) > 1:
+        if too_large and batch.divisible:
             place = queue.window.index(batch)
             queue.window[place : place + 1] = self.accumulator.split(batch)
             return

@@ -1,0 +1,71 @@
+"""The outcome of an encoded batch that was divided because the broker refused it as too large.
+
+Driven by: the delivery, which gives each record of the divided batch its outcome. Emits: the result of the batch's future.
+
+Invariant: the future ends once every record has an outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from barnabas.client.errors import PartlyWritten
+from barnabas.client.types import RecordMetadata
+
+__all__ = ["DividedRecord", "divided"]
+
+
+class _Tally:
+    """Counts the outcomes of the records of one batch."""
+
+    def __init__(self, future: asyncio.Future[RecordMetadata], count: int) -> None:
+        self._future = future
+        self._left = count
+        self._count = count
+        self._first: RecordMetadata | None = None
+        self._failed: dict[int, BaseException] = {}
+
+    def count(self, place: int, outcome: RecordMetadata | BaseException) -> None:
+        self._left -= 1
+        if isinstance(outcome, BaseException):
+            self._failed[place] = outcome
+        elif place == 0:
+            self._first = outcome
+        if self._left or self._future.done():
+            return
+        if self._failed or self._first is None:
+            self._future.set_exception(PartlyWritten(dict(sorted(self._failed.items())), self._count))
+            self._future.exception()  # marks it as retrieved: the caller may look at the future later
+        else:
+            self._future.set_result(self._first)
+
+
+class DividedRecord:
+    """One record of a divided batch. The delivery uses it as the future of a record."""
+
+    __slots__ = ("_place", "_tally")
+
+    def __init__(self, tally: _Tally, place: int) -> None:
+        self._tally = tally
+        self._place = place
+
+    def done(self) -> bool:
+        """Always False: an outcome is given once."""
+        return False
+
+    def set_result(self, metadata: RecordMetadata) -> None:
+        """The record is written."""
+        self._tally.count(self._place, metadata)
+
+    def set_exception(self, error: BaseException) -> None:
+        """The record is not written."""
+        self._tally.count(self._place, error)
+
+    def exception(self) -> None:
+        """As of a future whose exception was retrieved."""
+
+
+def divided(future: asyncio.Future[RecordMetadata], count: int) -> list[object]:
+    """The handles of `count` records whose outcomes together are that of `future`."""
+    tally = _Tally(future, count)
+    return [DividedRecord(tally, place) for place in range(count)]

@@ -1,0 +1,89 @@
+"""Encodes many records that have only values, several times as fast as `record_codec.encode`: for lines of text.
+
+All records get one timestamp, no key and no headers. Apart from its value such a record has a prefix that depends on the length of
+the value, and its offset delta. The prefixes come from a table, and the parts of all records are joined in one call, so that no
+Python code runs for a single record. Not compiled: the loops are inside the interpreter already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.record_codec import encode_varint
+from barnabas.protocol.records import EncodedRecords
+
+__all__ = ["VALUE_RECORD_OVERHEAD_MAX", "encode_values"]
+
+# length 5, attributes 1, timestamp delta 1, offset delta 5, key length 1, value length 5, header count 1
+VALUE_RECORD_OVERHEAD_MAX: Final = 19
+
+_KEPT_MAX: Final = 4_096  # lengths of values that a table remembers
+
+
+class _Before(dict[int, bytes]):
+    """What precedes the offset delta, by the length of the value, for deltas of `delta_size` bytes.
+
+    It begins with the header count of the record before, which is 0.
+    """
+
+    def __init__(self, delta_size: int) -> None:
+        super().__init__()
+        self._delta_size = delta_size
+
+    def __missing__(self, length: int) -> bytes:
+        # attributes, timestamp delta, key length and header count take a byte each
+        body = 4 + self._delta_size + len(encode_varint(length)) + length
+        found = b"\x00%b\x00\x00" % encode_varint(body)
+        if len(self) < _KEPT_MAX:
+            self[length] = found
+        return found
+
+
+class _After(dict[int, bytes]):
+    """What is between the offset delta and the value, by the length of the value: a null key and that length."""
+
+    def __missing__(self, length: int) -> bytes:
+        found = b"\x01" + encode_varint(length)
+        if len(self) < _KEPT_MAX:
+            self[length] = found
+        return found
+
+
+_BEFORE: Final = tuple(_Before(size) for size in range(6))
+_AFTER: Final = _After()
+# The first offset delta whose varint has one more byte.
+_DELTA_STEPS: Final = (64, 8_192, 1_048_576, 1 << 27, 1 << 34)
+_deltas: list[bytes] = [bytes((delta << 1,)) for delta in range(64)]  # varints of the offset deltas so far
+
+
+def encode_values(values: Sequence[bytes], timestamp: int) -> EncodedRecords:
+    """Encodes one record for each value, as `encode_records` would.
+
+    Args:
+        timestamp: of every record, ms since the Unix epoch.
+
+    Raises:
+        LocalProtocolError: no values.
+    """
+    count = len(values)
+    if not count:
+        raise LocalProtocolError("a batch needs at least one record")
+    if len(_deltas) < count:
+        _deltas.extend(map(encode_varint, range(len(_deltas), count)))
+    lengths = list(map(len, values))
+    parts: list[bytes] = [b""] * (4 * count)
+    start = 0
+    for size, step in enumerate(_DELTA_STEPS, start=1):
+        end = min(step, count)
+        parts[4 * start : 4 * end : 4] = map(_BEFORE[size].__getitem__, lengths[start:end])
+        start = end
+        if start == count:
+            break
+    parts[1::4] = _deltas[:count]
+    parts[2::4] = map(_AFTER.__getitem__, lengths)
+    parts[3::4] = values
+    parts[0] = parts[0][1:]  # there is no record before
+    parts.append(b"\x00")
+    return EncodedRecords(b"".join(parts), count, timestamp, timestamp)

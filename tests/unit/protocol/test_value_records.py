@@ -1,0 +1,39 @@
+"""`encode_values` against the encoder of whole records: the same bytes for all lengths and numbers of values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.errors import LocalProtocolError
+from barnabas.protocol.records import NewRecord, encode_records
+from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_values
+
+
+def whole(values: list[bytes], timestamp: int) -> object:
+    return encode_records([NewRecord(None, value, timestamp) for value in values])
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=300), st.integers(0, 2**62))
+def test_the_bytes_are_those_of_whole_records(values: list[bytes], timestamp: int) -> None:
+    encoded = encode_values(values, timestamp)
+    assert encoded == whole(values, timestamp)
+    assert len(encoded.data) <= sum(map(len, values)) + VALUE_RECORD_OVERHEAD_MAX * len(values)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 8_191, 8_192, 8_193, 20_000])
+def test_offset_deltas_of_every_size(count: int) -> None:
+    values = [b"x" * (place % 7) for place in range(count)]
+    assert encode_values(values, 5) == whole(values, 5)
+
+
+@pytest.mark.parametrize("length", [0, 63, 64, 127, 128, 8_191, 8_192, 100_000, 1_048_570, 3_000_000])
+def test_values_of_every_size(length: int) -> None:
+    values = [b"y" * length, b"", b"z" * length]
+    assert encode_values(values, 5) == whole(values, 5)
+
+
+def test_no_values_are_refused() -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_values([], 5)
