@@ -19,6 +19,11 @@ Commands = Sequence[tuple[str, dict[str, Any]]]  # names of node_commands.py wit
 class Extension:
     """An extension that keeps nothing; a subclass overrides what it needs."""
 
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether brokers may behave otherwise because of it, now or later; then no other test gets them."""
+        return True
+
     def before_start(self, broker_id: int) -> Commands:
         """The commands that a broker runs before its node starts."""
         return ()

@@ -3,8 +3,8 @@
 Driven by: the fixtures of `plugin.py` and `factories.py`. Emits: cluster handles; `LeakedClientWarning` for a client that is still
 connected when its test has ended.
 
-A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers spare clusters of the shape that was used last
-start while a test runs.
+A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers a cluster that is as new again after a test is taken
+again, and spare clusters of the shape that was used last start while a test runs.
 
 Invariants: everything that a session started has ended when its fixtures are torn down. A teardown waits for nothing without a
 deadline.
@@ -170,6 +170,13 @@ class KafkaSession:
             raise
         return kafka
 
+    def end(self, kafka: Cluster, *, failed: bool) -> None:
+        """Ends the cluster of a test, or makes it as new for another one. The report of a failed test may still read its cluster."""
+        if failed:
+            kafka.stop()
+        else:
+            self._spares.give_back(kafka)
+
     def close(self) -> None:
         """Ends the spare clusters."""
         Handle.history_level = ""
@@ -226,7 +233,7 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
         try:
             _name_leaked_clients(request, kafka, set())
         finally:
-            kafka.stop()
+            session.end(kafka, failed=request.node.stash.get(FAILED, False))
 
 
 def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:

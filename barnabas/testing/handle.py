@@ -99,14 +99,7 @@ class Handle(NearestNames):
 
         if self._core is not None:
             raise KitError("the cluster is started already")
-        backend = self._backend = self._new_backend()
-        core = self._core = Core(backend, self._timeout_s)
-        if self._history is None and self.history_level and self._mode != "remote":
-            from barnabas.testing.history.handles import History
-
-            self._history = History(self, self.history_level)
-        core.extensions.extend(each for each in (self._history, self._dated) if each is not None)
-        kit_thread.keep(self, backend.abandon)
+        core = self._take(Core(self._new_backend(), self._timeout_s))
         try:
             await core.start(self._topics)
             if self._admin_port is not None:
@@ -114,6 +107,30 @@ class Handle(NearestNames):
         except BaseException:
             self._forget()
             raise
+
+    def _take(self, core: Core) -> Core:
+        backend, self._backend, self._core = core.backend, core.backend, core
+        if self._history is None and self.history_level and self._mode != "remote":
+            from barnabas.testing.history.handles import History
+
+            self._history = History(self, self.history_level)
+        core.extensions.extend(each for each in (self._history, self._dated) if each is not None)
+        kit_thread.keep(self, backend.abandon)
+        return core
+
+    def hand_over(self) -> Core:
+        """For the kit: ends this handle, but not its brokers. They still end with the process."""
+        core = self.core()
+        self._forget()
+        kit_thread.keep(core, core.backend.abandon)
+        return core
+
+    async def take_over(self, core: Core) -> None:
+        """For the kit: takes what another handle of the same shape has handed over, in place of a start."""
+        kit_thread.release(self._take(core))
+        for broker_id in core.backend.broker_ids:
+            for name, arguments in core.backend.before_start(broker_id):
+                await core.backend.command(broker_id, name, arguments)
 
     async def _open_or_stop(self, core: Core, admin_port: int) -> None:
         try:

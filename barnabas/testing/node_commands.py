@@ -17,6 +17,8 @@ COMMANDS: Final[dict[str, str]] = {
     "live_brokers": "barnabas.testing.node_questions:live_brokers",
     "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
+    "lasting_state": "barnabas.testing.renewal_commands:lasting_state",
+    "forget_test": "barnabas.testing.renewal_commands:forget_test",
     "set_release": "barnabas.testing.version_commands:set_release",
     "start_clock": "barnabas.testing.clock.commands:start_at",
     "begin_jump": "barnabas.testing.clock.commands:begin",

@@ -1,30 +1,33 @@
-"""Spares: clusters of several brokers that start while a test runs, for the next tests.
+"""Spares: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
 
-Driven by: the fixture `kafka`, which takes one for each test with several brokers. Emits: running clusters.
+Driven by: the fixture `kafka`, which takes one for each test with several brokers and gives it back. Emits: running clusters.
 
-Three brokers need 30 ms of processor time and an election to start, so a test should not wait for them. The spares have the shape that
-was used last. They start one after the other, so that each is ready as early as possible.
+Three brokers need 28 ms of processor time and an election to start, so a test should not wait for them. A cluster that was given back is
+made as new (`renewal.py`), or ended if that is impossible. Spares have the shape that was used last. They start one after the other, so
+that each is ready as early as possible.
 
-Invariants: at most SPARES_MAX exist beside the cluster in use; all have ended when `close` returns.
+Invariants: at most SPARES_MAX start ahead; all have ended when `close` returns.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Final
+from typing import Any, Final
 
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
+from barnabas.testing.core import Core
+from barnabas.testing.renewal import AsNew
 
 __all__ = ["Spares"]
 
-SPARES_MAX: Final = 2  # the second one is for tests that take less time than a start
+SPARES_MAX: Final = 2  # the second one is for tests that end brokers and take less time than a start
 START_S: Final = 40.0
 
-_Begun = tuple[Cluster, Future[None]]
+_Begun = tuple[Cluster, Future[AsNew]]
 
 
 class Spares:
@@ -33,34 +36,52 @@ class Spares:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # the kit's thread begins the next spare when one has started
         self._begun: deque[_Begun] = deque()
+        self._taken: dict[Cluster, AsNew] = {}  # in use, of the present shape
         self._shape: object = None
         self._make: Callable[[], Cluster] | None = None  # None: begin none
 
     def take(self, shape: object, make: Callable[[], Cluster]) -> Cluster:
-        """Returns a new cluster that runs. Clusters of one shape are interchangeable; `make` makes one."""
+        """Returns a cluster that runs and holds nothing. Clusters of one shape are interchangeable; `make` makes one."""
         if shape != self._shape:
             self.close()
         with self._lock:
-            cluster, started = self._begun.popleft() if self._begun else _begin(make)
+            begun = next((each for each in self._begun if each[1].done()), self._begun[0] if self._begun else None)
+            if begun is None:
+                begun = _begin(make)
+            else:
+                self._begun.remove(begun)
+        cluster, started = begun
         try:
-            started.result(START_S)
+            as_new = started.result(START_S)
         except BaseException:
-            _end((cluster, started))
+            _end(begun)
             raise
         with self._lock:
             self._shape, self._make = shape, make
+            self._taken[cluster] = as_new
         self._fill(None)
         return cluster
+
+    def give_back(self, cluster: Cluster) -> None:
+        """Ends the use of a cluster. Raises KitError if a broker had stopped by itself."""
+        as_new = self._taken.pop(cluster, None)
+        if as_new is None or self._make is None or not as_new.is_possible(cluster.core()):
+            cluster.stop()
+            return
+        core, fresh = cluster.hand_over(), self._make()
+        with self._lock:
+            self._begun.appendleft((fresh, _submit(_renewed(fresh, core, as_new))))
 
     def close(self) -> None:
         """Ends the spare clusters."""
         with self._lock:
             self._make = None
             begun, self._begun = self._begun, deque()
+            self._taken.clear()
         for each in begun:
             _end(each)
 
-    def _fill(self, started: Future[None] | None) -> None:
+    def _fill(self, started: Future[AsNew] | None) -> None:
         """Begins a spare if there is room and no other one is on its way; continues when it has started."""
         if started is not None and (started.cancelled() or started.exception() is not None):
             return  # the test that takes it gets the error
@@ -73,9 +94,28 @@ class Spares:
         begun[1].add_done_callback(self._fill)
 
 
+def _submit(work: Coroutine[Any, Any, AsNew]) -> Future[AsNew]:
+    return kit_thread.loop_thread().submit(work)
+
+
 def _begin(make: Callable[[], Cluster]) -> _Begun:
     cluster = make()
-    return cluster, kit_thread.loop_thread().submit(cluster.begin())
+    return cluster, _submit(_started(cluster))
+
+
+async def _started(cluster: Cluster) -> AsNew:
+    await cluster.begin()
+    return await AsNew.of(cluster)
+
+
+async def _renewed(fresh: Cluster, core: Core, as_new: AsNew) -> AsNew:
+    """Gives used brokers to a new handle, or new ones."""
+    if await as_new.again(core):
+        await fresh.take_over(core)
+        return as_new
+    kit_thread.release(core)
+    await core.stop()
+    return await _started(fresh)
 
 
 def _end(begun: _Begun) -> None:

@@ -147,6 +147,11 @@ class Faults(NearestNames, Extension):
 
     # -- for the kit, as coroutines of its thread
 
+    @property
+    def leaves_traces(self) -> bool:
+        """As of Extension: a request that a fault holds, for example, may still be there."""
+        return self._next > 1
+
     async def add(self, wanted: list[CheckedFault]) -> list[Fault]:
         """Brings the faults of a document to their brokers. Raises KitError; then none of them is installed."""
         core = self._cluster.core()

@@ -211,6 +211,11 @@ class History(Extension):
         """Whether there are events."""
         return bool(self._ring.events())
 
+    @property
+    def leaves_traces(self) -> bool:
+        """As of Extension: a recorder begins anew for each test."""
+        return False
+
     def begin_anew(self) -> None:
         """Forgets the events that are here, without asking the brokers: another test begins."""
         self._ring.clear()

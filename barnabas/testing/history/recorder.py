@@ -87,6 +87,11 @@ class Recorder:
             for connection, _ in self.last.values():
                 self._watch(connection)
 
+    def begin_anew(self) -> None:
+        """Forgets everything: another test begins."""
+        self.last.clear()
+        self.noted = self.forgotten = self._seen = 0
+
     def seen(self, number: int) -> None:
         """The reader has got the events up to this one."""
         self._seen = max(self._seen, number)
