@@ -18,7 +18,7 @@ try:
 except KeyboardInterrupt:  # these imports are a third of a short command's time
     raise SystemExit(130) from None
 
-__all__ = ["app", "main"]
+__all__ = ["app", "exit_code", "main"]
 
 # name, function, help text, examples (command groups have examples of their own)
 _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -154,13 +154,13 @@ for _name, _target, _help, _shown in _COMMANDS:
 def main() -> None:
     """The entry point of the console script."""
     repair_streams()
-    sys.exit(written_out(_called()))
+    sys.exit(written_out(exit_code()))
 
 
-def _called() -> int:
+def exit_code() -> int:
     """Runs the command of the process's arguments; returns the exit code."""
     try:
-        result = app(print_error=False, exit_on_error=False, result_action="return_value")
+        result = app(sys.argv[1:], print_error=False, exit_on_error=False, result_action="return_value")
     except CycloptsError as error:
         return _wrong_arguments(error)
     except WrongCall as error:

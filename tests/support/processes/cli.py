@@ -1,7 +1,8 @@
-"""The command `barnabas` as a process."""
+"""The command `barnabas`: as a process, or called in this one where a process is not the point."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import select
@@ -9,6 +10,45 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import NamedTuple
+from unittest import mock
+
+from barnabas.cli.main import exit_code
+
+
+class Called(NamedTuple):
+    """What a call printed: each stream, and both in the order of writing."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    shown: str
+
+
+class _Stream(io.BytesIO):
+    def __init__(self, both: io.BytesIO) -> None:
+        super().__init__()
+        self.both = both
+
+    def write(self, data: object) -> int:
+        self.both.write(data)  # type: ignore[arg-type]  # bytes, from the text layer above
+        return super().write(data)  # type: ignore[arg-type]  # as above
+
+
+def called(*arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None) -> Called:
+    """Calls the command in this process, on the main thread: 0.2 s faster than a process."""
+    both = io.BytesIO()
+    streams = _Stream(both), _Stream(both)
+    texts = [io.TextIOWrapper(each, "utf-8", write_through=True) for each in streams]
+    reading = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+    with (
+        mock.patch.multiple(sys, argv=["barnabas", *arguments], stdin=reading, stdout=texts[0], stderr=texts[1]),
+        mock.patch.dict(os.environ, environment or {}),
+    ):
+        code = exit_code()
+    printed = [each.getvalue().decode() for each in (*streams, both)]
+    return Called(code, printed[0], printed[1], printed[2])
 
 
 def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
