@@ -1,10 +1,9 @@
 """Following: a follower's state about its leader; applies what the follower fetched.
 
-Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark. Truncates the
-log, writes to it, or replaces it by a snapshot.
+Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark; a whole
+snapshot, which the shell installs. Truncates the log, or writes to it.
 
-Invariants: nothing below the high watermark is truncated; a snapshot is installed whole or not at all; a batch is written only if
-its epoch is valid under this leader. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
+Invariants: nothing below the high watermark is truncated; a batch is written only if its epoch is valid under this leader. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
 """
 
 from __future__ import annotations
@@ -18,9 +17,24 @@ from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.quorum.voters import check_elected
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 
-__all__ = ["Following"]
+__all__ = ["Following", "Installation"]
 
 SNAPSHOT_BYTES_MAX: Final = 1 << 30  # a snapshot is assembled in memory; Kafka's log makes one every 20 MB of records
+
+
+class Installation:
+    """A snapshot that was fetched whole and replaces the log.
+
+    Attributes:
+        begun: whether the shell installs it.
+    """
+
+    __slots__ = ("begun", "data", "snapshot")
+
+    def __init__(self, snapshot: SnapshotId, data: bytearray) -> None:
+        self.snapshot = snapshot
+        self.data = data
+        self.begun = False
 
 
 class Following:
@@ -113,17 +127,16 @@ class Following:
             )
         self._log.truncate_to(end_offset)
 
-    def take_part(self, reply: SnapshotReply, high_watermark: int) -> int:
-        """Stores a part of the snapshot, and installs the snapshot with the last part. Returns the high watermark.
+    def take_part(self, reply: SnapshotReply) -> Installation | None:
+        """Stores a part of the snapshot. Returns the whole one with the last part.
 
         Raises:
-            RemoteProtocolError: the part is damaged, or not the requested one; the fetch of the snapshot ends.
-            OSError: the disk failed.
+            RemoteProtocolError: the part is not the requested one; the fetch of the snapshot ends.
         """
         snapshot = self._snapshot
         if snapshot is None or reply.error is not ErrorCode.NONE:
             self._forget()  # SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE: a fetch of the log names the next snapshot
-            return high_watermark
+            return None
         wrong = (
             reply.snapshot != snapshot
             or reply.position != len(self._download)
@@ -137,11 +150,10 @@ class Following:
             )
         self._download += reply.data
         if len(self._download) < reply.size_bytes:
-            return high_watermark
-        data = self._download
+            return None
+        whole = Installation(snapshot, self._download)
         self._forget()
-        self._log.install_snapshot(snapshot, data)
-        return max(high_watermark, snapshot.end_offset)
+        return whole
 
     def _forget(self) -> None:
         self._snapshot = None

@@ -124,6 +124,7 @@ class RaftMachine(Replication):
         granting = election.granting_voters
         self._become(Role.LEADER, self.epoch, self.node_id, self.epoch_state.voted_id)
         self._elections_lost = 0
+        self.installation = None  # a leader's log lacks nothing that is committed
         self._leadership = Leadership(self.node_id, self.epoch, self.voters, self.log, now_ms)
         log.info(
             "Node leads the metadata quorum: node_id=%d epoch=%d elected_by=%s", self.node_id, self.epoch, granting

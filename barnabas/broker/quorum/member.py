@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.broker.quorum.election import Election
 from barnabas.broker.quorum.epoch_state import EpochState
-from barnabas.broker.quorum.following import Following
+from barnabas.broker.quorum.following import Following, Installation
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.messages import (
@@ -42,6 +42,7 @@ class QuorumMember:
     Attributes:
         epoch_state: role, epoch, leader and vote.
         high_watermark: everything below is committed.
+        installation: the snapshot that is being installed; None if there is none.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class QuorumMember:
         self.high_watermark = max(
             raft_log.start_offset, raft_log.latest_snapshot.end_offset if raft_log.latest_snapshot else 0
         )
+        self.installation: Installation | None = None
         self._directory_id = directory_id
         self._random = random
         self._outgoing: list[OutboundRequest] = []

@@ -26,6 +26,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
+from barnabas.broker.quorum.installer import SnapshotInstaller
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
@@ -105,6 +106,7 @@ class Quorum:
         self._running = self._started = False
         self._delivery: ListenerContext
         self.snapshots: SnapshotWriter
+        self._installer: SnapshotInstaller
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
         self._advancing = self._advance_again = self._advance_due = self._syncing = False
@@ -154,6 +156,7 @@ class Quorum:
             self._log,
             lambda: self._machine.high_watermark if self._running else None,
         )
+        self._installer = SnapshotInstaller(self.reactor, self.snapshots, self._machine, self._advance, self.fail)
         self._delivery = ListenerContext(self.listener, self._log)
         self._delivery.deliver_snapshot()
         if self.voters == (self.node_id,):
@@ -405,6 +408,7 @@ class Quorum:
         finally:
             self._advancing = False
         if self._running:
+            self._installer.start()
             self._start_sync()
             self._arm()
 

@@ -166,7 +166,12 @@ class RaftLog:
                 f"{CLUSTER_METADATA_FOLDER} begins at offset {start}, and no snapshot reaches so far: "
                 f"restore its .checkpoint files"
             )
-        if found is None or start == found.end_offset:
+        if found is None:
+            return
+        if start == found.end_offset:
+            if start == partition_log.log_end_offset:
+                # A crash may have kept the epochs of the log that the snapshot replaced. The snapshot names the epoch of its end.
+                partition_log.epochs.clear()
             return
         # The snapshot was written but the log not yet replaced: the log ends before the snapshot, or diverges from it.
         epoch = partition_log.epochs.epoch_for_offset(found.end_offset - 1)
@@ -388,19 +393,19 @@ class RaftLog:
             self.snapshot_bytes = len(data)
         self.appended_bytes = 0
 
-    def install_snapshot(self, snapshot: SnapshotId, data: Buffer) -> None:
-        """Replaces the whole log by a leader's snapshot, durably.
+    def start_at_snapshot(self, snapshot: SnapshotId, voter_set: VoterSet) -> None:
+        """Replaces the whole log by a leader's snapshot, which is durable under its name. The caller syncs before it writes anything.
+
+        If a crash keeps a part of the old log, the next start finds the snapshot and begins the log there.
+
+        Args:
+            voter_set: the voters that the snapshot names.
 
         Raises:
-            RemoteProtocolError: the snapshot is damaged; nothing was changed.
             OSError: the disk failed.
         """
-        voter_set = VoterSet()
-        check_snapshot(data, voter_set.take)  # the replay decodes the records, in slices
-        self.store_snapshot(snapshot, data)
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
-        self.sync_now()
         for each in list_snapshots(self.disk, CLUSTER_METADATA_FOLDER):
             if each < snapshot:  # the log that followed it is gone
                 self._drop_snapshot(each)

@@ -6,7 +6,11 @@ replies to its own fetches. Emits: the high watermark; replies to fetches; the n
 A leader advances the high watermark by the voters' progress, and resigns if it lost their majority. A follower fetches from its
 leader; an unattached node asks the voters in turn who leads.
 
-Invariants: the high watermark never goes back; a voter fetches from its log's end only once all before it is synced.
+A follower whose records the leader has dropped fetches a snapshot. `installation` is the whole snapshot while the shell installs it:
+checks it, makes it durable, `start_at_snapshot`, syncs, `on_installed`. It stays over changes of the leader, because it is committed.
+
+Invariants: the high watermark never goes back; a voter fetches from its log's end only once all before it is synced; nothing is
+fetched while a snapshot is installed.
 Follows KIP-595, KIP-630.
 """
 
@@ -14,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.broker.quorum.following import Following
+from barnabas.broker.quorum.following import Following, Installation
 from barnabas.broker.quorum.member import QuorumMember
 from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, SnapshotFetch, SnapshotReply
 from barnabas.broker.quorum.roles import Role
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
 from barnabas.loggers import logger
 
@@ -111,7 +116,7 @@ class Replication(QuorumMember):
     def _may_fetch(self) -> bool:
         """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced."""
         unsynced = self.node_id in self.voters and self.wants_sync
-        if self._fetching is not None or unsynced or self.voters == (self.node_id,):
+        if self._fetching is not None or unsynced or self.installation is not None or self.voters == (self.node_id,):
             return False
         return self.role in (Role.UNATTACHED, Role.FOLLOWER)
 
@@ -150,12 +155,39 @@ class Replication(QuorumMember):
             if isinstance(reply, FetchReply):
                 self.high_watermark = following.take(reply, self.high_watermark)
             else:
-                self.high_watermark = following.take_part(reply, self.high_watermark)
+                self.installation = following.take_part(reply)
             following.answered(self._fetch_deadline(now_ms))
         except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
             self._log_once.error(
                 "The leader of the metadata quorum sent something invalid: leader=%d error=%s", self.leader_id, error
             )
+            self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
+        self._fetch_on(now_ms)
+
+    # --- a snapshot instead of the log ----------------------------------------------------------------------------
+
+    def start_at_snapshot(self, installation: Installation, voter_set: VoterSet) -> bool:
+        """The snapshot is durable under its name: replaces the log. `on_installed` follows after a sync. Raises OSError.
+
+        Returns whether the snapshot is still wanted.
+        """
+        if self.installation is not installation:
+            return False
+        self.log.start_at_snapshot(installation.snapshot, voter_set)
+        self.high_watermark = max(self.high_watermark, installation.snapshot.end_offset)
+        return True
+
+    def on_installed(self, installation: Installation, damage: RemoteProtocolError | None, now_ms: int) -> None:
+        """The new beginning of the log is durable: fetches what follows.
+
+        Args:
+            damage: why the snapshot was refused instead; nothing was changed, and the next fetch comes later.
+        """
+        if self.installation is not installation:
+            return
+        self.installation = None
+        if damage is not None:
+            self._log_once.error(f"the snapshot that the quorum's leader sent is invalid: {damage}")
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 

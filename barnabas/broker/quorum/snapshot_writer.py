@@ -1,7 +1,7 @@
 """SnapshotWriter: decides when a snapshot of the metadata log is due, encodes it in slices and writes it with its syncs
-off the loop.
+off the loop. It also checks and stores the snapshots that come from the quorum's leader.
 
-Driven by: the loader of the metadata, through `Quorum.snapshots`. Emits: snapshot files, and a log without what they
+Driven by: the loader of the metadata, through `Quorum.snapshots`; `Quorum`. Emits: snapshot files, and a log without what they
 replace.
 
 Shell of `RaftLog`: it writes aside, syncs, and gives the file its name. Follows KIP-630: a snapshot has its name only
@@ -16,9 +16,10 @@ from typing import Final
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.quorum.raft_log import ASIDE, RaftLog
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot_in_slices
+from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot_in_slices, encode_snapshot_in_slices
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.ports import Clock, Disk
-from barnabas.work import Work
+from barnabas.work import UNITS_PER_SLICE, Work
 
 __all__ = ["SnapshotWriter", "write_snapshot"]
 
@@ -48,6 +49,7 @@ class SnapshotWriter:
         self._log = raft_log
         self._high_watermark = high_watermark
         self._written_ms = clock.now_ms()  # of the last snapshot, or the opening of the log
+        self._storing = asyncio.Lock()  # one snapshot at a time: retention counts on the log of each
 
     def due(self) -> bool:
         """Whether enough was appended, or enough time has passed, since the last snapshot.
@@ -89,14 +91,50 @@ class SnapshotWriter:
         Raises:
             OSError: the disk failed.
         """
-        await write_snapshot(self._log, snapshot, data)
-        high_watermark = self._high_watermark()
-        if high_watermark is None:
-            return
-        self._written_ms = self._clock.now_ms()
-        limits = [self._config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
-        self._log.apply_retention(limits[0], high_watermark, limits[1])
+        async with self._storing:
+            await write_snapshot(self._log, snapshot, data)
+            high_watermark = self._high_watermark()
+            if high_watermark is None:
+                return
+            self._written_ms = self._clock.now_ms()
+            limits = [self._config.get_int(f"metadata.max.retention.{unit}") for unit in ("bytes", "ms")]
+            self._log.apply_retention(limits[0], high_watermark, limits[1])
         await self._disk.discard(*self._log.take_deleted())
+
+    async def install(self, snapshot: SnapshotId, data: bytearray, replace_log: Callable[[VoterSet], bool]) -> None:
+        """Makes a snapshot of the quorum's leader durable, then the log that begins there. Syncs off the loop.
+
+        Args:
+            replace_log: called when the snapshot is durable, with the voters that it names: begins the log at its end. False if
+                it is no longer wanted.
+
+        Raises:
+            RemoteProtocolError: the snapshot is damaged; nothing was changed.
+            OSError: the disk failed.
+        """
+        voter_set = VoterSet()
+        await _in_turns(check_snapshot_in_slices(data, voter_set.take))  # the replay decodes the records
+        raft_log = self._log
+        async with self._storing:
+            await write_snapshot(raft_log, snapshot, data)
+            if self._high_watermark() is None or not replace_log(voter_set):
+                return
+            generation, end_offset = raft_log.generation, raft_log.end_offset
+            await self._disk.sync(raft_log.unsynced_files())
+            if self._high_watermark() is None or generation != raft_log.generation:
+                return
+            raft_log.mark_synced(end_offset)
+        await self._disk.discard(*raft_log.take_deleted())
+
+
+async def _in_turns(work: Work) -> None:
+    """Runs work without C code, one slice in each turn of the loop."""
+    units = 0
+    for step in work:
+        units += step if isinstance(step, int) else UNITS_PER_SLICE
+        if units >= UNITS_PER_SLICE:
+            units = 0
+            await asyncio.sleep(0)
 
 
 async def write_snapshot(raft_log: RaftLog, snapshot: SnapshotId, data: bytes | bytearray) -> None:

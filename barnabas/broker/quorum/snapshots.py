@@ -32,11 +32,12 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.steps import record_slices
-from barnabas.work import Work, finished
+from barnabas.work import Steps, Work, finished
 
 __all__ = [
     "SnapshotId",
     "check_snapshot",
+    "check_snapshot_in_slices",
     "decode_snapshot",
     "encode_snapshot",
     "encode_snapshot_in_slices",
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 BATCH_RECORDS: Final = 1024
+CHECKED_BYTES_PER_UNIT: Final = 16 * 1024
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 
@@ -142,8 +144,13 @@ def decode_snapshot(data: Buffer, on_control: Callable[[int, bytes], None] | Non
 
 def check_snapshot(data: Buffer, on_control: Callable[[int, bytes], None]) -> None:
     """Checks everything except the records' content: checksums, header and footer. Arguments and errors as `decode_snapshot`."""
-    for _ in _data_batches(data, on_control):
-        pass
+    finished(check_snapshot_in_slices(data, on_control))
+
+
+def check_snapshot_in_slices(data: Buffer, on_control: Callable[[int, bytes], None]) -> Steps[None]:
+    """Does the same as `check_snapshot`, with a yield after each batch of metadata records."""
+    for _, header in _data_batches(data, on_control):
+        yield 1 + header.size_bytes // CHECKED_BYTES_PER_UNIT
 
 
 def _data_batches(data: Buffer, on_control: Callable[[int, bytes], None] | None) -> Iterator[tuple[int, BatchHeader]]:

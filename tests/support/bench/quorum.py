@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.quorum.following import Installation
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
@@ -25,7 +26,8 @@ from barnabas.broker.quorum.messages import (
 from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState, read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Timing
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk
@@ -113,12 +115,42 @@ class Member:
                 self.after()
 
             members.at(members.rng.randrange(8), synced)
+        if machine.installation is not None and not machine.installation.begun:
+            self._install(machine.installation)
         wake_at_ms = machine.wake_at_ms()
         times = [] if wake_at_ms is None else [wake_at_ms]
         times += [deadline_ms for _, deadline_ms, _ in self.waiting]
         if times:
             life = self.life
             members.at(max(min(times) - members.clock.time_ms, 0), lambda: self._timer(life))
+
+    def _install(self, installation: Installation) -> None:
+        """Installs a snapshot in three steps: between them everything else goes on, and the member may end."""
+        installation.begun = True
+        machine, life, voter_set = self.machine, self.life, VoterSet()
+
+        def wanted() -> bool:
+            return self.life == life and machine.installation is installation
+
+        def stored() -> None:
+            if wanted():
+                check_snapshot(installation.data, voter_set.take)
+                self.log.store_snapshot(installation.snapshot, installation.data)
+                self.members.at(self.members.rng.randrange(8), replaced)
+
+        def replaced() -> None:
+            if wanted():
+                machine.start_at_snapshot(installation, voter_set)
+                self.members.at(self.members.rng.randrange(8), synced)
+                self.after()
+
+        def synced() -> None:
+            if wanted():
+                self.log.sync_now()
+                machine.on_installed(installation, None, self.members.clock.time_ms)
+                self.after()
+
+        self.members.at(self.members.rng.randrange(8), stored)
 
     def _timer(self, life: int) -> None:
         if self.alive and self.life == life:
@@ -301,8 +333,8 @@ class Members:
     def snapshot(self, member: Member) -> None:
         """A member that has committed something snapshots it and drops the log below."""
         end_offset = member.machine.high_watermark
-        if end_offset <= member.log.start_offset:
-            return
+        if end_offset <= member.log.start_offset or member.machine.installation is not None:
+            return  # the shell stores one snapshot at a time
         epoch = self.committed[end_offset - 1][0]
         values = [self.committed[offset][1] for offset in range(end_offset)]
         data = encode_snapshot(values, epoch=epoch, last_timestamp_ms=0, now_ms=WALL_MS)

@@ -48,7 +48,8 @@ from barnabas.broker.quorum.messages import (
 from barnabas.broker.quorum.quorum_state import NO_NODE, read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
-from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot
+from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_snapshot
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
@@ -102,6 +103,13 @@ class Actor:
                 self.waiting.append((request, deadline_ms, done))
             else:
                 done(reply)
+        if (installation := machine.installation) is not None:
+            voter_set = VoterSet()
+            check_snapshot(installation.data, voter_set.take)
+            self.log.store_snapshot(installation.snapshot, installation.data)
+            machine.start_at_snapshot(installation, voter_set)
+            self.log.sync_now()
+            machine.on_installed(installation, None, self.stage.clock.time_ms)
         self.stage.tell(self)
         for outgoing in machine.take_outgoing():
             self.stage.post(self, outgoing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import random
 
 import pytest
@@ -14,16 +16,20 @@ from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
 from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
-from barnabas.broker.quorum.snapshot_writer import write_snapshot
+from barnabas.broker.quorum.snapshot_writer import SnapshotWriter, write_snapshot
 from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_snapshots, snapshot_name
+from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.disk import MemoryDisk
 from tests.support.clock import ManualClock
+from tests.support.rng import SeededRng
+from tests.support.waiting import until
 
 LOG = f"{CLUSTER_METADATA_FOLDER}/00000000000000000000.log"
 CONFIG = BrokerConfig({"node.id": "1"})
 VOTERS = (1, 2, 3)
+CHANGING = ("pwrite", "truncate", "create", "rename", "remove", "sync", "discard")
 
 
 def open_log(disk: MemoryDisk, *, clean: bool = True, alone: bool = False) -> RaftLog:
@@ -220,18 +226,100 @@ async def test_what_is_dropped_is_renamed_first_and_removed_by_the_caller_or_aft
     assert again.take_deleted() == []
 
 
-def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+async def install(raft_log: RaftLog, snapshot: SnapshotId, data: bytes | bytearray) -> None:
+    """Replaces the log by a leader's snapshot, as the shell of a follower does."""
+
+    def replace_log(voter_set: VoterSet) -> bool:
+        raft_log.start_at_snapshot(snapshot, voter_set)
+        return True
+
+    writer = SnapshotWriter(ManualClock(), BrokerConfig({"node.id": "1"}), raft_log.disk, raft_log, lambda: 0)
+    await writer.install(snapshot, bytearray(data), replace_log)
+
+
+def replaced_log(disk: MemoryDisk) -> RaftLog:
+    """A log with three batches of epochs 1 to 3, durable."""
+    raft_log = open_log(disk)
+    for epoch in (1, 2, 3):
+        raft_log.append([b"old"], epoch)
+    raft_log.sync_now()
+    return raft_log
+
+
+async def test_the_loop_goes_on_while_a_snapshot_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync waits until the loop has run other work; nothing syncs on the loop."""
+    disk = MemoryDisk()
+    raft_log = replaced_log(disk)
+    syncs: list[tuple[int, bool]] = []
+    go_on = asyncio.Event()
+
+    async def slow(_files: object) -> None:
+        syncs.append((raft_log.end_offset, raft_log.has_snapshot(SnapshotId(9, 5))))
+        await go_on.wait()
+        go_on.clear()
+
+    disk.on_sync = slow
+    for blocking in ("sync_now", "replace"):
+        monkeypatch.setattr(disk, blocking, None)
+    data = encode_snapshot([b"value"] * 3_000, epoch=5, last_timestamp_ms=0, now_ms=0)
+    task = asyncio.ensure_future(install(raft_log, SnapshotId(9, 5), data))
+    for seen in (
+        [(3, False)],  # the snapshot has no name yet
+        [(3, False), (3, True)],  # its name is not durable: the old log is whole
+        [(3, False), (3, True), (9, True)],  # the log begins there: nothing is written before this sync ends
+    ):
+        await until(lambda seen=seen: len(syncs) == len(seen))  # type: ignore[misc]  # bound here
+        assert (syncs, task.done()) == (seen, False)
+        go_on.set()
+    await task
+    assert raft_log.synced_end_offset == 9
+    assert raft_log.end == LogPoint(5, 9)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+async def test_a_crash_while_a_snapshot_is_installed_keeps_the_old_log_or_the_snapshot(torn: bool) -> None:
+    data = encode_snapshot([b"value"] * 3_000, epoch=5, last_timestamp_ms=0, now_ms=0)
+    ends = set()
+    calls = len(CHANGING) * 12
+    for number in range(calls):
+        disk = MemoryDisk()
+        raft_log = replaced_log(disk)
+        disk.fail(CHANGING, after=number)
+        try:
+            await install(raft_log, SnapshotId(9, 5), data)
+        except OSError:
+            pass
+        else:
+            assert number > 10
+            break
+        for seed in range(8 if torn else 1):
+            after = copy.deepcopy(disk)
+            after.crash(SeededRng(random.Random(seed)) if torn else None)
+            again = open_log(after, clean=False)
+            ends.add(again.end)
+            if again.end == LogPoint(5, 9):
+                assert list(again.snapshot_values()) == [b"value"] * 3_000
+            assert again.append([b"next"], 6) == again.end_offset - 1
+            again.sync_now()
+            again.close()
+            assert open_log(after).end.epoch == 6
+    else:
+        pytest.fail(f"the installation needs more than {calls} calls of the disk")
+    assert ends == {LogPoint(3, 3), LogPoint(5, 9)}
+
+
+async def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10,000 partitions that took 60 ms; they are decoded by the replay, in slices."""
     disk = MemoryDisk()
     raft_log = open_log(disk)
     data = encode_snapshot([b"value"] * 3_000, epoch=1, last_timestamp_ms=0, now_ms=0)
     with monkeypatch.context() as patched:
         patched.setattr(snapshots, "record_slices", None)
-        raft_log.install_snapshot(SnapshotId(9, 1), data)
+        await install(raft_log, SnapshotId(9, 1), data)
         damaged = bytearray(data)
         damaged[len(data) // 2] ^= 1
         with pytest.raises(RemoteProtocolError):
-            raft_log.install_snapshot(SnapshotId(10, 1), damaged)
+            await install(raft_log, SnapshotId(10, 1), damaged)
     disk.crash()
     again = open_log(disk, clean=False)
     assert (again.start_offset, again.end_offset) == (9, 9)

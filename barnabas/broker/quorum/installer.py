@@ -1,0 +1,67 @@
+"""SnapshotInstaller: replaces a follower's log by a snapshot of the quorum's leader, without blocking the loop.
+
+Driven by: `Quorum`, after every input. Emits: the log at the snapshot's end; `on_installed` of the machine; calls of its owner.
+
+The steps: the snapshot is checked in slices, written aside and synced, gets its name, and this is synced; then the log begins at its
+end, and this is synced. The node serves meanwhile, also votes. It fetches nothing before the last step, so nothing is written behind
+a part of the old log.
+
+Invariants: a crash between two steps leaves the old log or the snapshot; a snapshot that the machine no longer wants changes nothing.
+Follows KIP-630.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from barnabas.broker.quorum.following import Installation
+from barnabas.broker.quorum.machine import RaftMachine
+from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
+from barnabas.broker.reactor import Reactor
+from barnabas.errors import RemoteProtocolError
+
+__all__ = ["SnapshotInstaller"]
+
+
+class SnapshotInstaller:
+    """Installs the snapshots of one machine.
+
+    Args:
+        advance: called after each installation.
+        fail: called with the error of the disk.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        snapshots: SnapshotWriter,
+        machine: RaftMachine,
+        advance: Callable[[], None],
+        fail: Callable[[OSError], None],
+    ) -> None:
+        self._reactor = reactor
+        self._snapshots = snapshots
+        self._machine = machine
+        self._advance = advance
+        self._fail = fail
+
+    def start(self) -> None:
+        """Begins the installation that the machine waits for, if there is one."""
+        installation = self._machine.installation
+        if installation is not None and not installation.begun:
+            installation.begun = True
+            self._reactor.scope.start(self._install(installation), name="quorum snapshot")
+
+    async def _install(self, installation: Installation) -> None:
+        machine, damage = self._machine, None
+        replace_log = partial(machine.start_at_snapshot, installation)
+        try:
+            await self._snapshots.install(installation.snapshot, installation.data, replace_log)
+        except RemoteProtocolError as error:
+            damage = error
+        except OSError as error:
+            self._fail(error)
+            return
+        machine.on_installed(installation, damage, self._reactor.clock.monotonic_ms())
+        self._advance()
