@@ -195,6 +195,15 @@ class BrokerConfig:
         """controller.quorum.voters; empty: this node alone."""
         return self.get_list(VOTERS)
 
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of metrics.listen; None if it is not set."""
+        text = self.get_str("metrics.listen")
+        if text is None:
+            return None
+        host, _, port = text.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def reconfigure(self, cluster_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "between",
     "boolean",
     "double",
+    "host_and_port",
     "integer",
     "long",
     "one_of",
@@ -119,6 +120,16 @@ def some_of(*choices: str, needed: str = "") -> Validator:
         return known(value) or (f"{needed} must be in the list" if needed and needed not in value else None)
 
     return check
+
+
+def host_and_port(value: ConfigValue) -> str | None:
+    """A check that a text is HOST:PORT, with an IPv6 address in brackets."""
+    host, colon, port = str(value).rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    fits = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    if colon and fits and "/" not in host and (bare is not host or ":" not in host):
+        return None
+    return "write HOST:PORT, e.g. 127.0.0.1:9404; port 0 takes a free one"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.awaited_leaders import AwaitedLeaders
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
@@ -57,6 +57,9 @@ from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_
 from barnabas.runtime.memory import hold_collector, release_collector
 from barnabas.work import Work
 
+if TYPE_CHECKING:
+    from barnabas.broker.metrics.node_metrics import NodeMetrics
+
 __all__ = ["Node"]
 
 log = logger("kafka.server")
@@ -85,6 +88,7 @@ class Node:
         reactor: clock, random numbers, tasks and timers of the node.
         clean_start: whether the previous stop was clean; known after the data directory is opened.
         current_image: the published metadata, and its subscribers in the order of their notification.
+        metrics: the metrics and the health over HTTP; None if metrics.listen is not set.
     """
 
     def __init__(
@@ -243,6 +247,8 @@ class Node:
         self.server = Server(self.reactor, config, network, self.router, self.slices)
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
+        self._network = network
+        self.metrics = self._make_metrics()
 
     # -- start and stop
 
@@ -261,6 +267,8 @@ class Node:
         self.reactor.attach()
         self._alive = True
         try:
+            if self.metrics is not None:
+                await self.metrics.open(self._network)
             identity = self.log_dirs.open(self.config, self.reactor.rng)
             self.cluster_id, self.directory_id = identity.cluster_id, identity.directory_id
             self.clean_start = identity.clean
@@ -336,6 +344,8 @@ class Node:
             self._undo_open()
         self._alive = False
         self.log_dirs.release()
+        if self.metrics is not None:
+            self.metrics.close()
 
     def _end_control(self) -> None:
         """Stops the controller and ends requests to other controllers."""
@@ -366,6 +376,8 @@ class Node:
         self.server.abort()
         self.controller_server.abort()
         self.log_dirs.release()
+        if self.metrics is not None:
+            self.metrics.close()
 
     def _on_failure(self, error: BaseException) -> None:
         """The node cannot continue: stops serving and notifies its owner. The files on disk stay as they are."""
@@ -379,6 +391,14 @@ class Node:
         self.lifecycle.on_fatal(error)
         if self._on_fatal is not None:
             self._on_fatal(error)
+
+    def _make_metrics(self) -> NodeMetrics | None:
+        """The metrics; their modules are imported only if metrics.listen is set."""
+        if self.config.metrics_address is None:
+            return None
+        from barnabas.broker.metrics.node_metrics import NodeMetrics
+
+        return NodeMetrics(self)
 
     # -- log directories
 

@@ -6,7 +6,7 @@ key that no code reads and that has no mark. Keys of features that are not built
 
 Invariants: every default passes its own check; names are sorted within a group and unique.
 Defaults are those of Kafka 4.3.1, except transaction.two.phase.commit.enable (true), controller.quorum.append.linger.ms (0),
-socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Two keys are ours: record.validation and cluster.id.
+socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Three keys are ours: record.validation, cluster.id and metrics.listen.
 `BrokerConfig` lowers the replication factors and the min ISR of the internal topics if the quorum has fewer than three brokers.
 """
 
@@ -21,6 +21,7 @@ from barnabas.broker.config_key import (
     at_least,
     between,
     boolean,
+    host_and_port,
     integer,
     long,
     one_of,
@@ -60,6 +61,12 @@ _NODE = [
     several("listeners", ("PLAINTEXT://:9092",), "Addresses this node serves, name://host:port."),
     several("log.dir", ("/tmp/kafka-logs",), "Data directory where log.dirs is not set."),
     several("log.dirs", None, "Data directories, separated by commas."),
+    string(
+        "metrics.listen",
+        None,
+        "Ours: HOST:PORT of the HTTP server for metrics and health; port 0 takes a free one; off where not set.",
+        host_and_port,
+    ),
     string("metadata.log.dir", None, "Which of log.dirs holds the metadata log; the first where not set."),
     integer("node.id", None, "Id of this node, unique in the cluster.", at_least(0)),
     several("process.roles", None, "Roles of this node: broker, controller or both.", one_of("broker", "controller")),

@@ -47,6 +47,7 @@ class LocalNode:
         self.port = port
         self.quorum_port = quorum_port
         self.process: asyncio.subprocess.Process | None = None
+        self.metrics = ""  # HOST:PORT of its metrics while it serves, if it has any
         self.expected_to_end = False
 
     @property
@@ -68,6 +69,7 @@ class LocalCluster:
         brokers: number of nodes; each is a broker and a voter.
         port: client port of the first node; 0 takes free ports.
         settings: "key=value" for every node; overrides the settings made here.
+        metrics: host and port of the first node's metrics; the others follow, or take free ones with port 0. None: none.
         on_death: called with a node whose process ended unexpectedly.
     """
 
@@ -78,6 +80,7 @@ class LocalCluster:
         brokers: int = 3,
         port: int = 0,
         settings: Sequence[str] = (),
+        metrics: tuple[str, int] | None = None,
         on_death: Callable[[LocalNode], None] = lambda node: None,
     ) -> None:
         """Raises ClusterFailed if a port is out of range."""
@@ -87,6 +90,7 @@ class LocalCluster:
             LocalNode(number, directory / f"node-{number}", *pair) for number, pair in enumerate(ports, start=1)
         ]
         replicas = min(REPLICAS_MAX, brokers)
+        self._metrics = metrics
         self._settings = (
             f"default.replication.factor={replicas}",
             f"min.insync.replicas={max(1, replicas - 1)}",
@@ -110,8 +114,21 @@ class LocalCluster:
         controller_listen = None if alone else f"{HOST}:{node.quorum_port}"
         quorum = None if alone else self._quorum()
         return node_config(
-            str(node.data), node.node_id, node.address, controller_listen, quorum, None, tuple(self._settings)
+            str(node.data),
+            node.node_id,
+            node.address,
+            controller_listen,
+            quorum,
+            None,
+            tuple(self._settings),
+            metrics_listen=self._metrics_listen(node),
         )
+
+    def _metrics_listen(self, node: LocalNode) -> str | None:
+        if self._metrics is None:
+            return None
+        host, port = self._metrics
+        return f"{host}:{port + node.node_id - 1 if port else 0}"
 
     def _quorum(self) -> str:
         return ",".join(f"{each.node_id}@{HOST}:{each.quorum_port}" for each in self.nodes)
@@ -121,6 +138,9 @@ class LocalCluster:
         command = ["serve", "--node-id", str(node.node_id), "--listen", node.address, "--data", str(node.data)]
         if len(self.nodes) > 1:
             command += ["--controller-listen", f"{HOST}:{node.quorum_port}", "--quorum", self._quorum()]
+        metrics = self._metrics_listen(node)
+        if metrics is not None:
+            command += ["--metrics-listen", metrics]
         for setting in self._settings:
             command += ["--set", setting]
         return command
@@ -169,6 +189,7 @@ class LocalCluster:
             await process.wait()
             lines = node.log.read_bytes()[log_size:].decode(errors="replace").strip().splitlines()[-QUOTED_LINES:]
             raise ClusterFailed(f"node {node.node_id} did not start: {' / '.join(lines) or 'its log is empty'}")
+        node.metrics = line.decode().rstrip().partition(" metrics=")[2]
         self._watchers.append(asyncio.create_task(self._watch(node, process)))
 
     async def _watch(self, node: LocalNode, process: asyncio.subprocess.Process) -> None:

@@ -82,7 +82,8 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         return 1
     shown = socket.gethostname() if host in WILDCARDS else host
     log.info("Node serves: node_id=%d host=%s port=%d cluster_id=%s", node.node_id, shown, port, node.cluster_id)
-    print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}", flush=True)
+    metrics = "" if node.metrics is None else f" metrics={node.metrics.shown_address}"
+    print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}{metrics}", flush=True)
     gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
     code = await ended
     if code == 0:

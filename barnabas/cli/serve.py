@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["node_config", "serve"]
 
-_Arguments = tuple[str | None, int | None, str | None, str | None, str | None, Path | None, tuple[str, ...]]
+_Arguments = tuple[str | None, int | None, str | None, str | None, str | None, Path | None, tuple[str, ...], str | None]
 
 
 def serve(
@@ -35,6 +35,7 @@ def serve(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     strict: Annotated[bool, Parameter(negative=())] = False,
+    metrics_listen: str | None = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     until_stdin_ends: Annotated[bool, Parameter(negative=())] = False,
@@ -73,6 +74,9 @@ def serve(
         key=value, overrides the file; may be repeated.
     strict
         Refuse to start if a setting is unknown or has no effect here; without it a warning names each such setting.
+    metrics_listen
+        HOST:PORT of an HTTP server with /metrics for Prometheus and /livez, /readyz; port 0 takes a free one [default:
+        metrics.listen of --config, else none].
     log_level
         Least severe level that is logged, to stderr.
     until_stdin_ends
@@ -80,7 +84,9 @@ def serve(
         stops them.
     """
     output = LogOutput(log_level, log_format)
-    broker_config, ignored = _checked((data, node_id, listen, controller_listen, quorum, config, set_), strict)
+    broker_config, ignored = _checked(
+        (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen), strict
+    )
     output.of_node(broker_config.node_id)
     from barnabas.cli.node_program import run_node
 
@@ -129,6 +135,7 @@ def node_config(
     quorum: str | None,
     config: Path | None,
     assignments: tuple[str, ...],
+    metrics_listen: str | None = None,
 ) -> BrokerConfig:
     """Builds the configuration of a node from the arguments of `serve`.
 
@@ -137,6 +144,7 @@ def node_config(
         OSError: the file cannot be read.
     """
     from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
+    from barnabas.broker.config_key import host_and_port
     from barnabas.broker.properties import parse_properties
 
     try:
@@ -164,6 +172,11 @@ def node_config(
         for_controllers = [f"{controller_name}://{_address('--controller-listen', controller_listen)}"]
     if for_clients or for_controllers:
         settings["listeners"] = ",".join([*for_clients, *for_controllers])
+    if metrics_listen is not None:
+        wrong = host_and_port(metrics_listen)
+        if wrong is not None:
+            raise ValueError(f"--metrics-listen {metrics_listen}: {wrong}")
+        settings["metrics.listen"] = metrics_listen
     if data is not None:
         settings["log.dirs"] = data
     elif "log.dirs" not in settings and "log.dir" not in settings:

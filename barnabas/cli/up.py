@@ -19,6 +19,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from barnabas.broker.config_key import host_and_port
 from barnabas.broker.config_remarks import remarks
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
 from barnabas.errors import BrokerError
@@ -50,6 +51,12 @@ def up(
         str | None,
         Parameter(help="127.0.0.1:PORT for tests: faults, kills and pauses over HTTP; port 0 takes a free one."),
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        Parameter(
+            help="HOST:PORT of the first node's /metrics, /livez and /readyz; the others follow. 0 takes free ports."
+        ),
+    ] = None,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
     if not 1 <= brokers <= BROKERS_MAX:
@@ -59,12 +66,20 @@ def up(
         if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
             print(f"barnabas up: --set {setting}: write key=value, e.g. --set num.partitions=3", file=sys.stderr)
             return 2
+    metrics = None
+    if metrics_listen is not None:
+        wrong = "leave one of --lab and --metrics-listen out" if lab is not None else host_and_port(metrics_listen)
+        if wrong is not None:
+            print(f"barnabas up: --metrics-listen {metrics_listen}: {wrong}", file=sys.stderr)
+            return 2
+        host, _, number = metrics_listen.rpartition(":")
+        metrics = host, int(number)
     if lab is not None:
         return _lab(lab, brokers, port, data, set_)
     if data is not None:
-        return run(_up(data, brokers, port, set_, strict))
+        return run(_up(data, brokers, port, set_, strict, metrics))
     with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
-        return run(_up(Path(scratch), brokers, port, set_, strict))
+        return run(_up(Path(scratch), brokers, port, set_, strict, metrics))
 
 
 def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tuple[str, ...]) -> int:
@@ -81,7 +96,14 @@ def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tup
         return 2
 
 
-async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...], strict: bool) -> int:
+async def _up(
+    directory: Path,
+    brokers: int,
+    port: int,
+    settings: tuple[str, ...],
+    strict: bool,
+    metrics: tuple[str, int] | None,
+) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -101,7 +123,9 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end, 0)
     try:
-        cluster = LocalCluster(directory, brokers=brokers, port=port, settings=settings, on_death=on_death)
+        cluster = LocalCluster(
+            directory, brokers=brokers, port=port, settings=settings, metrics=metrics, on_death=on_death
+        )
         ignored = remarks(cluster.config(cluster.nodes[0]))  # the others have the same settings
         if strict and ignored:
             raise ValueError(f"{'; '.join(ignored)} (--strict)")
@@ -120,7 +144,8 @@ async def _up(directory: Path, brokers: int, port: int, settings: tuple[str, ...
     except (ClusterFailed, OSError) as error:
         print(f"barnabas up: {error}", file=sys.stderr)
         return 1
-    print(f"ready bootstrap={cluster.bootstrap}", flush=True)
+    shown = "" if metrics is None else f" metrics={','.join(node.metrics for node in cluster.nodes)}"
+    print(f"ready bootstrap={cluster.bootstrap}{shown}", flush=True)
     code = await ended
     await cluster.stop()
     return code

@@ -9,7 +9,7 @@
 | GET /v1/brokers, POST /v1/brokers/ID/ACTION | the brokers; kills, stops, pauses, resumes, restarts one |
 | GET /v1/leaders?topic=T&partition=0, POST /v1/leaders | the leader of a partition; makes another broker its leader |
 
-Driven by: `AdminPort`, with whole requests. Emits: a status and a JSON value, or a Refusal.
+Driven by: `AdminPort`, with whole requests. Emits: a status and a JSON value, or an HttpRefusal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
+from barnabas.runtime.http_server import HttpRefusal
 from barnabas.testing.errors import KitError, KitTimeout, unknown
 from barnabas.testing.faults.document import CheckedFault, parse_json, wanted
 
@@ -28,27 +29,13 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.fault import Fault
     from barnabas.testing.faults.handles import Faults
 
-__all__ = ["AdminRoutes", "Refusal"]
+__all__ = ["AdminRoutes"]
 
 WAIT_S: Final = 10.0  # for hits, unless the request says otherwise
 WAIT_S_MAX: Final = 120.0
 HITS_MAX: Final = 2**31 - 1
 DIGITS_MAX: Final = 10  # of a number in a path
 ACTIONS: Final = ("kill", "stop", "pause", "resume", "restart")
-
-
-class Refusal(Exception):
-    """A request that is refused.
-
-    Attributes:
-        status: of HTTP.
-        headers: further headers of the answer.
-    """
-
-    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.status = status
-        self.headers = dict(headers or {})
 
 
 class _Cluster(Protocol):
@@ -86,19 +73,19 @@ class AdminRoutes:
         }
 
     async def answer(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
-        """The status and the JSON value of an answer. Raises Refusal."""
+        """The status and the JSON value of an answer. Raises HttpRefusal."""
         path, _, query = target.partition("?")
         pattern, ids = self._found(path)
         work = self._routes[pattern].get(method)
         if work is None:
             allowed = ", ".join(self._routes[pattern])
-            raise Refusal(405, f"{method} is not possible for {pattern}: use {allowed}", {"allow": allowed})
+            raise HttpRefusal(405, f"{method} is not possible for {pattern}: use {allowed}", {"allow": allowed})
         try:
             return await work(_Request(ids, _query(query), body))
         except KitTimeout as error:
-            raise Refusal(504, str(error)) from None
+            raise HttpRefusal(504, str(error)) from None
         except KitError as error:
-            raise Refusal(409, str(error)) from None
+            raise HttpRefusal(409, str(error)) from None
 
     def _found(self, path: str) -> tuple[str, tuple[str, ...]]:
         if path in self._routes:
@@ -112,7 +99,7 @@ class AdminRoutes:
                 return pattern, tuple(
                     unquote(part) for each, part in zip(wanted_parts, parts, strict=True) if each == "*"
                 )
-        raise Refusal(404, unknown("path", path[:200], self._routes))
+        raise HttpRefusal(404, unknown("path", path[:200], self._routes))
 
     # -- faults
 
@@ -170,7 +157,7 @@ class AdminRoutes:
         fault = faults.get(int(text)) if _is_number(text) else None
         if fault is None:
             known = ", ".join(str(each.number) for each in faults.all()[-10:]) or "there is none"
-            raise Refusal(404, f"unknown fault {text[:50]!r}; the latest: {known}")
+            raise HttpRefusal(404, f"unknown fault {text[:50]!r}; the latest: {known}")
         return fault
 
     # -- brokers
@@ -189,11 +176,11 @@ class AdminRoutes:
         text, action = request.ids
         core = self._cluster.core()
         if action not in ACTIONS:
-            raise Refusal(404, unknown("action", action[:50], ACTIONS))
+            raise HttpRefusal(404, unknown("action", action[:50], ACTIONS))
         try:
             broker_id = core.check_broker(int(text) if _is_number(text) else text[:50])
         except KitError as error:
-            raise Refusal(404, str(error)) from None
+            raise HttpRefusal(404, str(error)) from None
         actions: dict[str, Callable[[int], Awaitable[None]]] = {
             "kill": core.kill,
             "stop": core.stop_broker,
@@ -208,7 +195,7 @@ class AdminRoutes:
         _no_body(request)
         _no_more(request.query, "topic", "partition")
         if "topic" not in request.query:
-            raise Refusal(400, "topic is missing: /v1/leaders?topic=orders&partition=0")
+            raise HttpRefusal(400, "topic is missing: /v1/leaders?topic=orders&partition=0")
         partition = _number(request.query, "partition", 0, HITS_MAX) or 0
         return 200, {"leader": await self._cluster.core().leader(request.query["topic"], partition)}
 
@@ -217,17 +204,17 @@ class AdminRoutes:
         try:
             given = parse_json(request.body)
         except KitError as error:
-            raise Refusal(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         if not isinstance(given, dict):
-            raise Refusal(400, 'write an object, for example {"topic": "orders", "partition": 0, "to": 2}')
+            raise HttpRefusal(400, 'write an object, for example {"topic": "orders", "partition": 0, "to": 2}')
         for key in given:
             if key not in ("topic", "partition", "to"):
-                raise Refusal(400, unknown("key", key[:50], ("topic", "partition", "to")))
+                raise HttpRefusal(400, unknown("key", key[:50], ("topic", "partition", "to")))
         topic, partition, to = given.get("topic"), given.get("partition", 0), given.get("to")
         if not isinstance(topic, str):
-            raise Refusal(400, 'topic: write a name, for example {"topic": "orders"}')
+            raise HttpRefusal(400, 'topic: write a name, for example {"topic": "orders"}')
         if not _is_int(partition) or not (to is None or _is_int(to)):
-            raise Refusal(400, "partition and to are whole numbers")
+            raise HttpRefusal(400, "partition and to are whole numbers")
         return 200, {"leader": await self._cluster.core().move_leader(topic, partition, to)}
 
     async def _within(self, work: Awaitable[Any]) -> Any:
@@ -247,16 +234,16 @@ def _checked(body: bytes) -> tuple[object, list[CheckedFault]]:
         document = parse_json(body)
         return document, wanted(document)
     except KitError as error:
-        raise Refusal(400, str(error)) from None
+        raise HttpRefusal(400, str(error)) from None
 
 
 def _query(text: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=10)
     except ValueError as error:
-        raise Refusal(400, f"the query of the path: {error}") from None
+        raise HttpRefusal(400, f"the query of the path: {error}") from None
     if len(dict(pairs)) < len(pairs):
-        raise Refusal(400, "a key of the query is there twice")
+        raise HttpRefusal(400, "a key of the query is there twice")
     return dict(pairs)
 
 
@@ -271,13 +258,13 @@ def _no_query(request: _Request) -> None:
 
 def _no_body(request: _Request) -> None:
     if request.body.strip() not in (b"", b"{}"):
-        raise Refusal(400, "this request takes no body")
+        raise HttpRefusal(400, "this request takes no body")
 
 
 def _no_more(query: Mapping[str, str], *known: str) -> None:
     for key in query:
         if key not in known:
-            raise Refusal(400, unknown("key of the query", key[:50], known))
+            raise HttpRefusal(400, unknown("key of the query", key[:50], known))
 
 
 def _number(query: Mapping[str, str], key: str, default: int | None, largest: int) -> int | None:
@@ -285,7 +272,7 @@ def _number(query: Mapping[str, str], key: str, default: int | None, largest: in
         return default
     text = query[key]
     if not _is_number(text) or int(text) > largest:
-        raise Refusal(400, f"{key}={text[:50]}: write a whole number, 0 to {largest}")
+        raise HttpRefusal(400, f"{key}={text[:50]}: write a whole number, 0 to {largest}")
     return int(text)
 
 
@@ -296,7 +283,7 @@ def _seconds(query: Mapping[str, str]) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= WAIT_S_MAX:
-        raise Refusal(400, f"timeout={text[:50]}: write seconds, 0 to {WAIT_S_MAX:g}")
+        raise HttpRefusal(400, f"timeout={text[:50]}: write seconds, 0 to {WAIT_S_MAX:g}")
     return seconds
 
 

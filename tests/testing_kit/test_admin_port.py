@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.testing import Broker, Cluster, KitError, NotPossible, admin_port, kit_thread
+from barnabas.runtime import http_server
+from barnabas.testing import Broker, Cluster, KitError, NotPossible, kit_thread
 from barnabas.testing.admin_routes import AdminRoutes
 from barnabas.testing.core import Core
 from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX
@@ -283,7 +284,7 @@ def test_what_is_too_large_or_no_http_is_refused_and_the_connection_ends(url: st
 
 def test_more_connections_than_possible_are_refused(url: str) -> None:
     port = int(url.rpartition(":")[2])
-    opened = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(admin_port.CONNECTIONS_MAX)]
+    opened = [socket.create_connection(("127.0.0.1", port), DEADLINE_S) for _ in range(http_server.CONNECTIONS_MAX)]
     try:
         for each in opened:  # they are counted once they are accepted, and this one is answered after that
             each.sendall(HEAD + b"\r\n")
@@ -307,12 +308,12 @@ def test_more_connections_than_possible_are_refused(url: str) -> None:
 def test_a_slow_client_is_closed(
     url: str, monkeypatch: pytest.MonkeyPatch, name: str, sent: bytes, answered: int
 ) -> None:
-    monkeypatch.setattr(admin_port, name, 0.1)
+    monkeypatch.setattr(http_server, name, 0.1)
     assert status_of(raw(url, sent, end=False)) == answered
 
 
 def test_a_request_that_comes_byte_by_byte_has_one_deadline(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_port, "REQUEST_S", 0.2)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.2)
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), DEADLINE_S) as peer:
         peer.settimeout(0.01)
         for _ in range(3_000):
@@ -335,7 +336,7 @@ def test_a_client_that_reads_no_answer_is_closed_and_its_later_requests_wait(
     kafka: Broker, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks 200 times for an answer of 100 kB, more than the kernel keeps for it."""
-    monkeypatch.setattr(admin_port, "IDLE_S", 0.5)
+    monkeypatch.setattr(http_server, "IDLE_S", 0.5)
     assert call("POST", f"{url}/v1/faults", [{"api": "EndTxn", "drop": True, "strict": False}] * 1_000)[0] == 201
     answered: list[str] = []
     answer = AdminRoutes.answer
@@ -355,8 +356,8 @@ def test_a_client_that_reads_no_answer_is_closed_and_its_later_requests_wait(
 
 def connections(kafka: Broker) -> int:
     async def count() -> int:
-        port = kafka.admin_port()
-        return len(port.connections) + len(port.scope)
+        server = kafka.admin_port().server
+        return len(server.connections) + len(server.scope)
 
     return kit_thread.wait(count(), DEADLINE_S)
 
@@ -470,8 +471,8 @@ def test_hostile_bytes_disturb_no_broker(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each gets an answer or the end of its connection, the brokers answer meanwhile, and nothing is left."""
-    monkeypatch.setattr(admin_port, "REQUEST_S", 0.5)
-    monkeypatch.setattr(admin_port, "LINGER_S", 0.1)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.5)
+    monkeypatch.setattr(http_server, "LINGER_S", 0.1)
     caplog.set_level(logging.ERROR)
     rng, url = random.Random(13), broker.admin_url
     samples = [hostile(rng) for _ in range(600)]

@@ -153,6 +153,11 @@ class LogRecovery:
     def __len__(self) -> int:
         return len(self._unopened)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many logs need no more opening, and how many were added."""
+        return self._total - len(self._unopened), self._total
+
     def add(self, logs: Iterable[UnopenedLog]) -> None:
         """Adds logs to open, in this order."""
         for one in logs:

@@ -126,6 +126,11 @@ class Replicas:
         """Whether new partitions have no folders yet: `obtain` and `leader` may open them, half a millisecond each."""
         return bool(self._unopened)
 
+    @property
+    def recovery_progress(self) -> tuple[int, int]:
+        """How many of the logs that existed at the start are open, and their number."""
+        return self._recovery.progress
+
     def take_opened_units(self) -> int:
         """Returns the units of work of what `obtain` and `leader` have opened since the last call."""
         units, self._opened_units = self._opened_units, 0

@@ -13,7 +13,7 @@ from pathlib import Path
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
-READY = re.compile(r"ready bootstrap=(\S+)\n")
+READY = re.compile(r"ready bootstrap=(\S+)(?: metrics=(\S+))?\n")
 
 
 SECONDS_MAX = 60.0
@@ -40,6 +40,7 @@ class Up:
         ready = READY.fullmatch(line)
         assert ready is not None, f"{line!r} {self.stderr()}"
         self.bootstrap = ready.group(1)
+        self.metrics = (ready.group(2) or "").split(",")  # HOST:PORT of each node's metrics
 
     def stderr(self) -> str:
         return self.stderr_path.read_text()

@@ -20,7 +20,7 @@ from barnabas.storage.log_config import LogConfig
 
 KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
 
-OURS = {"record.validation", "cluster.id"}  # keys that Kafka does not have
+OURS = {"metrics.listen", "record.validation", "cluster.id"}  # keys that Kafka does not have
 
 HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
 

@@ -1,0 +1,135 @@
+"""Exposition: writes what all collectors give, in the Prometheus text format 0.0.4 or as OpenMetrics 1.0.
+
+Driven by: the endpoint, one scrape at a time. Emits: the pieces of the answer, in slices of the loop.
+
+A collector is a function without arguments. It returns an iterator of `prometheus_client` families, of `LineTable`s for what has
+thousands of rows, and of None where a slice may end. It is called for every scrape, and reads counters that the node keeps anyhow.
+
+Invariants: a collector that fails costs its own remaining families, never the scrape; the text of a family is contiguous.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from prometheus_client import exposition as text_format
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics_format
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from barnabas.broker.metrics.line_table import LineTable
+from barnabas.work import SLICE, Steps
+
+__all__ = ["Collector", "Exposition", "gzipped", "wants_openmetrics"]
+
+log = logging.getLogger(__name__)
+
+Collected = Metric | LineTable[Any] | None
+Collector = Callable[[], Iterable[Collected]]
+
+TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
+END: Final = b"# EOF\n"
+SAMPLES_PER_UNIT: Final = 2
+GZIP_LEVEL: Final = 1
+GZIP_PIECE_BYTES: Final = 128 * 1024  # compressed without Python's lock
+
+
+class _One(PrometheusCollector):
+    """A registry of one family, as the encoders of prometheus_client take it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
+class Exposition:
+    """The collectors of a node. The module docstring describes them.
+
+    Attributes:
+        failures: how many collectors have failed.
+    """
+
+    def __init__(self) -> None:
+        self._collectors: list[Collector] = []
+        self.failures = 0
+
+    def add(self, collector: Collector) -> None:
+        """Adds a collector; its families come after those of earlier ones."""
+        self._collectors.append(collector)
+
+    def written(self, *, openmetrics: bool) -> Steps[list[bytes]]:
+        """Returns the pieces of an answer, in slices."""
+        out: list[bytes] = []
+        for collector in tuple(self._collectors):
+            try:
+                for each in collector():
+                    if each is None:
+                        yield SLICE
+                    elif isinstance(each, LineTable):
+                        yield from each.written(out, openmetrics=openmetrics)
+                    else:
+                        out.append(encoded(each, openmetrics=openmetrics))
+                        yield 1 + len(each.samples) // SAMPLES_PER_UNIT
+            except Exception:  # a bug of one collector: the others are still worth their scrape
+                self.failures += 1
+                log.exception("metrics of %r failed", collector)
+        if openmetrics:
+            out.append(END)
+        return out
+
+
+def encoded(family: Metric, *, openmetrics: bool) -> bytes:
+    """The text of one family."""
+    if openmetrics:
+        text: bytes = openmetrics_format.generate_latest(_One(family))  # type: ignore[no-untyped-call]  # it has no types
+        return text.removesuffix(END)
+    return text_format.generate_latest(_One(family))
+
+
+def gzipped(pieces: list[bytes]) -> Steps[list[bytes]]:
+    """Compresses an answer, in a thread if the node has one. Returns its pieces."""
+    packed: list[bytes] = []
+
+    def pack() -> None:
+        packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 31)
+        for block in _blocks(pieces):
+            packed.append(packer.compress(block))
+        packed.append(packer.flush())
+
+    yield pack
+    return packed
+
+
+def _blocks(pieces: list[bytes]) -> Iterator[bytes]:
+    block: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= GZIP_PIECE_BYTES:
+            yield b"".join(block)
+            block, size = [], 0
+    yield b"".join(block)
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether an Accept header prefers OpenMetrics to the text format."""
+    best = {True: 0.0, False: 0.0}
+    for each in accept.lower().split(","):
+        media, *parameters = (part.strip() for part in each.split(";"))
+        quality = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+        try:
+            weight = float(quality)
+        except ValueError:
+            weight = 0.0
+        if media == "application/openmetrics-text":
+            best[True] = max(best[True], weight)
+        elif media in ("text/plain", "text/*", "*/*"):
+            best[False] = max(best[False], weight)
+    return best[True] > 0 and best[True] >= best[False]

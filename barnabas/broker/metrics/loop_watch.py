@@ -1,0 +1,83 @@
+"""LoopWatch: how late the loop runs its timers, and how much of the time it works.
+
+Driven by: a timer every TICK_MS. Emits: the latest stall and the longest pause; the share of the last minute in which the loop had
+nothing to do, from the CPU time of its thread. A wait for the disk counts as nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.broker.reactor import STALL_MS, Reactor
+from barnabas.broker.waiting import Timer
+
+__all__ = ["LoopWatch"]
+
+TICK_MS: Final = 100
+SAMPLE_MS: Final = 5_000
+SAMPLES: Final = 13  # the last minute
+STALLED_MS: Final = 10_000  # how long a stall is shown
+
+
+class LoopWatch:
+    """See the module.
+
+    Args:
+        cpu_s: the CPU time of the loop's thread.
+
+    Attributes:
+        longest_pause_ms: the longest delay of a timer since the start.
+        stalls: how many delays were longer than any work takes.
+    """
+
+    def __init__(self, reactor: Reactor, cpu_s: Callable[[], float]) -> None:
+        self._reactor = reactor
+        self._cpu_s = cpu_s
+        self._timer: Timer | None = None
+        self._due_ms = 0
+        self._samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES)  # time, CPU time
+        self._stall = (0, 0)  # duration, end
+        self.longest_pause_ms = 0
+        self.stalls = 0
+
+    def start(self) -> None:
+        """Begins to watch the running loop."""
+        self._samples.append((self._reactor.clock.monotonic_ms(), self._cpu_s()))
+        self._arm()
+
+    def stop(self) -> None:
+        """Watches no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._due_ms = self._reactor.clock.monotonic_ms() + TICK_MS
+        self._timer = self._reactor.call_later(TICK_MS, self._tick)
+
+    def _tick(self) -> None:
+        now_ms = self._reactor.clock.monotonic_ms()
+        late_ms = now_ms - self._due_ms
+        self.longest_pause_ms = max(self.longest_pause_ms, late_ms)
+        if late_ms > STALL_MS:
+            self.stalls += 1
+            self._stall = (late_ms, now_ms)
+        if now_ms - self._samples[-1][0] >= SAMPLE_MS:
+            self._samples.append((now_ms, self._cpu_s()))
+        self._arm()
+
+    def recent_stall(self) -> tuple[int, int] | None:
+        """Duration of the latest stall and the time since, both in ms; None if it was more than STALLED_MS ago."""
+        duration_ms, ended_ms = self._stall
+        since_ms = self._reactor.clock.monotonic_ms() - ended_ms
+        return (duration_ms, since_ms) if duration_ms and since_ms < STALLED_MS else None
+
+    def idle(self) -> float:
+        """The share of the last minute in which the loop's thread did not run, 0 to 1."""
+        if not self._samples:
+            return 1.0
+        then_ms, then_s = self._samples[0]
+        passed_s = (self._reactor.clock.monotonic_ms() - then_ms) / 1000
+        return min(max(1.0 - (self._cpu_s() - then_s) / passed_s, 0.0), 1.0) if passed_s > 0 else 1.0

@@ -1,0 +1,44 @@
+"""Observed: the parts of a node that its metrics and its health are read from. `Node` has all of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.lifecycle import Lifecycle
+from barnabas.broker.metadata.controller import QuorumController
+from barnabas.broker.peers import Peers
+from barnabas.broker.quorum.quorum import Quorum
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.directories import LogDirectories
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.router import Router
+from barnabas.broker.server import Server
+from barnabas.broker.slices import Slices
+
+__all__ = ["Observed"]
+
+
+class Observed(Protocol):
+    """See the module. Collectors take the parts that they read, not the node."""
+
+    config: BrokerConfig
+    reactor: Reactor
+    slices: Slices
+    node_id: int
+    current_image: CurrentImage
+    log_dirs: LogDirectories
+    peers: Peers
+    quorum: Quorum
+    quorum_controller: QuorumController | None
+    lifecycle: Lifecycle
+    replicas: Replicas
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    router: Router
+    server: Server
+    controller_router: Router
+    controller_server: Server
