@@ -24,6 +24,22 @@ __all__ = ["node_config", "serve"]
 
 _Arguments = tuple[str | None, int | None, str | None, str | None, str | None, Path | None, tuple[str, ...], str | None]
 
+_MetricsListen = Annotated[
+    str | None,
+    Parameter(
+        help="HOST:PORT of an HTTP server with /metrics for Prometheus and /livez, /readyz; port 0 takes a free one "
+        "[default: metrics.listen of --config, else none]."
+    ),
+]
+_UntilStdinEnds = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="Stop when standard input ends: a program that starts nodes keeps the other end of a pipe, so that its own "
+        "end stops them.",
+    ),
+]
+
 
 def serve(
     *,
@@ -35,10 +51,10 @@ def serve(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     strict: Annotated[bool, Parameter(negative=())] = False,
-    metrics_listen: str | None = None,
+    metrics_listen: _MetricsListen = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
-    until_stdin_ends: Annotated[bool, Parameter(negative=())] = False,
+    until_stdin_ends: _UntilStdinEnds = False,
 ) -> None:
     """Start one node and serve until SIGTERM: alone, or as one of a cluster.
 
@@ -74,19 +90,12 @@ def serve(
         key=value, overrides the file; may be repeated.
     strict
         Refuse to start if a setting is unknown or has no effect here; without it a warning names each such setting.
-    metrics_listen
-        HOST:PORT of an HTTP server with /metrics for Prometheus and /livez, /readyz; port 0 takes a free one [default:
-        metrics.listen of --config, else none].
     log_level
         Least severe level that is logged, to stderr.
-    until_stdin_ends
-        Stop when standard input ends: a program that starts nodes keeps the other end of a pipe, so that its own end
-        stops them.
     """
     output = LogOutput(log_level, log_format)
-    broker_config, ignored = _checked(
-        (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen), strict
-    )
+    arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen)
+    broker_config, ignored = _checked(arguments, strict)
     output.of_node(broker_config.node_id)
     from barnabas.cli.node_program import run_node
 

@@ -49,7 +49,7 @@ class NodeMetrics:
             await self._endpoint.open(network, *address)
         except OSError as error:
             raise MetricsAddressRefused(
-                f"metrics.listen {_shown(*address)}: {error.strerror or error}; name another address, or port 0 for a free one"
+                f"metrics.listen: {error.strerror or error}; name another address, or port 0 for a free one"
             ) from None
         self.watch.start()
 

@@ -157,7 +157,9 @@ async def test_without_the_setting_there_is_nothing(nodes: Nodes) -> None:
 
 async def test_an_address_in_use_ends_the_start(nodes: Nodes, watched: Node) -> None:
     taken = f"127.0.0.1:{address_of(watched)[1]}"
-    with pytest.raises(MetricsAddressRefused, match=rf"metrics.listen {taken}: .*; name another address, or port 0"):
+    with pytest.raises(
+        MetricsAddressRefused, match=rf"metrics.listen: cannot bind {taken}: .*; name another address, or port 0"
+    ):
         await nodes.start(metrics_listen=taken)
 
 
