@@ -6,14 +6,30 @@ JSON keys are stable: a later version may add keys and never renames or removes 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-__all__ = ["Every", "Json", "Watch", "print_json", "print_json_line", "table", "watched"]
+__all__ = [
+    "Every",
+    "Json",
+    "Watch",
+    "duration",
+    "moment",
+    "print_json",
+    "print_json_line",
+    "printed_uuid",
+    "shown",
+    "table",
+    "watched",
+]
+
+T = TypeVar("T")
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON instead of text.")]
 Watch = Annotated[bool, Parameter(name="--watch", negative=(), help="Keep the output up to date until Ctrl-C.")]
@@ -29,7 +45,7 @@ def print_json(document: Any) -> None:
 
 def print_json_line(document: Any) -> None:
     """Prints one JSON document on one line."""
-    print(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    print(_as_line(document))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -49,13 +65,39 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-async def watched(every: float, read: Callable[[], Awaitable[str]]) -> None:
+async def shown(
+    read: Callable[[], Awaitable[T]],
+    *,
+    document: Callable[[T], Any],
+    text: Callable[[T], str],
+    json_: bool,
+    watch: bool = False,
+    every: float = 1.0,
+) -> None:
+    """Prints what `read` returns, as JSON or text. With `watch` it goes on until it is cancelled; JSON is then on one line."""
+    if not watch:
+        found = await read()
+        if json_:
+            print_json(document(found))
+        elif line := text(found):
+            print(line)
+    elif json_:
+        await watched(every, lambda: _rendered(read, _as_line, document), in_place=False)
+    else:
+        await watched(every, lambda: _rendered(read, str, text))
+
+
+async def _rendered(read: Callable[[], Awaitable[T]], end: Callable[[Any], str], form: Callable[[T], Any]) -> str:
+    return end(form(await read()))
+
+
+async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place: bool = True) -> None:
     """Shows what `read` returns, again every `every` seconds until it is cancelled.
 
     On a terminal the text replaces the one before. Elsewhere each text that differs from the one before is printed.
     """
     every = max(every, EVERY_S_MIN)
-    if not sys.stdout.isatty():
+    if not in_place or not sys.stdout.isatty():
         before = None
         while True:
             text = await read()
@@ -66,10 +108,39 @@ async def watched(every: float, read: Callable[[], Awaitable[str]]) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(Text(""), refresh_per_second=8) as live:
+    def cut(text: str) -> Text:
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+    with Live(cut(await read()), refresh_per_second=8) as live:
         while True:
-            live.update(Text(await read()), refresh=True)
             await asyncio.sleep(every)
+            live.update(cut(await read()), refresh=True)
+
+
+def printed_uuid(data: bytes) -> str:
+    """A UUID as org.apache.kafka.common.Uuid prints it: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def moment(time_ms: int) -> str:
+    """A time in ms since the Unix epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+
+
+def duration(ms: float) -> str:
+    """A duration with its two largest units: "850 ms", "12 s", "3 min 5 s", "2 h 10 min", "4 d 1 h"."""
+    if ms < 1000:
+        return f"{max(ms, 0):.0f} ms"
+    seconds = int(ms / 1000)
+    for large, small, size, part in (("d", "h", 86_400, 3_600), ("h", "min", 3_600, 60), ("min", "s", 60, 1)):
+        if seconds >= size:
+            rest = seconds % size // part
+            return f"{seconds // size} {large}{f' {rest} {small}' if rest else ''}"
+    return f"{seconds} s"
+
+
+def _as_line(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def _cell(value: object) -> str:

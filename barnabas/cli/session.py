@@ -10,7 +10,7 @@ import asyncio
 import math
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,22 +22,40 @@ from barnabas import client
 from barnabas.cli.client_properties import ClientKind, ClientProperties, WrongCall, read_client_properties
 from barnabas.cli.interruption import Interruptible
 from barnabas.cli.profiles import Profiles
-from barnabas.client.errors import BrokerUnreachable, IllegalState
+from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, ResponseError
 from barnabas.client.net.bootstrap import parse_bootstrap
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, LocalProtocolError
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.scope import Scope
 
 if TYPE_CHECKING:
     from barnabas.client import Admin, Consumer, Producer
 
-__all__ = ["DEFAULT_CONNECTION", "Connection", "Settings", "WrongCall", "key_values", "worked", "wrong_call"]
+__all__ = [
+    "DEFAULT_CONNECTION",
+    "Connection",
+    "Ended",
+    "Settings",
+    "WrongCall",
+    "each",
+    "key_values",
+    "worked",
+    "wrong_call",
+]
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 DEFAULT_TIMEOUT_S: Final = 5.0
 TIMEOUT_S_MAX: Final = 86_400.0
 
 Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
+
+
+class Ended(Exception):
+    """Ends the work of a command with an exit code; everything was said before."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
 
 
 @Parameter(name="*")
@@ -211,10 +229,34 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
         running.run(main())
     except WrongCall as error:
         return wrong_call(command, str(error))
+    except Ended as end:
+        return running.code or end.code
+    except LocalProtocolError as error:  # an argument that no request can carry
+        return wrong_call(command, str(error))
     except BarnabasError as error:
         print(f"barnabas {command}: {error}", file=sys.stderr)
         return running.code or 1
     return running.code
+
+
+async def each(command: str, names: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
+    """Does something for each name, also after a refusal; prints the refusals.
+
+    Raises:
+        Ended: the cluster has refused one of them.
+    """
+    refused = False
+    for name in names:
+        try:
+            await act(name)
+        except KafkaError as error:
+            if not isinstance(error, ResponseError | IllegalState):
+                raise  # the cluster does not answer
+            sys.stdout.flush()
+            print(f"barnabas {command}: {error}", file=sys.stderr)
+            refused = True
+    if refused:
+        raise Ended(1)
 
 
 def wrong_call(command: str, reason: str) -> int:
