@@ -23,8 +23,9 @@ __all__ = ["main"]
 async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows: int) -> CopyProgress:
     """Copies the first `rows` records of `source` to `target`; aborts every `abort_every`-th transaction first."""
 
-    def transform(record: Record[bytes, bytes]) -> Iterable[NewMessage]:
-        value = json.dumps({"row": int(record.key), "columns": record.value.decode().split(",")})
+    def transform(record: Record) -> Iterable[NewMessage]:
+        row, columns = record.key or b"", record.value or b""  # the demo writes neither null keys nor null values
+        value = json.dumps({"row": int(row), "columns": columns.decode().split(",")})
         yield NewMessage(target, value.encode(), key=record.key, partition=record.partition)
 
     vetoed = -1

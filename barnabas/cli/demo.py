@@ -231,6 +231,6 @@ async def _read_back(bootstrap: str, expected: int, progress: Progress) -> Count
         ends = await consumer.end_offsets(partitions)
         while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                seen.update(json.loads(record.value)["row"] for record in records)
+                seen.update(json.loads(record.value or b"")["row"] for record in records)
             progress.update(task, completed=seen.total())
     return seen

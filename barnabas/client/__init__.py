@@ -31,6 +31,7 @@ from barnabas.client.errors import (
     RecordTooLarge,
     RequestTimedOut,
     ResponseError,
+    SendFailed,
     SerializationFailed,
     TopicAlreadyExists,
     TransactionFailed,
@@ -47,6 +48,7 @@ from barnabas.client.types import (
     ConsumerGroupMetadata,
     GroupProtocol,
     Headers,
+    HeadersToSend,
     IsolationLevel,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -55,10 +57,11 @@ from barnabas.client.types import (
     RecordMetadata,
     TopicPartition,
 )
+from barnabas.errors import ErrorCode
 from barnabas.protocol.records import EncodedRecords
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import Admin, NewTopic
+    from barnabas.client.admin import Admin, ClusterDescription, NewTopic
     from barnabas.client.consumer import Consumer, ConsumerConfig
     from barnabas.client.group import RebalanceListener
     from barnabas.client.net.connection_config import ConnectionConfig
@@ -73,6 +76,7 @@ __all__ = [
     "BrokerUnreachable",
     "BufferExhausted",
     "ClientClosed",
+    "ClusterDescription",
     "CommitFailed",
     "CompressionType",
     "ConnectionConfig",
@@ -83,8 +87,10 @@ __all__ = [
     "CorruptRecords",
     "DeliveryTimedOut",
     "EncodedRecords",
+    "ErrorCode",
     "GroupProtocol",
     "Headers",
+    "HeadersToSend",
     "IllegalState",
     "InvalidTopic",
     "IsolationLevel",
@@ -109,6 +115,7 @@ __all__ = [
     "RecordTooLarge",
     "RequestTimedOut",
     "ResponseError",
+    "SendFailed",
     "SerializationFailed",
     "TopicAlreadyExists",
     "TopicPartition",

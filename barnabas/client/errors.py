@@ -8,6 +8,7 @@ producer can continue. `fatal`: the producer must be closed. `error_for` makes t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from barnabas.client.types import TopicPartition
 from barnabas.errors import BarnabasError, ErrorCode
@@ -35,6 +36,7 @@ __all__ = [
     "RecordTooLarge",
     "RequestTimedOut",
     "ResponseError",
+    "SendFailed",
     "SerializationFailed",
     "TopicAlreadyExists",
     "TransactionFailed",
@@ -166,6 +168,33 @@ class ProducerFailed(KafkaError):
     """The producer cannot continue after an error (see `__cause__`); close it and create a new one."""
 
     fatal = True
+
+
+class SendFailed(KafkaError):
+    """Records were not acknowledged, and nobody waited for their futures. Raised once, by `flush` or `stop`.
+
+    Its `code`, `broker`, `topic` and `partition` are those of the first error.
+
+    Attributes:
+        record_count: the number of the records; a batch of `send_batch` counts as one.
+        errors: why, in the order of the failures: an error for each failed batch, at most 100.
+    """
+
+    def __init__(self, record_count: int, errors: Sequence[KafkaError]) -> None:
+        self.record_count = record_count
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        records = "1 record was" if record_count == 1 else f"{record_count} records were"
+        others = len(self.errors) - 1
+        more = f" (and {others} other error{'s' if others > 1 else ''}: see `errors`)" if others else ""
+        super().__init__(
+            f"{records} not acknowledged: {first.message}{more}",
+            code=first.code,
+            broker=first.broker,
+            topic=first.topic,
+            partition=first.partition,
+        )
+        self.fatal = any(error.fatal for error in self.errors)
 
 
 class ResponseError(KafkaError):

@@ -13,10 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from barnabas.client.errors import IllegalState, KafkaError
-from barnabas.client.types import Headers, OffsetAndMetadata, Record, TopicPartition
+from barnabas.client.types import (
+    HeadersToSend,
+    OffsetAndMetadata,
+    ReadKeyT,
+    ReadValueT,
+    Record,
+    SentKeyT,
+    SentValueT,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from barnabas.client.consumer import Consumer
@@ -27,13 +36,13 @@ __all__ = ["CopyProgress", "NewMessage", "exactly_once"]
 _Polled = dict[TopicPartition, list[Record[Any, Any]]]
 
 
-class NewMessage(NamedTuple):
-    """A record to write: one result of a transform."""
+class NewMessage(NamedTuple, Generic[SentKeyT, SentValueT]):
+    """A record to write, one result of a transform: `NewMessage[K, V]` for a `Producer[K, V]`. Fields as in `Producer.send`."""
 
     topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
+    value: SentValueT | None
+    key: SentKeyT | None = None
+    headers: HeadersToSend = ()
     partition: int | None = None
 
 
@@ -48,9 +57,9 @@ class CopyProgress:
 
 
 async def exactly_once(
-    consumer: Consumer,
-    producer: Producer,
-    transform: Callable[[Record[Any, Any]], Iterable[NewMessage]],
+    consumer: Consumer[ReadKeyT, ReadValueT],
+    producer: Producer[SentKeyT, SentValueT],
+    transform: Callable[[Record[ReadKeyT | None, ReadValueT | None]], Iterable[NewMessage[SentKeyT, SentValueT]]],
     *,
     transaction_records_max: int = 750,
     poll_timeout_ms: int = 500,
@@ -96,9 +105,9 @@ class _Copy:
 
     def __init__(
         self,
-        consumer: Consumer,
-        producer: Producer,
-        transform: Callable[[Record[Any, Any]], Iterable[NewMessage]],
+        consumer: Consumer[Any, Any],
+        producer: Producer[Any, Any],
+        transform: Callable[[Record[Any, Any]], Iterable[NewMessage[Any, Any]]],
         vetoes: Callable[[CopyProgress], bool] | None,
     ) -> None:
         self.progress = CopyProgress()
@@ -170,7 +179,7 @@ class _Copy:
         return [tp for tp in polled if tp in assigned]
 
 
-def _check(consumer: Consumer, producer: Producer) -> None:
+def _check(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
     """Refuses settings with which records would be lost or repeated."""
     if consumer.group_id is None:
         raise IllegalState(

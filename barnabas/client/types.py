@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple
 
 __all__ = [
     "UNKNOWN_OFFSET",
     "Acks",
     "AssignorName",
     "AutoOffsetReset",
+    "Bytes",
     "CompressionType",
     "ConsumerGroupMetadata",
     "GroupProtocol",
     "Headers",
+    "HeadersToSend",
     "IsolationLevel",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -25,7 +27,9 @@ __all__ = [
 
 UNKNOWN_OFFSET = -1  # the offset of a record that was sent with acks=0, or that the broker had already
 
+Bytes = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
+HeadersToSend = Mapping[str, Bytes | str | None] | Sequence[tuple[str, Bytes | str | None]]
 
 Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -34,8 +38,22 @@ AutoOffsetReset = Literal["latest", "earliest", "none"]
 GroupProtocol = Literal["classic", "consumer"]
 AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # defaults of type variables (PEP 696): at run time only from Python 3.13 on
+
+    KeyT = TypeVar("KeyT", covariant=True, default=bytes | None)
+    ValueT = TypeVar("ValueT", covariant=True, default=bytes | None)
+    ReadKeyT = TypeVar("ReadKeyT", default=bytes)  # of a consumer: results of its deserializers
+    ReadValueT = TypeVar("ReadValueT", default=bytes)
+    SentKeyT = TypeVar("SentKeyT", default=Bytes)  # of a producer: arguments of its serializers
+    SentValueT = TypeVar("SentValueT", default=Bytes)
+else:
+    from typing import TypeVar
+
+    KeyT = TypeVar("KeyT", covariant=True)
+    ValueT = TypeVar("ValueT", covariant=True)
+    ReadKeyT, ReadValueT = TypeVar("ReadKeyT"), TypeVar("ReadValueT")
+    SentKeyT, SentValueT = TypeVar("SentKeyT"), TypeVar("SentValueT")
 
 
 class TopicPartition(NamedTuple):
@@ -45,17 +63,17 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class Record(NamedTuple, Generic[K, V]):
-    """A record that a consumer received. `K` and `V` are the types of its key and its value.
+class Record(NamedTuple, Generic[KeyT, ValueT]):
+    """A record that a consumer received: `Record[KeyT, ValueT]`, with the types of its key and its value.
 
-    Without deserializers key and value are `bytes | None`, otherwise the results of the deserializers. `timestamp` is in
+    A `Consumer[K, V]` returns `Record[K | None, V | None]`: Kafka's keys and values may be null, and stay None with a deserializer. `timestamp` is in
     milliseconds since the Unix epoch, set by the producer (`timestamp_type` 0, CreateTime) or by the broker (1, LogAppendTime).
     """
 
     offset: int  # the first five fields are those of protocol.records.Record: its decoder makes this class directly
     timestamp: int
-    key: K
-    value: V
+    key: KeyT
+    value: ValueT
     headers: Headers
     topic: str
     partition: int

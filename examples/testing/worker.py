@@ -19,5 +19,6 @@ async def process(kafka: dict[str, Any], topic: str, count: int, handle: Callabl
     async with consumer:
         for _ in range(count):
             record = await consumer.getone()
-            handle(record.value)
+            if record.value is not None:  # a tombstone has no value
+                handle(record.value)
             await consumer.commit()

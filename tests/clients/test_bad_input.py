@@ -29,6 +29,7 @@ from barnabas.client.errors import (
     InvalidTopic,
     KafkaError,
     NotKafka,
+    SendFailed,
     SerializationFailed,
     UnknownTopicOrPartition,
 )
@@ -398,7 +399,8 @@ async def test_closing_tells_every_record_that_was_not_sent(broker: Broker, admi
     broker.pause()
     try:
         futures = [await producer.send(name, b"%d" % number) for number in range(10)]
-        await producer.stop(timeout_ms=200)
+        with pytest.raises(SendFailed, match="10 records"):
+            await producer.stop(timeout_ms=200)
     finally:
         broker.resume()
     outcomes = await asyncio.gather(*futures, return_exceptions=True)

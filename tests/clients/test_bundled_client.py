@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -212,13 +213,14 @@ async def test_an_encoded_batch_above_the_topics_limit_is_divided(bootstrap: str
 
 async def test_deserializers_and_serializers(bootstrap: str, admin: Admin, name: str) -> None:
     topic = await make_topic(admin, name)
-    async with Producer(
+    async with Producer[str, Any](  # the argument of a lambda has no type
         bootstrap_servers=bootstrap, key_serializer=str.encode, value_serializer=lambda v: str(v + 0).encode()
     ) as producer:
         with pytest.raises(SerializationFailed) as refused:
             await producer.send(topic, "no number", "k")
         assert isinstance(refused.value.__cause__, TypeError)
         await producer.send_and_wait(topic, 41, "k")
+        await producer.send_and_wait(topic, None)  # null stays null: neither serializer could take it
     async with Consumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -228,6 +230,8 @@ async def test_deserializers_and_serializers(bootstrap: str, admin: Admin, name:
     ) as consumer:
         record = await consumer.getone()
         assert (record.key, record.value) == ("k", 41)
+        record = await consumer.getone()
+        assert (record.key, record.value) == (None, None)
 
 
 async def test_positions(bootstrap: str, admin: Admin, name: str) -> None:

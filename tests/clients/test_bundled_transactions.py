@@ -254,7 +254,7 @@ async def test_copying_in_transactions_is_exactly_once(bootstrap: str, admin: Ad
                 await producer.begin_transaction()
                 for records in batch.values():
                     for record in records:
-                        await producer.send(target, b"copy of " + record.value, record.key)
+                        await producer.send(target, b"copy of " + (record.value or b""), record.key)
                 offsets = {tp: records[-1].offset + 1 for tp, records in batch.items()}
                 await producer.send_offsets(offsets, consumer.group_metadata())
                 if rounds % 3 == 0:

@@ -17,7 +17,7 @@ from tests.support.snippets import snippets
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
-FIRST, COPY, GROUPS, TWO_PHASE = snippets(PAGE, "python")
+FIRST, COPY, NOTES, GROUPS, TWO_PHASE = snippets(PAGE, "python")
 
 
 async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def values(bootstrap: str, topic: str) -> list[bytes]:
         async with asyncio.timeout(30):
             while await consumer.position(tp) < end:
                 found += (await consumer.getmany(timeout_ms=200)).get(tp, [])
-    return [record.value for record in found]
+    return [record.value or b"" for record in found]
 
 
 async def test_the_examples_do_what_the_page_says(
@@ -61,6 +61,9 @@ async def test_the_examples_do_what_the_page_says(
     assert len(await values(bootstrap, "audit")) == 1
     await run(COPY, bootstrap)
     assert await values(bootstrap, "shouted") == [b"VALUE"] * 3
+    names = await run(NOTES, bootstrap)
+    note = names["record"]
+    assert (note.key, note.value, dict(note.headers)) == ("shopping", b"milk", {"author": b"ann", "trace": b"\x07"})
     names = await run(GROUPS, bootstrap)
     assert names["commit"].done()
     for _ in range(2):  # the second process meets the decision of the first

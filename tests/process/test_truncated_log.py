@@ -49,7 +49,7 @@ class BundledReader:
             seen: list[bytes] = []
             async with asyncio.timeout(30):
                 while not seen or seen[-1] != last:
-                    seen.append((await self._consumer.getone()).value)
+                    seen.append((await self._consumer.getone()).value or b"")
             return seen
 
         return self._loop.run_until_complete(read())

@@ -55,7 +55,7 @@ async def read(ports: Ports, found: dict[int, list[tuple[int, bytes]]]) -> None:
         for tp in partitions:
             while await consumer.position(tp) < ends[tp]:
                 for at, records in (await consumer.getmany(timeout_ms=500)).items():
-                    found.setdefault(at.partition, []).extend((r.offset, r.value) for r in records)
+                    found.setdefault(at.partition, []).extend((r.offset, r.value or b"") for r in records)
 
 
 async def scene(world: World, offsets: dict[bytes, int], found: dict[int, list[tuple[int, bytes]]]) -> None:

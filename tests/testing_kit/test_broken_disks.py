@@ -44,7 +44,7 @@ async def read(kafka: Cluster, topic: str, count: int) -> list[bytes]:
         asyncio.timeout(LIMIT_S),
         Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer,
     ):
-        return [(await consumer.getone()).value for _ in range(count)]
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
 async def until(reached: Callable[[], bool], what: str) -> None:

@@ -32,7 +32,7 @@ async def _read(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
         asyncio.timeout(30),
         Consumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer,
     ):
-        return [(await consumer.getone()).value for _ in range(count)]
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
 @pytest.fixture(params=MODES)

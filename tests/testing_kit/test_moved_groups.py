@@ -45,7 +45,7 @@ async def read(consumer: Consumer, *wanted: bytes) -> set[bytes]:
     found: set[bytes] = set()
     async with asyncio.timeout(LIMIT_S):
         while not found.issuperset(wanted):
-            found.add((await consumer.getone()).value)
+            found.add((await consumer.getone()).value or b"")
     return found
 
 

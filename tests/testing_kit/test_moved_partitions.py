@@ -193,7 +193,7 @@ async def reading(kafka: Cluster, topic: str, group: str, kind: Kind, seen: Seen
         while True:
             record = await consumer.getone()
             await consumer.commit({TopicPartition(record.topic, record.partition): record.offset + 1})
-            seen.values.append(record.value)
+            seen.values.append(record.value or b"")
 
     async with consumer:
         task = asyncio.get_running_loop().create_task(run())

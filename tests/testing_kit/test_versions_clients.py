@@ -52,7 +52,7 @@ def _with_aiokafka(kafka: Cluster) -> list[bytes]:
         async with aiokafka.AIOKafkaConsumer(
             "orders", **config, group_id="billing", auto_offset_reset="earliest", isolation_level="read_committed"
         ) as consumer:
-            return [(await consumer.getone()).value for _ in range(2)]
+            return [(await consumer.getone()).value or b"" for _ in range(2)]
 
     return asyncio.run(run())
 
@@ -81,7 +81,7 @@ def _with_the_bundled_client(kafka: Cluster) -> list[bytes]:
         async with Consumer(
             "orders", bootstrap_servers=servers, group_id="billing", auto_offset_reset="earliest"
         ) as consumer:
-            return [(await consumer.getone()).value for _ in range(2)]
+            return [(await consumer.getone()).value or b"" for _ in range(2)]
 
     return asyncio.run(run())
 

@@ -49,7 +49,7 @@ async def read_topic(bootstrap: str, topic: str) -> list[Row]:
         ends = await consumer.end_offsets(partitions)
         while any([await consumer.position(tp) < ends[tp] for tp in partitions]):
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                rows += [json.loads(record.value) for record in records]
+                rows += [json.loads(record.value or b"") for record in records]
     return rows
 
 

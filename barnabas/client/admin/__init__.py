@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.client.admin.admin import Admin
 from barnabas.client.admin.types import (
+    ClusterDescription,
     ConfigEntry,
     GroupDescription,
     GroupListing,
@@ -21,6 +22,7 @@ from barnabas.client.admin.types import (
 
 __all__ = [
     "Admin",
+    "ClusterDescription",
     "ConfigEntry",
     "GroupDescription",
     "GroupListing",

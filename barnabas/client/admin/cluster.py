@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from barnabas.client.admin.requests import AdminRequests
-from barnabas.client.admin.types import LogDirDescription, QuorumDescription, ReplicaDescription
+from barnabas.client.admin.types import ClusterDescription, LogDirDescription, QuorumDescription, ReplicaDescription
 from barnabas.client.errors import code_of, error_for
 from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
@@ -35,13 +35,13 @@ _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 class ClusterAdmin(AdminRequests):
     """Requests about the cluster and its brokers."""
 
-    async def describe_cluster(self) -> tuple[str | None, int, list[BrokerEndpoint]]:
+    async def describe_cluster(self) -> ClusterDescription:
         """Cluster id, controller id (−1 unknown) and the live brokers (KIP-700)."""
         response: DescribeClusterResponse = await self._retried(lambda _: DescribeClusterRequest(), lambda r: r)
         if response.error_code:
             raise error_for(response.error_code, response.error_message)
         brokers = [BrokerEndpoint(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
-        return response.cluster_id, response.controller_id, brokers
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
     async def features(self) -> dict[str, int]:
         """Returns the finalized features and their levels, such as transaction.version (KIP-584)."""
@@ -135,7 +135,9 @@ class ClusterAdmin(AdminRequests):
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
         """The log directories of brokers (None: all live brokers), with their replicas."""
-        chosen = sorted(b.node_id for b in (await self.describe_cluster())[2]) if brokers is None else list(brokers)
+        chosen = (
+            sorted(b.node_id for b in (await self.describe_cluster()).brokers) if brokers is None else list(brokers)
+        )
         found: dict[int, list[LogDirDescription]] = {}
         for node_id in chosen:
             response = await self._retried(lambda _: DescribeLogDirsRequest(topics=None), lambda r: r, node_id=node_id)

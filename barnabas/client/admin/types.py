@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = [
+    "ClusterDescription",
     "ConfigEntry",
     "GroupDescription",
     "GroupListing",
@@ -35,6 +37,14 @@ class NewTopic(NamedTuple):
     replication_factor: int = -1
     configs: Mapping[str, str] = {}
     replica_assignments: Mapping[int, Sequence[int]] = {}  # partition: node ids, the preferred leader first
+
+
+class ClusterDescription(NamedTuple):
+    """The cluster, as one broker knows it (KIP-700). Unpacks as `cluster_id, controller_id, brokers`."""
+
+    cluster_id: str | None
+    controller_id: int  # −1 unknown; with a metadata quorum a broker that passes requests on to the controller
+    brokers: list[BrokerEndpoint]  # the live brokers
 
 
 class ConfigEntry(NamedTuple):

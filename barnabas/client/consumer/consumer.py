@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
-from barnabas.client.consumer.decoding import Deserializer
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed
 from barnabas.client.group.committed_offsets import committed_offsets
@@ -34,6 +33,8 @@ from barnabas.client.types import (
     IsolationLevel,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    ReadKeyT,
+    ReadValueT,
     Record,
     TopicPartition,
 )
@@ -43,7 +44,7 @@ from barnabas.ports import Clock, Rng
 __all__ = ["Consumer"]
 
 
-class Consumer:
+class Consumer(Generic[ReadKeyT, ReadValueT]):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with
@@ -58,7 +59,7 @@ class Consumer:
         group_instance_id: makes the member static (KIP-345).
         group_protocol: "classic", or "consumer": the coordinator assigns, and rebalances have no barrier (KIP-848).
         group_remote_assignor: with "consumer", the coordinator's assignor ("uniform", "range"); None: the broker's default.
-        key_deserializer, value_deserializer: callables applied to the bytes of keys and values.
+        key_deserializer, value_deserializer: callables applied to the bytes of keys and values; None stays None.
         fetch_min_bytes, fetch_max_wait_ms: a broker answers once it has this many bytes, or after this time.
         fetch_max_bytes: largest answer in bytes, and limit of all records that are fetched ahead.
         max_partition_fetch_bytes: the same for one partition; a larger batch is still returned.
@@ -90,8 +91,8 @@ class Consumer:
         group_instance_id: str | None = None,
         group_protocol: GroupProtocol = "classic",
         group_remote_assignor: str | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Callable[[bytes], ReadKeyT] | None = None,
+        value_deserializer: Callable[[bytes], ReadValueT] | None = None,
         fetch_min_bytes: int = 1,
         fetch_max_wait_ms: int = 500,
         fetch_max_bytes: int = 52_428_800,
@@ -245,7 +246,7 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record[Any, Any]]]:
+    ) -> dict[TopicPartition, list[Record[ReadKeyT | None, ReadValueT | None]]]:
         """Returns fetched records by partition; waits up to `timeout_ms` for the first. Positions move past them.
 
         A cancelled call has taken nothing.
@@ -275,7 +276,7 @@ class Consumer:
             elif not await self._reader.changed(deadline):
                 return {}
 
-    async def getone(self, *partitions: TopicPartition) -> Record[Any, Any]:
+    async def getone(self, *partitions: TopicPartition) -> Record[ReadKeyT | None, ReadValueT | None]:
         """Waits for the next record and returns it. A cancelled call has taken nothing. Raises as `getmany`."""
         while True:
             self._begin_poll()
@@ -300,7 +301,7 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record[Any, Any]:
+    async def __anext__(self) -> Record[ReadKeyT | None, ReadValueT | None]:
         state = self._current
         if state is not None and not state.paused:
             index = state.index

@@ -22,6 +22,7 @@ from barnabas.client.producer.dispatch import Dispatch
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transaction_state import Outgoing, TransactionPhase
 from barnabas.client.producer.transactions import Transactions
+from barnabas.client.producer.unclaimed_failures import UnclaimedFailures
 from barnabas.client.types import RecordMetadata
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
@@ -34,13 +35,17 @@ _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 
 
 class Delivery:
-    """Runs the cores of one producer over its cluster. `flushes` is the number of callers that wait in `flush`."""
+    """Runs the cores of one producer over its cluster.
+
+    `flushes` is the number of callers that wait in `flush`; `unclaimed` has the failures that nobody has taken.
+    """
 
     def __init__(
         self, cluster: NetworkClient, accumulator: Accumulator, sender: Sender, transactions: Transactions
     ) -> None:
         self.closed = False
         self.flushes = 0
+        self.unclaimed = UnclaimedFailures()
         self._cluster = cluster
         self._accumulator = accumulator
         self._sender = sender
@@ -77,6 +82,17 @@ class Delivery:
         if self.closed:
             raise ClientClosed("the producer is closed")
         return await self._waiters.wait(deadline_ms)
+
+    async def outcomes(self) -> None:
+        """Waits until every record queued before this call has its outcome; sends batches without linger meanwhile."""
+        serial = self._accumulator.last_serial
+        self.flushes += 1
+        try:
+            self.wake()
+            while not self._accumulator.all_done_up_to(serial):
+                await self.progress()
+        finally:
+            self.flushes -= 1
 
     def wake(self) -> None:
         """Runs the pump at the end of this event-loop iteration."""
@@ -207,10 +223,7 @@ class Delivery:
             handles: list[Any] = batch.handles
             if error is not None:
                 log.warning("%d records for %s-%d failed: %s", batch.record_count, topic, partition, error)
-                for future in handles:
-                    if not future.done():
-                        future.set_exception(error)
-                        future.exception()  # marks it as retrieved: the failure is logged above
+                self.unclaimed.fail(handles, error)
                 continue
             kind = 0 if append_time < 0 else 1
             if batch.packed is not None:

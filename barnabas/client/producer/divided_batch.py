@@ -8,17 +8,21 @@ Invariant: the future ends once every record has an outcome.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
-from barnabas.client.errors import PartlyWritten
+from barnabas.client.errors import KafkaError, PartlyWritten
 from barnabas.client.types import RecordMetadata
 
 __all__ = ["DividedRecord", "divided"]
+
+Fail = Callable[[Sequence[asyncio.Future[RecordMetadata]], KafkaError], None]
 
 
 class _Tally:
     """Counts the outcomes of the records of one batch."""
 
-    def __init__(self, future: asyncio.Future[RecordMetadata], count: int) -> None:
+    def __init__(self, fail: Fail, future: asyncio.Future[RecordMetadata], count: int) -> None:
+        self._fail = fail
         self._future = future
         self._left = count
         self._count = count
@@ -31,12 +35,11 @@ class _Tally:
             self._failed[place] = outcome
         elif place == 0:
             self._first = outcome
-        if self._left or self._future.done():
+        if self._left:
             return
         if self._failed or self._first is None:
-            self._future.set_exception(PartlyWritten(dict(sorted(self._failed.items())), self._count))
-            self._future.exception()  # marks it as retrieved: the caller may look at the future later
-        else:
+            self._fail([self._future], PartlyWritten(dict(sorted(self._failed.items())), self._count))
+        elif not self._future.done():
             self._future.set_result(self._first)
 
 
@@ -61,11 +64,8 @@ class DividedRecord:
         """The record is not written."""
         self._tally.count(self._place, error)
 
-    def exception(self) -> None:
-        """As of a future whose exception was retrieved."""
 
-
-def divided(future: asyncio.Future[RecordMetadata], count: int) -> list[object]:
-    """The handles of `count` records whose outcomes together are that of `future`."""
-    tally = _Tally(future, count)
+def divided(fail: Fail, future: asyncio.Future[RecordMetadata], count: int) -> list[object]:
+    """The handles of `count` records whose outcomes together are that of `future`; `fail` sets its error."""
+    tally = _Tally(fail, future, count)
     return [DividedRecord(tally, place) for place in range(count)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from barnabas.client.errors import SerializationFailed
-from barnabas.client.types import Headers
+from barnabas.client.types import Headers, HeadersToSend
 
 __all__ = ["as_bytes", "checked_headers", "checked_timestamp", "serialized"]
 
@@ -19,19 +20,28 @@ def as_bytes(data: Any, what: str, topic: str) -> bytes:
     )
 
 
-def checked_headers(headers: Headers, topic: str) -> Headers:
-    """The headers with their values as bytes.
+def checked_headers(headers: HeadersToSend, topic: str) -> Headers:
+    """The headers as pairs with their values as bytes.
 
     Raises:
-        SerializationFailed: they are not pairs of str and bytes (or None).
+        SerializationFailed: they are neither a dict nor pairs of str and bytes, str or None.
     """
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        checked = [(name, None if data is None else as_bytes(data, "header value", topic)) for name, data in headers]
+        checked = [(name, _header_value(data, topic)) for name, data in pairs]
         if all(isinstance(name, str) for name, _ in checked):
             return checked
     except (TypeError, ValueError):
         pass
-    raise SerializationFailed(f"headers must be pairs of str and bytes (or None), not {headers!r}", topic=topic)
+    raise SerializationFailed(
+        f"headers must be a dict or pairs, of str and bytes, str or None; not {headers!r}", topic=topic
+    )
+
+
+def _header_value(data: Any, topic: str) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    return data.encode() if isinstance(data, str) else as_bytes(data, "header value", topic)
 
 
 def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
@@ -46,12 +56,12 @@ def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
 
 
 def serialized(what: str, serializer: Any, data: Any, topic: str) -> Any:
-    """The result of a serializer; `data` itself if there is none.
+    """The result of a serializer; `data` itself if there is none, or if it is None: a null key or value stays null.
 
     Raises:
         SerializationFailed: the serializer raised.
     """
-    if serializer is None:
+    if serializer is None or data is None:
         return data
     try:
         return serializer(data)

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, RecordTooLarge, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.producer.assembly import assemble_producer
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
-from barnabas.client.producer.config import ProducerConfig, Serializer
+from barnabas.client.producer.config import ProducerConfig
 from barnabas.client.producer.divided_batch import divided
 from barnabas.client.producer.outgoing_record import as_bytes, checked_headers, checked_timestamp, serialized
 from barnabas.client.producer.transaction import Transaction
@@ -29,12 +30,16 @@ from barnabas.client.producer.transaction_calls import TransactionCalls
 from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import (
     Acks,
+    Bytes,
     CompressionType,
     ConsumerGroupMetadata,
     Headers,
+    HeadersToSend,
     OffsetAndMetadata,
     PreparedTransaction,
     RecordMetadata,
+    SentKeyT,
+    SentValueT,
     TopicPartition,
 )
 from barnabas.network_port import Network
@@ -48,11 +53,10 @@ log = logging.getLogger("barnabas.client.producer")
 
 _new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor
 
-_CLOSE_ABORT_TIMEOUT_MS = 5_000  # time limit for ending an open transaction in `stop`
 _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
-class Producer:
+class Producer(Generic[SentKeyT, SentValueT]):
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 
     Use as `async with Producer(bootstrap_servers="localhost:9092") as producer:` or `await start()` … `await stop()`.
@@ -65,7 +69,7 @@ class Producer:
         enable_idempotence: records are written once and in order despite retries; needs acks="all".
         transactional_id: makes the producer transactional; a newer producer with the same id fences older ones.
         transaction_timeout_ms: the coordinator aborts a transaction that takes longer.
-        key_serializer, value_serializer: callables that convert keys and values to bytes (or None).
+        key_serializer, value_serializer: callables that convert keys and values to bytes; None stays None.
         compression_type: None, "gzip", "snappy", "lz4" or "zstd".
         max_batch_size: size in bytes at which the batch of a partition is full.
         linger_ms: how long a batch that is not full waits for more records.
@@ -96,8 +100,8 @@ class Producer:
         enable_idempotence: bool | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Callable[[SentKeyT], Bytes | None] | None = None,
+        value_serializer: Callable[[SentValueT], Bytes | None] | None = None,
         compression_type: CompressionType | None = None,
         max_batch_size: int = 65_536,
         linger_ms: int = 0,
@@ -171,29 +175,31 @@ class Producer:
         """Sends queued records, waits for a commit in progress, aborts an open transaction unless prepared, closes connections.
 
         Args:
-            timeout_ms: time limit for sending (default: the records' own delivery timeout). Records that are left then fail
-                with ClientClosed.
+            timeout_ms: time limit for sending (default: the records' own). Records that are left then fail with ClientClosed.
+
+        Raises:
+            SendFailed: as of `flush`, at the end, without transactions. An exception that is being handled gets a note instead.
         """
+        await self._close(timeout_ms, sys.exception())
+
+    async def _close(self, timeout_ms: int | None, handled: BaseException | None) -> None:
         if self._delivery.closed:
             return
         try:
             if self._started and self._txn.state is not TransactionPhase.FATAL_ERROR:
-                if self._txn.state in (
-                    TransactionPhase.IN_TRANSACTION,
-                    TransactionPhase.PREPARING,
-                    TransactionPhase.ABORTABLE_ERROR,
-                ):
-                    async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
-                        await self.abort_transaction()
-                elif self._txn.state is TransactionPhase.COMMITTING:
-                    async with asyncio.timeout(_CLOSE_ABORT_TIMEOUT_MS / 1000):
-                        await self.commit_transaction()
+                await self._transactions.close()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    await self.flush()
+                    await self._delivery.outcomes()
         except (TimeoutError, KafkaError) as error:
             log.warning("producer closed with records unsent or a transaction open: %s", error)
         finally:
             await self._delivery.close()
+        failed = self._delivery.unclaimed.take()
+        if failed is None or self.transactional_id is not None:
+            return
+        if handled is None:
+            raise failed from failed.errors[0]
+        handled.add_note(f"When the producer was closed: {failed}")
 
     close = stop
 
@@ -204,28 +210,29 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self._close(None, error)
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: SentValueT | None = None,
+        key: SentKeyT | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: HeadersToSend | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Queues a record and returns a future of its position in the log.
 
         Waits only for metadata of a new topic and for room in the buffer. A cancelled `send` has queued nothing.
-        The future fails with a KafkaError; cancelling the future does not withdraw the record.
+        The future fails with a KafkaError, which `flush` or `stop` raises if nobody waits for it; cancelling the future does not
+        withdraw the record.
 
         Args:
             partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
             timestamp_ms: milliseconds since the Unix epoch; None means now.
-            headers: pairs of name and bytes.
+            headers: a dict, or pairs if a name occurs more than once: names, and values as bytes or str (sent as UTF-8).
 
         Raises:
             SerializationFailed, RecordTooLarge: this record cannot be sent; the producer can send others.
@@ -235,9 +242,11 @@ class Producer:
         """
         if not self._started or self._delivery.closed:
             self._check_open()
+        key_data: Any = key  # what the serializers return, and then bytes or None
+        data: Any = value
         if self._value_serializer is not None or self._key_serializer is not None:
-            key = serialized("key", self._key_serializer, key, topic)
-            value = serialized("value", self._value_serializer, value, topic)
+            key_data = serialized("key", self._key_serializer, key, topic)
+            data = serialized("value", self._value_serializer, value, topic)
         accumulator = self._accumulator
         if accumulator.full_batches:
             accumulator.full_batches = 0
@@ -246,25 +255,26 @@ class Producer:
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)
         size = _BARE_RECORD_SIZE_MAX
-        if key is not None:
-            if type(key) is not bytes:
-                key = as_bytes(key, "key", topic)
-            size += len(key)
-        if value is not None:
-            if type(value) is not bytes:
-                value = as_bytes(value, "value", topic)
-            size += len(value)
+        if key_data is not None:
+            if type(key_data) is not bytes:
+                key_data = as_bytes(key_data, "key", topic)
+            size += len(key_data)
+        if data is not None:
+            if type(data) is not bytes:
+                data = as_bytes(data, "value", topic)
+            size += len(data)
+        pairs: Headers = ()
         if headers:
-            headers = checked_headers(headers, topic)
-            size = record_size_max(key, value, headers)
+            pairs = checked_headers(headers, topic)
+            size = record_size_max(key_data, data, pairs)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
             raise self._too_large("record", size, topic)
-        queue = route.choose(key, size) if partition is None else route.queue(partition)
+        queue = route.choose(key_data, size) if partition is None else route.queue(partition)
         if self._txn.transactional_id is not None or self._txn.state is TransactionPhase.FATAL_ERROR:
             self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
-        record = _new_tuple(NewRecord, (key, value, timestamp_ms, headers or ()))
+        record = _new_tuple(NewRecord, (key_data, data, timestamp_ms, pairs))
         if accumulator.append(queue, record, size, future, self._clock.monotonic_ms):
             self._delivery.wake()
         return future
@@ -272,11 +282,11 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: SentValueT | None = None,
+        key: SentKeyT | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: HeadersToSend | None = None,
     ) -> RecordMetadata:
         """Sends a record and waits until it is acknowledged. If the wait is cancelled, the record may still be written.
 
@@ -320,22 +330,26 @@ class Producer:
         queue = route.choose(None, size) if partition is None else route.queue(partition)
         self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        divide = partial(divided, future) if divisible else None
+        divide = partial(divided, self._delivery.unclaimed.fail, future) if divisible else None
         accumulator.append_packed(queue, records, future, self._clock.monotonic_ms(), divide)
         self._delivery.wake()
         return future
 
     async def flush(self) -> None:
-        """Waits until every record sent before this call has its outcome. Raises nothing for them: their futures hold the errors."""
+        """Waits until every record sent before this call has its outcome, and raises each failure that nobody has taken, once.
+
+        A failure is taken if somebody waited for the record's future when it failed (a task, `gather`, a done callback), or has
+        retrieved the exception since. A cancelled future takes nothing. The futures keep their exceptions.
+
+        Raises:
+            SendFailed: records were not acknowledged; its `errors` say why. In a transaction, abort it.
+        """
         self._check_open()
-        serial = self._accumulator.last_serial
-        self._delivery.flushes += 1
-        try:
-            self._delivery.wake()
-            while not self._accumulator.all_done_up_to(serial):
-                await self._delivery.progress()
-        finally:
-            self._delivery.flushes -= 1
+        await self._delivery.outcomes()
+        failed = self._delivery.unclaimed.take()
+        if failed is not None:
+            failed.txn_requires_abort = self._txn.state is TransactionPhase.ABORTABLE_ERROR
+            raise failed from failed.errors[0]
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partitions of a topic. The broker may create the topic (auto.create.topics.enable).
@@ -369,6 +383,7 @@ class Producer:
         """
         self._check_transactional()
         await self._transactions.begin()
+        self._delivery.unclaimed.clear()
 
     @property
     def prepared(self) -> PreparedTransaction | None:
@@ -432,6 +447,7 @@ class Producer:
         """
         self._check_transactional()
         await self._transactions.abort()
+        self._delivery.unclaimed.clear()
 
     async def send_offsets(
         self,

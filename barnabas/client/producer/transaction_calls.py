@@ -8,6 +8,7 @@ may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from barnabas.client.errors import IllegalState, TransactionFailed
@@ -19,6 +20,8 @@ from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, Prep
 
 __all__ = ["TransactionCalls"]
 
+_CLOSE_TIMEOUT_MS = 5_000
+_OPEN = (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.ABORTABLE_ERROR)
 _ENDING = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
 
 
@@ -111,6 +114,19 @@ class TransactionCalls:
         if job.error is not None:
             self._txn.check_usable()
             raise TransactionFailed(f"the offsets were not committed: {job.error}", code=job.error.code) from job.error
+
+    async def close(self) -> None:
+        """Aborts an open transaction unless it is prepared, and waits for a commit in progress: 5 s at most.
+
+        Raises:
+            TimeoutError, KafkaError: the transaction has not ended.
+        """
+        state = self._txn.state
+        async with asyncio.timeout(_CLOSE_TIMEOUT_MS / 1000):
+            if state is TransactionPhase.COMMITTING:
+                await self.commit()
+            elif state in _OPEN:
+                await self.abort()
 
     def _use_present_version(self) -> None:
         """A kept transaction was begun by another producer: its end uses the version that the cluster has finalized now."""

@@ -436,6 +436,6 @@ async def read_bundled(
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 while await consumer.position(tp) < end:
                     for records in (await consumer.getmany(timeout_ms=100)).values():
-                        delivered += [(record.offset, record.value) for record in records]
+                        delivered += [(record.offset, record.value or b"") for record in records]
             found.append(delivered)
     return found

@@ -286,7 +286,7 @@ def observer(journal: Journal) -> Program:
             consumer.assign(TARGET)
             while True:
                 for tp, records in (await consumer.getmany(timeout_ms=60_000)).items():
-                    journal.seen[tp.partition] += [record.value for record in records]
+                    journal.seen[tp.partition] += [record.value or b"" for record in records]
 
     return program
 
@@ -311,7 +311,7 @@ async def read_all(
             if all(position >= ends[tp] for tp, position in zip(partitions, positions, strict=True)):
                 return found
             for tp, records in (await consumer.getmany(timeout_ms=1_000)).items():
-                found[tp.partition] += [record.value for record in records]
+                found[tp.partition] += [record.value or b"" for record in records]
 
 
 async def judge(

@@ -51,7 +51,7 @@ class Zoo:
                 end = (await consumer.end_offsets([place]))[place]
                 while await consumer.position(place) < end:
                     for records in (await consumer.getmany(timeout_ms=1000)).values():
-                        found += [each.value for each in records]
+                        found += [each.value or b"" for each in records]
             return found
 
         return self.kafka.wait(read())

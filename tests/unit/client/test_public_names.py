@@ -6,8 +6,10 @@ import builtins
 import importlib
 import inspect
 import pickle
+import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -84,6 +86,24 @@ def test_every_exception_that_a_docstring_names_is_exported() -> None:
     found = {(where, name) for where, text in documented() for name in named_exceptions(text)}
     assert len(found) > 40
     assert not {(where, name) for where, name in found if name not in client.__all__ and not hasattr(builtins, name)}
+
+
+def test_every_error_is_exported_and_documented() -> None:
+    """Also those that a module defines for itself."""
+    for module in pkgutil.walk_packages(client.__path__, "barnabas.client."):
+        importlib.import_module(module.name)
+    classes, left = {client.KafkaError}, [client.KafkaError]
+    while left:
+        below = left.pop().__subclasses__()
+        classes.update(below)
+        left += below
+    ours = {each.__name__ for each in classes if each.__module__.startswith("barnabas.client.")}
+    assert len(ours) > 25
+    assert ours <= set(client.__all__)
+    page = (
+        (Path(__file__).parents[3] / "docs" / "client.md").read_text().partition("## Errors")[2].partition("\n## ")[0]
+    )
+    assert ours == set(re.findall(r"`([A-Z]\w+)`", page)) - {"ErrorCode"}
 
 
 @pytest.mark.parametrize("name", ["client", "errors", "pipeline", "testing"])

@@ -1,0 +1,93 @@
+"""The failures of records that nobody has taken: `flush` and `stop` raise them, so that no failure is lost silently.
+
+Driven by: `Delivery`, when a batch has failed; `take` and `clear` of the producer. Emits: one SendFailed for all of them.
+
+A failure is taken if, when the record fails, somebody waits for its future: a task that awaits it, `asyncio.gather` or `wait`, or
+a done callback. It is also taken if its exception is retrieved later, before `take` (await, `result()`, `exception()`). A
+cancelled future takes nothing: its caller has stopped waiting, and the record was not withdrawn.
+
+asyncio itself notes both in the futures: `_callbacks`, and `_log_traceback`, from which it decides whether to report an exception
+that was never retrieved. `tests/unit/client/test_unclaimed_failures.py` checks that they mean this. Reading them costs nothing for
+records that are written; a future class of our own would cost each record something.
+
+Invariant: at most FUTURES_MAX futures are held; older failures are then decided at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas.client.errors import KafkaError, SendFailed
+from barnabas.client.producer.divided_batch import DividedRecord
+
+__all__ = ["ERRORS_MAX", "FUTURES_MAX", "UnclaimedFailures"]
+
+FUTURES_MAX = 10_000
+ERRORS_MAX = 100  # errors of one SendFailed; all records are counted
+
+_Future = asyncio.Future[Any]
+
+
+class UnclaimedFailures:
+    """The failures of one producer since they were last taken."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[KafkaError, list[_Future]]] = deque()
+        self._held_count = 0
+        self._errors: list[KafkaError] = []
+        self._record_count = 0
+
+    def fail(self, handles: Sequence[_Future | DividedRecord], error: KafkaError) -> None:
+        """Sets the error of the futures of one batch, and notes those that nobody waits for."""
+        held: list[_Future] = []
+        cancelled = 0
+        for future in handles:
+            if isinstance(future, DividedRecord):
+                future.set_exception(error)
+                continue
+            if future.done():
+                cancelled += 1  # only its caller can have ended it
+                continue
+            watched = bool(future._callbacks)
+            future.set_exception(error)
+            if not watched:
+                held.append(future)
+        if cancelled:
+            self._count(error, cancelled)
+        if held:
+            self._held.append((error, held))
+            self._held_count += len(held)
+            while self._held_count > FUTURES_MAX:
+                self._decide()
+
+    def take(self) -> SendFailed | None:
+        """All failures that nobody has taken, as one error; None if there are none. The next call begins anew."""
+        while self._held:
+            self._decide()
+        errors, count = self._errors, self._record_count
+        self._errors, self._record_count = [], 0
+        return SendFailed(count, errors) if errors else None
+
+    def clear(self) -> None:
+        """Drops all: they were reported in another way."""
+        self.take()
+
+    def _decide(self) -> None:
+        """Counts the records of the oldest batch whose exception nobody has retrieved."""
+        error, futures = self._held.popleft()
+        self._held_count -= len(futures)
+        left = 0
+        for future in futures:
+            if future._log_traceback:
+                future._log_traceback = False
+                left += 1
+        if left:
+            self._count(error, left)
+
+    def _count(self, error: KafkaError, records: int) -> None:
+        self._record_count += records
+        if len(self._errors) < ERRORS_MAX:
+            self._errors.append(error)
