@@ -129,6 +129,7 @@ __all__ = [
 
 _IMPORTED_ON_USE: Final = {
     "Admin": "barnabas.client.admin",
+    "ClusterDescription": "barnabas.client.admin",
     "ConnectionConfig": "barnabas.client.net.connection_config",
     "Consumer": "barnabas.client.consumer",
     "ConsumerConfig": "barnabas.client.consumer",
