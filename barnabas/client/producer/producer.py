@@ -226,13 +226,12 @@ class Producer(Generic[SentKeyT, SentValueT]):
         """Queues a record and returns a future of its position in the log.
 
         Waits only for metadata of a new topic and for room in the buffer. A cancelled `send` has queued nothing.
-        The future fails with a KafkaError, which `flush` or `stop` raises if nobody waits for it; cancelling the future does not
-        withdraw the record.
+        The future fails with a KafkaError; `flush` or `stop` raises it if nobody waits. Cancelling it does not withdraw the record.
 
         Args:
             partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
             timestamp_ms: milliseconds since the Unix epoch; None means now.
-            headers: a dict, or pairs if a name occurs more than once: names, and values as bytes or str (sent as UTF-8).
+            headers: a dict, or pairs if a name occurs twice; values are bytes, None, or str (sent as UTF-8).
 
         Raises:
             SerializationFailed, RecordTooLarge: this record cannot be sent; the producer can send others.
@@ -242,7 +241,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         """
         if not self._started or self._delivery.closed:
             self._check_open()
-        key_data: Any = key  # what the serializers return, and then bytes or None
+        key_data: Any = key
         data: Any = value
         if self._value_serializer is not None or self._key_serializer is not None:
             key_data = serialized("key", self._key_serializer, key, topic)
@@ -256,16 +255,13 @@ class Producer(Generic[SentKeyT, SentValueT]):
             route = await self._routing.open(topic)
         size = _BARE_RECORD_SIZE_MAX
         if key_data is not None:
-            if type(key_data) is not bytes:
-                key_data = as_bytes(key_data, "key", topic)
+            key_data = key_data if type(key_data) is bytes else as_bytes(key_data, "key", topic)
             size += len(key_data)
         if data is not None:
-            if type(data) is not bytes:
-                data = as_bytes(data, "value", topic)
+            data = data if type(data) is bytes else as_bytes(data, "value", topic)
             size += len(data)
-        pairs: Headers = ()
-        if headers:
-            pairs = checked_headers(headers, topic)
+        pairs: Headers = checked_headers(headers, topic) if headers else ()
+        if pairs:
             size = record_size_max(key_data, data, pairs)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
