@@ -10,7 +10,7 @@ __all__ = [
     "Acks",
     "AssignorName",
     "AutoOffsetReset",
-    "Bytes",
+    "BytesLike",
     "CompressionType",
     "ConsumerGroupMetadata",
     "GroupProtocol",
@@ -27,9 +27,9 @@ __all__ = [
 
 UNKNOWN_OFFSET = -1  # the offset of a record that was sent with acks=0, or that the broker had already
 
-Bytes = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
-HeadersToSend = Mapping[str, Bytes | str | None] | Sequence[tuple[str, Bytes | str | None]]
+HeadersToSend = Mapping[str, BytesLike | str | None] | Sequence[tuple[str, BytesLike | str | None]]
 
 Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     ValueT = TypeVar("ValueT", covariant=True, default=bytes | None)
     ReadKeyT = TypeVar("ReadKeyT", default=bytes)  # of a consumer: results of its deserializers
     ReadValueT = TypeVar("ReadValueT", default=bytes)
-    SentKeyT = TypeVar("SentKeyT", default=Bytes)  # of a producer: arguments of its serializers
-    SentValueT = TypeVar("SentValueT", default=Bytes)
+    SentKeyT = TypeVar("SentKeyT", default=BytesLike)  # of a producer: arguments of its serializers
+    SentValueT = TypeVar("SentValueT", default=BytesLike)
 else:
     from typing import TypeVar
 

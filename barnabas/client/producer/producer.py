@@ -30,7 +30,7 @@ from barnabas.client.producer.transaction_calls import TransactionCalls
 from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import (
     Acks,
-    Bytes,
+    BytesLike,
     CompressionType,
     ConsumerGroupMetadata,
     Headers,
@@ -100,8 +100,8 @@ class Producer(Generic[SentKeyT, SentValueT]):
         enable_idempotence: bool | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
-        key_serializer: Callable[[SentKeyT], Bytes | None] | None = None,
-        value_serializer: Callable[[SentValueT], Bytes | None] | None = None,
+        key_serializer: Callable[[SentKeyT], BytesLike | None] | None = None,
+        value_serializer: Callable[[SentValueT], BytesLike | None] | None = None,
         compression_type: CompressionType | None = None,
         max_batch_size: int = 65_536,
         linger_ms: int = 0,
