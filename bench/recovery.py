@@ -5,7 +5,7 @@ usage: recovery.py [--partitions 100] [--gib 4] [--record-bytes 1000] [--batch-b
 
 Three voters; one of them is a broker, too. It is filled by librdkafka (eight idempotent producers), goes on being written to, and gets
 SIGKILL. Measured from the start of the process that follows: the answer to a pre-vote that is asked for over the wire until it comes,
-the ready line, and an acknowledged record on every partition. Then the same again as after a power loss: no saved state and recovery
+the ready line, and an acknowledged record on every partition. The same again after clean stops that get SIGKILL before their end, then as after a power loss: no saved state and recovery
 points of 0, so that every byte is read. `--record-bytes 100 --batch-bytes 1 --gib 0.25` makes batches of one record.
 With --kafka, a real Apache Kafka 4.3.1 is started on a copy of the directory as it is after the kill. Needs twice the space.
 """
@@ -43,6 +43,7 @@ KAFKA_UP = Path(__file__).parent.parent / "tests" / "oracle" / "kafka-up"
 PORT = 19_392
 TOPIC = "t"
 MIB = 1 << 20
+CUT_SHORT = (0.2, 0.5, 0.8)  # of the time that a clean stop takes: then it gets SIGKILL
 
 
 QUORUM = {1: PORT + 1, 2: PORT + 2, 3: PORT + 3}  # controller listeners
@@ -121,6 +122,17 @@ class Node:
         self.process.send_signal(number)
         self.process.wait()
         return time.monotonic() - began
+
+    def cut_short(self, after_s: float) -> str:
+        """Begins a clean stop and kills the process after so many seconds. Returns what happened."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(after_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return f"the next one cut short after {after_s:.2f} s"
+        return f"the next one took less than {after_s:.2f} s"
 
 
 def fill(partitions: int, total: int, record_bytes: int, batch_bytes: int) -> float:
@@ -237,6 +249,14 @@ def main() -> None:
             shutil.copytree(data, copy)
         node = Node(data)
         tell("after a kill", node, options.partitions)
+        for part in CUT_SHORT:
+            write_on(options.partitions, 3)
+            took = node.end(signal.SIGTERM)
+            node = Node(data)
+            write_on(options.partitions, 3)
+            cut = node.cut_short(took * part)
+            node = Node(data)
+            tell(f"after a stop of {took:.2f} s, {cut}", node, options.partitions)
         node.end(signal.SIGKILL)
         as_after_a_power_loss(data)
         node = Node(data)

@@ -16,7 +16,7 @@ class PeerErrorKind(Enum):
     UNREACHABLE = "unreachable"  # not sent: no connection in time, no Kafka broker there, or the queue is full
     LOST = "lost"  # perhaps sent: the connection ended first
     TIMED_OUT = "timed out"  # perhaps sent: no response in time
-    UNSUPPORTED = "unsupported"  # not sent: there is no version that both sides speak
+    UNSUPPORTED = "unsupported"  # not sent: there is no version that both sides speak, or it cannot carry the request
 
 
 class PeerError(BarnabasError):

@@ -30,7 +30,7 @@ from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
-from barnabas.errors import InvariantViolated, RemoteProtocolError
+from barnabas.errors import InvariantViolated, LocalProtocolError, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, INFLIGHT_REQUESTS_MAX
 from barnabas.loggers import logger
 from barnabas.network_port import Network
@@ -201,9 +201,6 @@ class Peer:
             timeout_ms: from now until the whole response is received; includes the time to connect.
             version_max: the highest version to use, if the caller needs a limit.
             in_slices: whether the request or its answer may be long: a later request may then be sent before it.
-
-        Raises:
-            barnabas.errors.LocalProtocolError: the request cannot be encoded.
         """
         state = self._exchange.state
         now_ms = self._now_ms()
@@ -348,7 +345,7 @@ class Peer:
             parts = self._exchange.send(
                 request, done, now_ms, timeout_ms=timeout_ms, version_max=version_max, in_slices=in_slices
             )
-        except NoCommonVersion as error:
+        except (NoCommonVersion, LocalProtocolError) as error:
             self._fail_soon(done, PeerError(PeerErrorKind.UNSUPPORTED, f"{self!r}: {error}"))
             return
         self._write(parts)

@@ -276,6 +276,20 @@ async def test_no_common_version(node: Node, other: Node, stub: Stub) -> None:
     assert isinstance(answer, MetadataResponse)
 
 
+@pytest.mark.parametrize("in_slices", [False, True])
+async def test_a_request_that_cannot_be_encoded(node: Node, other: Node, *, in_slices: bool) -> None:
+    """It fails alone, also where it waits for the connection with others."""
+    peer = peer_to(node, other)
+    outcomes: list[object] = []
+    topics = [MetadataRequestTopic(name="x" * 40_000 + str(number)) for number in range(3_000 if in_slices else 1)]
+    peer.send(MetadataRequest(topics=topics), outcomes.append, timeout_ms=5_000, version_max=4, in_slices=in_slices)
+    peer.send(MetadataRequest(topics=[]), outcomes.append, timeout_ms=5_000)
+    await until(lambda: len(outcomes) == 2)
+    failed = next(each for each in outcomes if isinstance(each, PeerError))
+    assert failed.kind is PeerErrorKind.UNSUPPORTED
+    assert any(isinstance(each, MetadataResponse) for each in outcomes)
+
+
 async def test_versions_are_agreed_on(node: Node, stub: Stub) -> None:
     asked: list[bytes] = []
 

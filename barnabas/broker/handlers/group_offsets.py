@@ -29,7 +29,7 @@ from barnabas.broker.coordinator.groups.records import (
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
-from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts
+from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
+    from barnabas.broker.slices import Slices
 
 __all__ = [
     "HANDLERS",
@@ -79,6 +80,7 @@ class Needs(Protocol):
     reactor: Reactor
     groups: GroupCoordinator
     current_image: CurrentImage
+    slices: Slices
 
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
             offsets.check(known, partition, answer)
     if not offsets.accepted:
         return response
-    pending: Pending[OffsetCommitResponse] = Pending()
+    pending: Pending[OffsetCommitResponse] = Pending(blocks=True)
 
     def done(outcome: BrokerError | None) -> None:
         if outcome is not None:
@@ -126,7 +128,7 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
         request.generation_id_or_member_epoch,
         call.version,
     )
-    yield from commit_in_parts(needs.groups, committer, offsets.records, None, done)
+    write_to_the_end(needs.slices, commit_in_parts(needs.groups, committer, offsets.records, None, done), pending)
     return pending
 
 
@@ -336,7 +338,7 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
     request = call.request
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
-    pending: Pending[OffsetDeleteResponse] = Pending()
+    pending: Pending[OffsetDeleteResponse] = Pending(blocks=True)
 
     def done(outcome: list[list[ErrorCode]] | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
@@ -345,12 +347,8 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
             pending.resolve(_deleted_in_slices(request, outcome))
 
     parts = yield from _parts_of_deletion(request)
-    yield from write_in_parts(
-        needs.groups,
-        request.group_id,
-        [partial(_decide_deletion, needs, request.group_id, part) for part in parts],
-        done,
-    )
+    decisions = [partial(_decide_deletion, needs, request.group_id, part) for part in parts]
+    write_to_the_end(needs.slices, write_in_parts(needs.groups, request.group_id, decisions, done), pending)
     return pending
 
 

@@ -21,14 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.coordinator.groups.effects import At, JoinCall
-from barnabas.broker.coordinator.groups.records import AnyRecord
-from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
-from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
+from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -64,6 +62,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage
     from barnabas.broker.reactor import Reactor
+    from barnabas.broker.slices import Slices
 
 __all__ = [
     "HANDLERS",
@@ -94,6 +93,7 @@ class Needs(Protocol):
     awaited_leaders: AwaitedLeaders
     alone: bool  # no other node leads partitions
     current_image: CurrentImage
+    slices: Slices
 
 
 # -- FindCoordinator ---------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def _lowered(filters: list[str]) -> Work:
 def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
     """Deletes groups without members, with their offsets; answers when all deletions are committed."""
     response = DeleteGroupsResponse()
-    pending: Pending[DeleteGroupsResponse] = Pending()
+    pending: Pending[DeleteGroupsResponse] = Pending(blocks=True)
     open_results = 1  # the 1 is released after all deletions have begun
 
     def done(result: DeletableGroupResult | None, outcome: BrokerError | None) -> None:
@@ -390,22 +390,19 @@ def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
         if not open_results:
             pending.resolve(response)
 
-    begun: set[str] = set()
-    for group_id in call.request.groups_names:
-        yield 1
-        if group_id in begun:
-            continue
-        begun.add(group_id)
-        open_results += 1
-        result = DeletableGroupResult(group_id=group_id)
-        response.results.append(result)
-        needs.groups.write(group_id, partial(_decide_delete, group_id), partial(done, result))
-    done(None, None)
+    def deletions() -> Work:
+        nonlocal open_results
+        for group_id in group_ids:
+            yield 1
+            open_results += 1
+            result = DeletableGroupResult(group_id=group_id)
+            response.results.append(result)
+            yield from delete_group_in_parts(needs.groups, group_id, partial(done, result))
+        done(None, None)
+
+    group_ids = yield from distinct_in_slices(call.request.groups_names)
+    write_to_the_end(needs.slices, deletions(), pending)
     return pending
-
-
-def _decide_delete(group_id: str, shard: GroupShard, _at: At) -> Decision[None, AnyRecord]:
-    return shard.delete_group(group_id)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

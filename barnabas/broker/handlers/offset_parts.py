@@ -1,4 +1,4 @@
-"""Writes of many offsets: OffsetCommit, TxnOffsetCommit and OffsetDelete write them in parts, one in each turn of the loop.
+"""Writes of many offsets: OffsetCommit, TxnOffsetCommit, OffsetDelete and DeleteGroups write them in parts, one in each turn of the loop.
 
 A part is one decision of the group and one batch of its log. Its size is bounded, because a decision, the encoding of its records and
 their append happen in one turn. Requests of up to RECORDS_AT_ONCE offsets have one part, as in Kafka. Between two parts of a longer
@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from barnabas.broker.call import Done
+from barnabas.broker.call import AnyPending, Done
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
+from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.work import SLICE, Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.broker.slices import Slices
 
-__all__ = ["commit_in_parts", "offsets_at_once", "write_in_parts"]
+__all__ = ["commit_in_parts", "delete_group_in_parts", "offsets_at_once", "write_in_parts", "write_to_the_end"]
 
 RECORDS_AT_ONCE: Final = 256  # 2 ms
 BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes
@@ -99,6 +102,56 @@ def write_in_parts(
         groups.write(group_id, decide, one_done)
         if decide is not decisions[-1]:
             yield SLICE
+
+
+def delete_group_in_parts(groups: GroupCoordinator, group_id: str, done: Done[None]) -> Work:
+    """Deletes a group and its offsets; the group itself with the last offsets.
+
+    Args:
+        done: gets None once all is deleted, or the first error of a part; later parts are not written then.
+    """
+    at_once = offsets_at_once(group_id, "t" * TOPIC_NAME_LENGTH_MAX)
+    complete = failed = False
+
+    def decide(shard: GroupShard, _at: At) -> Decision[bool, AnyRecord]:
+        nonlocal complete
+        decision = shard.delete_group(group_id, at_once)
+        complete = decision.answer
+        return decision
+
+    def one_done(outcome: bool | BrokerError) -> None:
+        nonlocal failed
+        if failed:
+            return
+        if isinstance(outcome, BrokerError):
+            failed = True
+            done(outcome)
+        elif outcome:
+            done(None)
+
+    while True:
+        groups.write(group_id, decide, one_done)
+        if complete or failed:
+            return
+        yield SLICE
+
+
+def write_to_the_end(slices: Slices, writing: Work, pending: AnyPending) -> None:
+    """Writes all parts, even if the connection ends meanwhile, as Kafka does.
+
+    Args:
+        pending: blocks the later requests of its connection until all parts are written.
+    """
+
+    def failed(error: BaseException) -> None:
+        pending.effected()
+        raise error
+
+    rest = advance(writing)
+    if isinstance(rest, WorkResult):
+        pending.effected()
+    else:
+        slices.start(rest, lambda _: pending.effected(), failed)
 
 
 def offsets_at_once(group_id: str, topic: str) -> int:

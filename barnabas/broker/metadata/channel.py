@@ -11,7 +11,7 @@ Requests of administrators are answered once this node's own image has the chang
 its change at the broker that it asked.
 
 `done` gets the response unless the request was refused as a whole; then BrokerError with the response's error code, or with
-REQUEST_TIMED_OUT if no controller was found in time. Follows KIP-590 (forwarding), without the Envelope request.
+REQUEST_TIMED_OUT if no controller was found in time, or UNSUPPORTED_VERSION at once if no version of the controller can carry it. Follows KIP-590 (forwarding), without the Envelope request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.broker.metadata.decision import AnyDone, deliver
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
-from barnabas.broker.peers import PeerError, Peers
+from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
@@ -226,7 +226,10 @@ class ControllerChannel:
         if entry.done is None or entry.attempt != attempt:
             return
         if isinstance(answer, PeerError):
-            self._again(entry)
+            if answer.kind is PeerErrorKind.UNSUPPORTED:  # another attempt would end in the same way
+                self._finish(entry, BrokerError(ErrorCode.UNSUPPORTED_VERSION, str(answer)))
+            else:
+                self._again(entry)
             return
         error: BrokerError | None = answer if isinstance(answer, BrokerError) else None
         if error is None:

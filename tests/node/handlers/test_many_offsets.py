@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from barnabas.broker.coordinator.groups.committing import Committer
+from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.handlers import offset_parts
 from barnabas.broker.node import Node
 from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -30,8 +37,10 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import iter_batches
+from barnabas.protocol.schema import Message
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.waiting import until
 
 COUNT = 100
 AT_ONCE = 8
@@ -133,6 +142,91 @@ async def test_a_deletion_is_written_in_parts(peer: Peer, node: Node) -> None:
     assert codes == [[unknown], [0] * COUNT + [unknown]]
     assert await committed(peer) == {}
     assert max(batch_sizes(node)) <= PER_WAKE_UP
+
+
+async def test_a_group_is_deleted_in_parts(peer: Peer, node: Node) -> None:
+    await prepare(peer)
+    assert await commit(peer, commit_request()) == {0}
+    answer = await peer.call(DeleteGroupsRequest(groups_names=["g", "g", "nope"]), 2)
+    assert [(each.group_id, each.error_code) for each in answer.results] == [
+        ("g", 0),
+        ("nope", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+    assert await committed(peer) == {}
+    assert max(batch_sizes(node)) <= PER_WAKE_UP
+    described = await peer.call(DescribeGroupsRequest(groups=["g"]), 6)
+    assert described.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_member_that_joins_between_two_parts_keeps_its_group(
+    peer: Peer, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await prepare(peer)
+    assert await commit(peer, commit_request()) == {0}
+    write = node.groups.write
+    calls: list[int] = []
+
+    def joined(group_id: str, decide: object, done: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            request = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+            node.groups.join(JoinCall(request, 3, "", "/", "member", _NoReply()))
+        write(group_id, decide, done)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(node.groups, "write", joined)
+    answer = await peer.call(DeleteGroupsRequest(groups_names=["g"]), 2)
+    assert answer.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    monkeypatch.undo()
+    assert len(await committed(peer)) == COUNT - 2 * AT_ONCE
+
+
+class _NoReply:
+    """Takes no answer."""
+
+    def send(self, response: object) -> None:
+        pass
+
+    def refuse(self, code: ErrorCode) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["commit", "deletion", "group"])
+async def test_all_parts_are_written_after_the_connection_ended(nodes: Nodes, node: Node, kind: str) -> None:
+    peer = await nodes.peer(node)
+    await prepare(peer)
+    requests: dict[str, tuple[Message, int]] = {
+        "commit": (commit_request(), 9),
+        "deletion": (
+            OffsetDeleteRequest(
+                group_id="g",
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name="t", partitions=[OffsetDeleteRequestPartition(partition_index=n) for n in range(COUNT)]
+                    )
+                ],
+            ),
+            0,
+        ),
+        "group": (DeleteGroupsRequest(groups_names=["g"]), 2),
+    }
+    if kind != "commit":
+        assert await commit(peer, commit_request()) == {0}
+    log = node.replicas.leader("__consumer_offsets", 0).log
+    before = log.log_end_offset
+    leaving = await nodes.peer(node)
+    request, version = requests[kind]
+    call = asyncio.ensure_future(leaving.call(request, version))
+    await until(lambda: log.log_end_offset > before)
+    assert log.log_end_offset < before + COUNT, "the first part"
+    leaving.writer.transport.abort()
+    call.cancel()
+    await until(lambda: log.log_end_offset >= before + COUNT)
+    assert await committed(peer) == (ALL if kind == "commit" else {})
 
 
 async def test_a_commit_that_needs_more_than_one_batch_may_hold_is_refused_as_a_whole(peer: Peer, node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from barnabas.broker.metadata.records import (
     encode_record,
 )
 from barnabas.broker.node import Node
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.quorum import snapshot_writer
 from barnabas.broker.quorum.snapshots import list_snapshots
 from barnabas.errors import BrokerError, ErrorCode
@@ -123,6 +125,29 @@ async def test_answers_keep_their_order_also_when_nothing_is_written(node: Node)
     node.controller.request(DeleteTopicsRequest(), lambda _: order.append("alone"))
     await until(lambda: len(order) == 3)
     assert order == ["written", "nothing", "alone"]
+
+
+async def test_a_request_that_no_version_of_the_controller_can_carry_is_answered_at_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attempt would end in the same way: the answer came after the time limit of the request."""
+    sent: list[Any] = []
+
+    def send(_request: object, done: Callable[[object], None], **_options: object) -> None:
+        sent.append(done)
+        done(PeerError(PeerErrorKind.UNSUPPORTED, "the controller serves CreateTopics up to version 4"))
+
+    class Controller:
+        def to(self, *_address: object, **_names: object) -> Any:
+            return SimpleNamespace(send=send)
+
+    monkeypatch.setattr(node.controller, "_here", None)
+    monkeypatch.setattr(node.controller, "_peers", Controller())
+    monkeypatch.setattr(node.quorum, "leader_endpoint", lambda: (2, "there", 9093))
+    answers: list[Any] = []
+    node.controller.create_topics(creation("a"), answers.append)
+    assert [answer.code for answer in answers] == [ErrorCode.UNSUPPORTED_VERSION]
+    assert len(sent) == 1
 
 
 async def test_producer_ids_come_in_blocks_of_a_thousand_and_never_again(nodes: Nodes) -> None:

@@ -13,7 +13,8 @@ Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+import sys
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -241,17 +242,22 @@ class GroupShard:
         for keys in self.offsets.of_topics(topics, order):
             yield [OffsetRecord(*key, None) for key in keys]
 
-    def delete_group(self, group_id: str) -> Decision[None, AnyRecord]:
-        """Deletes a group without members, and its offsets.
+    def delete_group(self, group_id: str, offsets_max: int = sys.maxsize) -> Decision[bool, AnyRecord]:
+        """Deletes a group without members, and its offsets, or `offsets_max` of them. The answer is whether all is deleted.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         group = self.group(group_id)
         group.check_delete()
-        keys = {
-            (topic, partition): None for topic, found in self.offsets.topics(group_id).items() for partition in found
-        }
-        keys.update(dict.fromkeys(self.offsets.pending_partitions(group_id)))
-        records: list[AnyRecord] = [OffsetRecord(group_id, topic, partition, None) for topic, partition in keys]
-        return Decision(None, [*records, *group.tombstones()])
+        committed = ((topic, partition) for topic, part in self.offsets.chunks(group_id) for partition in part)
+        keys: dict[tuple[str, int], None] = {}
+        for key in chain(committed, self.offsets.pending_partitions(group_id)):
+            if len(keys) == offsets_max and key not in keys:
+                return Decision(False, _tombstones(group_id, keys))
+            keys[key] = None
+        return Decision(True, [*_tombstones(group_id, keys), *group.tombstones()])
+
+
+def _tombstones(group_id: str, keys: Iterable[tuple[str, int]]) -> list[AnyRecord]:
+    return [OffsetRecord(group_id, topic, partition, None) for topic, partition in keys]
