@@ -24,6 +24,7 @@ from barnabas.broker.coordinator.groups.effects import (
     GroupDecision,
     HeartbeatCall,
     JoinCall,
+    MemberAnswer,
     Responder,
 )
 from barnabas.broker.coordinator.groups.records import AnyRecord, GroupRecord, ResolvedRegex
@@ -42,13 +43,14 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
-from barnabas.work import Work
+from barnabas.work import SLICE, Work
 
 __all__ = ["GroupCoordinator"]
 
 log = logger("kafka.coordinator.group")
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
+ANSWERS_AT_ONCE = 256  # of one decision in one turn of the loop: 1 to 2 ms, with their encoding
 AFTER_STALL_MS = 10  # the loop reads its sockets in this time
 LOOKED_PER_UNIT = 16  # offsets whose expiry is checked: 10 microseconds
 TOMBSTONES_PER_BATCH = 1_000  # about 100 kB: below every usual max.message.bytes
@@ -323,13 +325,20 @@ class GroupCoordinator:
                 self._refuse(partition, decisions, reply, outcome)
                 self._start_converted(partition, decisions)  # the groups as they were before
             else:
-                for answer in outcome.answers:
-                    answer.reply.send(answer.response)
+                self._send(outcome.answers)
             if then is not None:
                 then(outcome if isinstance(outcome, BrokerError) else None)
 
         self.host.write(partition, deciding, done)
         self._start_converted(partition, decisions)
+
+    def _send(self, answers: list[MemberAnswer]) -> None:
+        """Sends the answers of a decision; those of a large group a few in each turn of the loop."""
+        if len(answers) <= ANSWERS_AT_ONCE:
+            for answer in answers:
+                answer.reply.send(answer.response)
+            return
+        self._slices.start(_sent_in_slices(answers), _nothing, self._reactor.fatal)
 
     def _start_converted(self, partition: int, decisions: list[GroupDecision]) -> None:
         conversions = [conversion for decision in decisions for conversion in decision.answer.conversions]
@@ -421,6 +430,13 @@ class GroupCoordinator:
 
 def _decided(decision: Decision[None, AnyRecord], _shard: GroupShard, _now_ms: int) -> Decision[None, AnyRecord]:
     return decision
+
+
+def _sent_in_slices(answers: list[MemberAnswer]) -> Work:
+    for number, answer in enumerate(answers, 1):
+        answer.reply.send(answer.response)
+        if number % ANSWERS_AT_ONCE == 0:
+            yield SLICE
 
 
 def _nothing(_result: None) -> None:
