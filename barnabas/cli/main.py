@@ -94,6 +94,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (),
     ),
     (
+        "config",
+        "barnabas.cli.config:app",
+        "Show and change configs of topics, brokers and groups.",
+        (),
+    ),
+    (
         "dump",
         "barnabas.cli.dump:dump",
         "Print any file of a partition in readable form.",

@@ -38,6 +38,8 @@ pytestmark = pytest.mark.process
         *(("group", verb) for verb in ("list", "describe", "reset-offsets", "delete")),
         ("profile",),
         *(("profile", verb) for verb in ("create", "list", "use", "show", "delete")),
+        ("config",),
+        *(("config", verb) for verb in ("describe", "alter", "delete", "list")),
         ("dump",),
         ("export",),
         ("demo",),

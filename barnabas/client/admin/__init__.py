@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.types import (
+    CONFIG_SOURCES,
+    BrokerDescription,
     ClusterDescription,
     ConfigEntry,
+    ConfigSynonym,
+    FeatureDescription,
     GroupDescription,
     GroupListing,
     GroupMemberDescription,
@@ -15,15 +20,21 @@ from barnabas.client.admin.types import (
     PartitionReassignment,
     ProducerDescription,
     QuorumDescription,
+    QuorumReplicaDescription,
     ReplicaDescription,
     TransactionDescription,
     TransactionListing,
 )
 
 __all__ = [
+    "CONFIG_SOURCES",
     "Admin",
+    "BrokerDescription",
     "ClusterDescription",
     "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
+    "FeatureDescription",
     "GroupDescription",
     "GroupListing",
     "GroupMemberDescription",
@@ -33,6 +44,7 @@ __all__ = [
     "PartitionReassignment",
     "ProducerDescription",
     "QuorumDescription",
+    "QuorumReplicaDescription",
     "ReplicaDescription",
     "TransactionDescription",
     "TransactionListing",

@@ -10,6 +10,7 @@ KIP-455 (reassignments), KIP-460 (elections), KIP-584 (features), KIP-595 (metad
 from __future__ import annotations
 
 from barnabas.client.admin.cluster import ClusterAdmin
+from barnabas.client.admin.configs import ConfigAdmin
 from barnabas.client.admin.groups import GroupAdmin
 from barnabas.client.admin.reassignments import ReassignmentAdmin
 from barnabas.client.admin.topics import TopicAdmin
@@ -18,7 +19,7 @@ from barnabas.client.admin.transactions import TransactionAdmin
 __all__ = ["Admin"]
 
 
-class Admin(ClusterAdmin, TopicAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin):
+class Admin(ClusterAdmin, TopicAdmin, ConfigAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin):
     """Administers a cluster: topics, configs, records, groups, transactions, brokers (KIP-117).
 
     Use as `async with Admin(bootstrap_servers="localhost:9092") as admin:` or with `start` … `stop`.

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from barnabas.client.admin.requests import AdminRequests
-from barnabas.client.admin.types import ClusterDescription, LogDirDescription, QuorumDescription, ReplicaDescription
+from barnabas.client.admin.types import (
+    BrokerDescription,
+    ClusterDescription,
+    FeatureDescription,
+    LogDirDescription,
+    QuorumDescription,
+    QuorumReplicaDescription,
+    ReplicaDescription,
+)
 from barnabas.client.errors import code_of, error_for
 from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
@@ -20,7 +28,12 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
-from barnabas.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
@@ -29,6 +42,7 @@ from barnabas.protocol.messages.quorum import (
 
 __all__ = ["ClusterAdmin"]
 
+_DESCRIBE_CLUSTER = 60
 _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 
 
@@ -42,6 +56,30 @@ class ClusterAdmin(AdminRequests):
             raise error_for(response.error_code, response.error_message)
         brokers = [BrokerEndpoint(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
         return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+    async def list_brokers(self) -> list[BrokerDescription]:
+        """Returns the registered brokers, by their ids; with fenced ones if the cluster tells them (KIP-1073)."""
+        response: DescribeClusterResponse = await self._retried(
+            lambda _: DescribeClusterRequest(include_fenced_brokers=True), lambda r: r
+        )
+        connection = self._cluster.any_connection()
+        told = connection is not None and connection.core.versions.get(_DESCRIBE_CLUSTER, (0, 0))[1] >= 2
+        return sorted(
+            BrokerDescription(b.broker_id, b.host, b.port, b.rack, b.is_fenced if told else None)
+            for b in response.brokers
+        )
+
+    async def describe_features(self) -> list[FeatureDescription]:
+        """Returns every feature that a broker supports or the cluster has finalized, by name (KIP-584)."""
+        response: ApiVersionsResponse = await self._retried(
+            lambda _: ApiVersionsRequest(client_software_name="barnabas", client_software_version="admin"), lambda r: r
+        )
+        finalized = {each.name: each.max_version_level for each in response.finalized_features}
+        supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+        return [
+            FeatureDescription(name, *supported.get(name, (0, 0)), finalized.get(name, 0))
+            for name in sorted({*finalized, *supported})
+        ]
 
     async def features(self) -> dict[str, int]:
         """Returns the finalized features and their levels, such as transaction.version (KIP-584)."""
@@ -57,12 +95,29 @@ class ClusterAdmin(AdminRequests):
         found = response.topics[0].partitions[0]
         if found.error_code:
             raise error_for(found.error_code, found.error_message)
+        endpoints = {
+            node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
+            for node in response.nodes
+        }
         return QuorumDescription(
             found.leader_id,
             found.leader_epoch,
             found.high_watermark,
             {voter.replica_id: voter.log_end_offset for voter in found.current_voters},
             {observer.replica_id: observer.log_end_offset for observer in found.observers},
+            tuple(
+                QuorumReplicaDescription(
+                    each.replica_id,
+                    each.replica_directory_id,
+                    is_voter,
+                    each.log_end_offset,
+                    each.last_fetch_timestamp,
+                    each.last_caught_up_timestamp,
+                    endpoints.get(each.replica_id, ()) if is_voter else (),
+                )
+                for is_voter, several in ((True, found.current_voters), (False, found.observers))
+                for each in several
+            ),
         )
 
     async def update_features(
@@ -149,11 +204,12 @@ class ClusterAdmin(AdminRequests):
                     directory.usable_bytes,
                     {
                         TopicPartition(topic.name, p.partition_index): ReplicaDescription(
-                            p.partition_size, p.offset_lag
+                            p.partition_size, p.offset_lag, p.is_future_key
                         )
                         for topic in directory.topics
                         for p in topic.partitions
                     },
+                    directory.is_cordoned,
                 )
                 for directory in response.results
             ]

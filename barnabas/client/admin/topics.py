@@ -1,11 +1,11 @@
-"""Requests about topics, configs, and records."""
+"""Requests about topics and records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from barnabas.client.admin.requests import AdminRequests
-from barnabas.client.admin.types import ConfigEntry, NewTopic
+from barnabas.client.admin.types import NewTopic
 from barnabas.client.errors import KafkaError, error_for
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.net.metadata import TopicInfo
@@ -13,8 +13,6 @@ from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_of
 from barnabas.client.types import IsolationLevel, OffsetAndTimestamp, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
-    AlterableConfig,
-    AlterConfigsResource,
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,21 +24,15 @@ from barnabas.protocol.messages.admin import (
     DeleteRecordsTopic,
     DeleteTopicsRequest,
     DeleteTopicState,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 
 __all__ = ["TopicAdmin"]
 
-_TOPIC = 2
-_BROKER = 4
-_GROUP = 32
 _TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 
 
 class TopicAdmin(AdminRequests):
-    """Requests about topics, configs, and records."""
+    """Requests about topics and records."""
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
@@ -121,64 +113,6 @@ class TopicAdmin(AdminRequests):
         self._cluster.metadata.update(response, self._cluster.clock.monotonic_ms(), whole=False)
         return {name: self._cluster.metadata.topics[name] for name in wanted}
 
-    # -- configs -------------------------------------------------------------------------------------------------------
-
-    async def describe_configs(
-        self,
-        *,
-        topic: str | None = None,
-        broker: int | None = None,
-        group: str | None = None,
-        names: Sequence[str] | None = None,
-    ) -> dict[str, ConfigEntry]:
-        """Returns the configs of a topic, a consumer group or a broker: all, or those in `names` (KIP-133)."""
-        kind, resource, node_id = _resource(topic, broker, group)
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(
-                    resource_type=kind,
-                    resource_name=resource,
-                    configuration_keys=None if names is None else list(names),
-                )
-            ]
-        )
-        response = await self._retried(lambda _: request, lambda r: r.results[0], node_id=node_id)
-        return {
-            c.name: ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.is_sensitive)
-            for c in response.results[0].configs
-        }
-
-    async def alter_configs(
-        self,
-        configs: Mapping[str, str | None],
-        *,
-        topic: str | None = None,
-        broker: int | None = None,
-        group: str | None = None,
-    ) -> None:
-        """Sets configs of a topic, a consumer group or a broker; others stay unchanged (KIP-339).
-
-        Args:
-            configs: the new values; None restores the default.
-
-        Raises:
-            KafkaError: a config is unknown or its value is invalid (INVALID_CONFIG). Nothing has changed then.
-        """
-        kind, resource, node_id = _resource(topic, broker, group)
-        request = IncrementalAlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=kind,
-                    resource_name=resource,
-                    configs=[
-                        AlterableConfig(name=name, config_operation=1 if value is None else 0, value=value)
-                        for name, value in configs.items()
-                    ],
-                )
-            ]
-        )
-        await self._retried(lambda _: request, lambda r: r.responses[0], node_id=node_id)
-
     # -- records and offsets -------------------------------------------------------------------------------------------
 
     async def list_offsets(
@@ -252,12 +186,3 @@ class TopicAdmin(AdminRequests):
                 self._cluster.want_update()
                 await deadline.pause(problem)
         return done
-
-
-def _resource(topic: str | None, broker: int | None, group: str | None) -> tuple[int, str, int | None]:
-    """Type and name of a config resource, and the broker to ask; only a broker itself knows its configs."""
-    if group is not None:
-        return _GROUP, group, None
-    if topic is not None:
-        return _TOPIC, topic, None
-    return _BROKER, "" if broker is None else str(broker), broker

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = [
+    "CONFIG_SOURCES",
+    "BrokerDescription",
     "ClusterDescription",
     "ConfigEntry",
+    "ConfigSynonym",
+    "FeatureDescription",
     "GroupDescription",
     "GroupListing",
     "GroupMemberDescription",
@@ -21,6 +25,7 @@ __all__ = [
     "PartitionReassignment",
     "ProducerDescription",
     "QuorumDescription",
+    "QuorumReplicaDescription",
     "ReplicaDescription",
     "TransactionDescription",
     "TransactionListing",
@@ -47,14 +52,36 @@ class ClusterDescription(NamedTuple):
     brokers: list[BrokerEndpoint]  # the live brokers
 
 
+class ConfigSynonym(NamedTuple):
+    """A config that gives its value, if none of the synonyms before it is set. `source` as in ConfigEntry."""
+
+    name: str
+    value: str | None
+    source: int
+
+
 class ConfigEntry(NamedTuple):
-    """One config of a topic, group or broker. `source` as in DescribeConfigs: 1 topic, 4 static broker, 5 default …"""
+    """One config of a resource. `source` as in DescribeConfigs, by `CONFIG_SOURCES`; the value of a secret is None."""
 
     name: str
     value: str | None
     source: int
     read_only: bool
     is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()  # only if they were asked for; the first one has the present value
+    documentation: str | None = None  # only if it was asked for
+
+
+CONFIG_SOURCES: Final[dict[int, str]] = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
 
 
 class GroupListing(NamedTuple):
@@ -107,6 +134,18 @@ class PartitionReassignment(NamedTuple):
     removing: tuple[int, ...]
 
 
+class QuorumReplicaDescription(NamedTuple):
+    """One replica of the metadata log. Times are in ms since the Unix epoch, by the leader's clock."""
+
+    node_id: int
+    directory_id: bytes  # 16 zero bytes if unknown
+    is_voter: bool
+    log_end_offset: int  # −1 if unknown
+    last_fetch_timestamp: int  # −1 if unknown
+    last_caught_up_timestamp: int  # −1 if unknown
+    endpoints: tuple[str, ...] = ()  # LISTENER://host:port; only of voters, from Kafka 3.9 on
+
+
 class QuorumDescription(NamedTuple):
     """The metadata quorum, from its leader, the active controller. Log ends are −1 if unknown."""
 
@@ -115,13 +154,15 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: dict[int, int]  # log end offset by node id
     observers: dict[int, int]
+    replicas: tuple[QuorumReplicaDescription, ...] = ()  # voters, then observers
 
 
 class ReplicaDescription(NamedTuple):
     """One replica in a log directory."""
 
     size_bytes: int
-    offset_lag: int  # the distance of its end from the high watermark
+    offset_lag: int  # the distance of its end from the high watermark; of a future replica from the present one
+    is_future: bool = False  # it will replace the replica in another directory of the broker
 
 
 class LogDirDescription(NamedTuple):
@@ -132,6 +173,26 @@ class LogDirDescription(NamedTuple):
     total_bytes: int
     usable_bytes: int
     replicas: dict[TopicPartition, ReplicaDescription]
+    is_cordoned: bool = False  # takes no new replicas
+
+
+class BrokerDescription(NamedTuple):
+    """One registered broker; `is_fenced` is None if the cluster does not tell fenced brokers (before Kafka 4.0)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool | None
+
+
+class FeatureDescription(NamedTuple):
+    """One feature: the levels that the asked broker supports, and the level of the cluster, 0 if it is not finalized."""
+
+    name: str
+    min_level: int
+    max_level: int
+    finalized_level: int
 
 
 class ProducerDescription(NamedTuple):

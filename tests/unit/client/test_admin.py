@@ -10,7 +10,6 @@ from barnabas.protocol.registry import API
 
 NOT_ASKED = {
     "AlterConfigs": "replaces all configs of a resource; IncrementalAlterConfigs takes its place",
-    "ApiVersions": "asked on every connection, by protocol/exchange.py",
     "DescribeTopicPartitions": "Metadata tells the same",
 }
 

@@ -1,0 +1,394 @@
+"""`barnabas config …`: shows and changes the configs of topics, brokers and groups, as Kafka's kafka-configs does.
+
+`_LISTED` says how the resources of a type are found for `config list`; the types themselves are `RESOURCE_TYPES` of
+`barnabas.client.admin`. The values of secrets are never printed: brokers do not send them, and changes show none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Settings, key_values, worked, wrong_call
+from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
+from barnabas.client.admin.configs import ResourceType
+from barnabas.client.errors import IllegalState
+
+__all__ = ["app"]
+
+DEFAULT_BROKER: Final = "default"  # the name that stands for the dynamic defaults of all brokers
+DEFAULT_CONFIG: Final = 5  # source of a value that nothing sets
+STATIC_CONFIG: Final = 4  # source of a value of the broker's own file
+SECRET: Final = "(secret)"
+
+app = App(
+    name="config",
+    help_epilogue="Examples:\n\n`barnabas config describe topic orders`\n\n"
+    "`barnabas config alter broker default log.retention.ms=3600000`",
+)
+
+Type = Annotated[ResourceType, Parameter(help="What has the configs.")]
+Name = Annotated[
+    str,
+    Parameter(help="A topic, a group, client metrics, or the node id of a broker; `default`: all brokers' default."),
+]
+DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
+AnyKey = Annotated[bool, Parameter(negative=(), help="Also keys that the broker does not list, such as a plugin's.")]
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas config describe topic orders --all`\n\n"
+    "`barnabas config describe broker 1 --key log.retention.ms --key num.io.threads --json`"
+)
+def describe(
+    type_: Type,
+    name: Name,
+    *,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="Also configs that have their default.")] = False,
+    key: Annotated[tuple[str, ...], Parameter(negative=(), help="Only this config, set or not.")] = (),
+    documentation: Annotated[bool, Parameter(negative=(), help="Also what each config means.")] = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Show configs with their sources and synonyms: what gives the value, and what would if that were deleted."""
+    resource = _resource(type_, name)
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            found = await admin.describe_config_resources([resource], synonyms=True, documentation=documentation)
+            entries = found.get(resource, {})
+            if key:
+                _refuse_unknown(resource, await _known(admin, resource, entries), key)
+        shown = sorted(
+            entry
+            for entry in entries.values()
+            if (entry.name in key if key else all_ or entry.source != DEFAULT_CONFIG)
+        )
+        if json_:
+            print_json(
+                {
+                    "resource_type": type_,
+                    "resource_name": resource.name,
+                    "configs": [_as_json(entry) for entry in shown],
+                }
+            )
+            return
+        if not shown:
+            print(f"{_called(resource)} has only defaults; --all shows them")
+            return
+        print(table(("NAME", "VALUE", "SOURCE", "ELSE"), [_row(entry) for entry in shown]))
+        if documentation:
+            for entry in shown:
+                print(f"\n{entry.name}\n  {entry.documentation or 'no documentation'}")
+
+    return worked("config describe", connection, work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas config alter topic orders retention.ms=1000 cleanup.policy=compact,delete`\n\n"
+    "`barnabas config alter topic orders --append cleanup.policy=compact --delete retention.ms --dry-run`\n\n"
+    "`barnabas config alter broker default log.retention.ms=3600000`\n\n"
+    "`barnabas config alter group kitchen consumer.session.timeout.ms=50000`"
+)
+def alter(
+    type_: Type,
+    name: Name,
+    *settings: Annotated[str, Parameter(help="key=value; all after the first = is the value, commas included.")],
+    append: Settings = (),
+    subtract: Settings = (),
+    delete: Annotated[tuple[str, ...], Parameter(negative=(), help="A key to reset to its default.")] = (),
+    file: Annotated[Path | None, Parameter(help="A properties file with more settings.")] = None,
+    any_key: AnyKey = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Change configs: all of the changes or none. Configs that are not named stay as they are.
+
+    --append and --subtract add values to lists and remove them.
+    """
+    command = "config alter"
+    try:
+        of_file = {} if file is None else _properties(file)
+    except (OSError, ValueError) as error:
+        return wrong_call(command, f"cannot read {file}: {error}")
+    wanted: list[tuple[str, str, str | None]] = [
+        *((key, "set", value) for key, value in (*of_file.items(), *key_values(command, settings).items())),
+        *((key, "delete", None) for key in delete),
+        *((key, "append", value) for key, value in key_values(command, append).items()),
+        *((key, "subtract", value) for key, value in key_values(command, subtract).items()),
+    ]
+    named = [key for key, _, _ in wanted]
+    twice = sorted({key for key in named if named.count(key) > 1})
+    if twice:
+        return wrong_call(command, f"{twice[0]!r} is changed in two ways: name each key once")
+    if not named:
+        return wrong_call(command, "nothing to change: name key=value, --append, --subtract or --delete")
+    return _change(command, _resource(type_, name), _Changes(wanted, any_key, dry_run), json_, connection)
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas config delete topic orders retention.ms`\n\n"
+    "`barnabas config delete broker 1 --all --dry-run`"
+)
+def delete(
+    type_: Type,
+    name: Name,
+    *keys: Annotated[str, Parameter(help="Configs to reset to their defaults.")],
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="Every config that is set there.")] = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Reset configs to their defaults."""
+    command = "config delete"
+    if bool(keys) == all_:
+        return wrong_call(command, "name the configs to reset, or --all; one of both")
+    wanted: list[tuple[str, str, str | None]] = [(key, "delete", None) for key in dict.fromkeys(keys)]
+    changes = _Changes(None if all_ else wanted, any_key=False, dry_run=dry_run)
+    return _change(command, _resource(type_, name), changes, json_, connection)
+
+
+@app.command(
+    name="list", help_epilogue="Examples:\n\n`barnabas config list`\n\n`barnabas config list topic broker --json`"
+)
+def list_(
+    *types: Annotated[ResourceType, Parameter(help="Only resources of these types.")],
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """List every config that was changed in the cluster: of topics, brokers, all brokers' default, and groups."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            rows = []
+            for kind, names in _LISTED.items():
+                if types and kind not in types:
+                    continue
+                resources = [ConfigResource(kind, name) for name in await names(admin)]
+                found = await admin.describe_config_resources(resources)
+                for resource in resources:
+                    rows += [(resource, entry) for entry in _set_there(resource, found.get(resource, {}).values())]
+        if json_:
+            print_json(
+                [
+                    {"resource_type": each.type, "resource_name": each.name, **_as_json(entry, synonyms=False)}
+                    for each, entry in rows
+                ]
+            )
+        elif rows:
+            lines = [(each.type, each.name or DEFAULT_BROKER, entry.name, _value(entry)) for each, entry in rows]
+            print(table(("TYPE", "RESOURCE", "NAME", "VALUE"), lines))
+        else:
+            print("no config was changed")
+
+    unlisted = [each for each in types if each not in _LISTED]
+    if unlisted:
+        return wrong_call("config list", f"{unlisted[0]} resources cannot be listed, only {', '.join(_LISTED)}")
+    return worked("config list", connection, work())
+
+
+async def _topics(admin: Admin) -> list[str]:
+    return await admin.list_topics(include_internal=True)
+
+
+async def _brokers(admin: Admin) -> list[str]:
+    return ["", *(str(broker.node_id) for broker in await admin.list_brokers() if not broker.is_fenced)]
+
+
+async def _groups(admin: Admin) -> list[str]:
+    return sorted(group.group_id for group in await admin.list_groups())
+
+
+_LISTED: Final[dict[ResourceType, Callable[[Admin], Awaitable[list[str]]]]] = {
+    "topic": _topics,
+    "broker": _brokers,
+    "group": _groups,
+}
+
+# The source of a config that is set on the resource itself.
+_OWN_SOURCES: Final[dict[ResourceType, int]] = {
+    "topic": 1,
+    "broker": 2,
+    "broker-logger": 6,
+    "client-metrics": 7,
+    "group": 8,
+}
+
+
+def _resource(type_: ResourceType, name: str) -> ConfigResource:
+    if type_ == "broker" and name == DEFAULT_BROKER:
+        return ConfigResource("broker", "")
+    if type_ in ("broker", "broker-logger") and not (name.isascii() and name.isdigit()):
+        default = f", or {DEFAULT_BROKER!r} for the default of all brokers" if type_ == "broker" else ""
+        raise SystemExit(wrong_call("config", f"{name!r} is no node id of a broker, such as 1{default}"))
+    return ConfigResource(type_, name)
+
+
+def _called(resource: ConfigResource) -> str:
+    return f"{resource.type} {resource.name}" if resource.name else "the default of all brokers"
+
+
+def _own_source(resource: ConfigResource) -> int:
+    return _OWN_SOURCES[resource.type] if resource.name else 3
+
+
+def _set_there(resource: ConfigResource, entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    """The configs that are set on the resource itself, by name."""
+    return sorted(entry for entry in entries if entry.source == _own_source(resource))
+
+
+async def _known(admin: Admin, resource: ConfigResource, entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigEntry]:
+    """The configs that the resource may have: those of its description. The brokers' default lists only what is set; a broker lists all."""
+    if resource.name:
+        return dict(entries)
+    broker = min(each.node_id for each in await admin.list_brokers() if not each.is_fenced)
+    return {**await admin.describe_configs(broker=broker), **entries}
+
+
+def _refuse_unknown(resource: ConfigResource, known: Mapping[str, ConfigEntry], keys: Iterable[str]) -> None:
+    """Raises IllegalState with the nearest known key if one of the keys is unknown."""
+    for key in keys:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, 1)
+            advice = f"did you mean {nearest[0]!r}?" if nearest else "`config describe --all` lists what there is"
+            raise IllegalState(f"unknown config {key!r} of {_called(resource)}; {advice}")
+
+
+class _Changes(NamedTuple):
+    """What `alter` or `delete` was asked to do: (key, operation, value) each; None resets everything that is set."""
+
+    wanted: list[tuple[str, str, str | None]] | None
+    any_key: bool
+    dry_run: bool
+
+    async def make(self, admin: Admin, resource: ConfigResource) -> list[_Changed]:
+        """Makes the changes; returns them, none if nothing is set that could be reset."""
+        entries = (await admin.describe_config_resources([resource])).get(resource, {})
+        own = {entry.name: entry for entry in _set_there(resource, entries.values())}
+        wanted = [(key, "delete", None) for key in own] if self.wanted is None else self.wanted
+        known = await _known(admin, resource, entries)
+        if not self.any_key:
+            _refuse_unknown(resource, known, [key for key, _, _ in wanted])
+        for key, operation, _ in wanted:
+            if operation == "delete" and key not in own:
+                raise IllegalState(f"{key!r} is not set on {_called(resource)}: there is nothing to reset")
+        if not wanted:
+            return []
+        by_operation: dict[str, dict[str, str | None]] = {}
+        for key, operation, value in wanted:
+            by_operation.setdefault(operation, {})[key] = value
+        await admin.alter_config_resource(
+            resource,
+            {**by_operation.get("set", {}), **by_operation.get("delete", {})},
+            append={key: value or "" for key, value in by_operation.get("append", {}).items()},
+            subtract={key: value or "" for key, value in by_operation.get("subtract", {}).items()},
+            validate_only=self.dry_run,
+        )
+        secret = {key for key, entry in known.items() if entry.is_sensitive}
+        return [
+            _Changed(key, operation, value, own[key].value if key in own else None, key in secret)
+            for key, operation, value in wanted
+        ]
+
+
+class _Changed(NamedTuple):
+    name: str
+    operation: str
+    value: str | None
+    before: str | None
+    is_sensitive: bool
+
+
+def _change(command: str, resource: ConfigResource, changes: _Changes, json_: bool, connection: Connection) -> int:
+    """Makes the changes and shows them."""
+    done: list[_Changed] = []
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            done.extend(await changes.make(admin, resource))
+        if done:
+            _show_changes(resource, done, dry_run=changes.dry_run, json_=json_)
+
+    code = worked(command, connection, work())
+    if code == 0 and not done:
+        return wrong_call(command, f"nothing is set on {_called(resource)}: there is nothing to reset")
+    return code
+
+
+def _show_changes(resource: ConfigResource, done: list[_Changed], *, dry_run: bool, json_: bool) -> None:
+    if json_:
+        changes = [
+            {
+                "name": each.name,
+                "operation": each.operation,
+                "value": None if each.is_sensitive else each.value,
+                "before": None if each.is_sensitive else each.before,
+            }
+            for each in done
+        ]
+        print_json(
+            {
+                "resource_type": resource.type,
+                "resource_name": resource.name,
+                "dry_run": dry_run,
+                "changes": changes,
+            }
+        )
+        return
+    print(f"{'could change' if dry_run else 'changed'} {_called(resource)}")
+    rows = [
+        (
+            each.name,
+            each.operation,
+            SECRET if each.is_sensitive and each.value is not None else each.value,
+            SECRET if each.is_sensitive and each.before is not None else each.before,
+        )
+        for each in done
+    ]
+    print(table(("NAME", "OPERATION", "VALUE", "BEFORE"), rows))
+
+
+def _properties(file: Path) -> dict[str, str]:
+    from barnabas.broker.properties import parse_properties
+
+    return dict(parse_properties(file.read_text()))
+
+
+def _value(entry: ConfigEntry) -> str | None:
+    return SECRET if entry.is_sensitive else entry.value
+
+
+def _source(source: int) -> str:
+    return CONFIG_SOURCES.get(source, str(source))
+
+
+def _row(entry: ConfigEntry) -> tuple[object, ...]:
+    rest = [
+        f"{_source(each.source)} {each.name}={SECRET if entry.is_sensitive else each.value}"
+        for each in entry.synonyms[1:]
+    ]
+    return entry.name, _value(entry), _source(entry.source), ", ".join(rest) or None
+
+
+def _as_json(entry: ConfigEntry, *, synonyms: bool = True) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": entry.name,
+        "value": None if entry.is_sensitive else entry.value,
+        "source": _source(entry.source),
+        "is_sensitive": entry.is_sensitive,
+        "is_read_only": entry.read_only,
+    }
+    if synonyms:
+        shown["synonyms"] = [
+            {"name": each.name, "value": None if entry.is_sensitive else each.value, "source": _source(each.source)}
+            for each in entry.synonyms
+        ]
+    if entry.documentation is not None:
+        shown["documentation"] = entry.documentation
+    return shown

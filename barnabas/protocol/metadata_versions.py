@@ -1,0 +1,69 @@
+"""Names of the levels of metadata.version, such as 4.3-IV0 for level 30.
+
+Kafka's tools show and accept these names instead of numbers. Source: MetadataVersion of Apache Kafka 4.3.1; levels below 7 were those
+of releases with ZooKeeper's format and cannot be finalized in a cluster of today.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["METADATA_VERSIONS", "metadata_version_level", "metadata_version_name"]
+
+METADATA_VERSIONS: Final[dict[int, str]] = dict(
+    enumerate(
+        (
+            "3.0-IV1",
+            "3.1-IV0",
+            "3.2-IV0",
+            "3.3-IV0",
+            "3.3-IV1",
+            "3.3-IV2",
+            "3.3-IV3",
+            "3.4-IV0",
+            "3.5-IV0",
+            "3.5-IV1",
+            "3.5-IV2",
+            "3.6-IV0",
+            "3.6-IV1",
+            "3.6-IV2",
+            "3.7-IV0",
+            "3.7-IV1",
+            "3.7-IV2",
+            "3.7-IV3",
+            "3.7-IV4",
+            "3.8-IV0",
+            "3.9-IV0",
+            "4.0-IV0",
+            "4.0-IV1",
+            "4.0-IV2",
+            "4.0-IV3",
+            "4.1-IV0",
+            "4.1-IV1",
+            "4.2-IV0",
+            "4.2-IV1",
+            "4.3-IV0",
+        ),
+        start=1,
+    )
+)
+
+
+def metadata_version_name(level: int) -> str:
+    """Returns the name of a level, or the number as text if no name of it is known."""
+    return METADATA_VERSIONS.get(level, str(level))
+
+
+def metadata_version_level(name: str) -> int:
+    """Returns the level of a name such as "4.3-IV0", of a release such as "4.3" (its last level), or of a number.
+
+    Raises:
+        ValueError: no level has this name; the text lists the newest names.
+    """
+    if name.isascii() and name.isdigit():
+        return int(name)
+    found = [level for level, each in METADATA_VERSIONS.items() if name in (each, each.partition("-")[0])]
+    if not found:
+        newest = ", ".join(list(METADATA_VERSIONS.values())[-3:])
+        raise ValueError(f"{name!r} is no metadata.version; the newest known here are {newest}")
+    return found[-1]

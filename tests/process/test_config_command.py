@@ -1,0 +1,122 @@
+"""`barnabas config`: what it shows, changes and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.support.called import Shown, called
+
+pytestmark = pytest.mark.process
+
+TOPIC = "configured"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        assert called("topic", "create", TOPIC, "-b", broker.bootstrap_servers).code == 0
+        yield broker
+
+
+def config(broker: Broker, *arguments: str) -> Shown:
+    return called("config", *arguments, "-b", broker.bootstrap_servers)
+
+
+def of_topic(broker: Broker) -> dict[str, str]:
+    shown = config(broker, "describe", "topic", TOPIC, "--json").document["configs"]
+    return {each["name"]: each["value"] for each in shown if each["source"] == "DYNAMIC_TOPIC_CONFIG"}
+
+
+def test_changes_are_made_shown_and_undone(broker: Broker) -> None:
+    settings = ("retention.ms=1000", "cleanup.policy=compact,delete", "flush.ms=7")
+    assert config(broker, "alter", "topic", TOPIC, *settings).code == 0
+    assert of_topic(broker) == {"retention.ms": "1000", "cleanup.policy": "compact,delete", "flush.ms": "7"}
+    changed = config(broker, "alter", "topic", TOPIC, "--subtract", "cleanup.policy=compact", "--delete", "flush.ms")
+    assert changed.code == 0, changed.err
+    assert of_topic(broker) == {"retention.ms": "1000", "cleanup.policy": "delete"}
+    assert config(broker, "alter", "topic", TOPIC, "--append", "cleanup.policy=compact").code == 0
+    assert of_topic(broker)["cleanup.policy"] == "delete,compact"
+    listed = config(broker, "list", "topic", "--json").document
+    assert [(each["resource_name"], each["name"]) for each in listed] == [
+        (TOPIC, "cleanup.policy"),
+        (TOPIC, "retention.ms"),
+    ]
+    assert config(broker, "delete", "topic", TOPIC, "--all").code == 0
+    assert of_topic(broker) == {}
+
+
+def test_a_dry_run_checks_and_changes_nothing(broker: Broker) -> None:
+    shown = config(broker, "alter", "topic", TOPIC, "retention.ms=5", "--dry-run", "--json").document
+    change = {"name": "retention.ms", "operation": "set", "value": "5", "before": None}
+    assert (shown["dry_run"], shown["changes"]) == (True, [change])
+    assert of_topic(broker) == {}
+    refused = config(broker, "alter", "topic", TOPIC, "retention.ms=soon", "--dry-run")
+    assert (refused.code, "soon" in refused.err) == (1, True)
+
+
+def test_a_description_names_sources_and_what_would_hold_else(broker: Broker) -> None:
+    assert config(broker, "alter", "broker", "default", "log.retention.ms=400000").code == 0
+    try:
+        (shown,) = config(broker, "describe", "topic", TOPIC, "--key", "retention.ms", "--json").document["configs"]
+        assert (shown["value"], shown["source"]) == ("400000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+        assert config(broker, "alter", "topic", TOPIC, "retention.ms=1").code == 0
+        rows = config(broker, "describe", "topic", TOPIC).rows
+        assert ["retention.ms", "1", "DYNAMIC_TOPIC_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"] in [r[:4] for r in rows]
+        assert ["broker", "default", "log.retention.ms", "400000"] in config(broker, "list").rows
+    finally:
+        config(broker, "delete", "broker", "default", "log.retention.ms")
+        config(broker, "delete", "topic", TOPIC, "--all")
+
+
+def test_defaults_are_shown_only_if_asked_for(broker: Broker) -> None:
+    few = config(broker, "describe", "broker", "1", "--json").document["configs"]
+    all_ = config(broker, "describe", "broker", "1", "--all", "--json").document["configs"]
+    assert "DEFAULT_CONFIG" not in {each["source"] for each in few}
+    assert len(all_) > len(few) + 50
+    documented = config(broker, "describe", "broker", "1", "--key", "num.io.threads", "--documentation").out
+    assert len(documented.splitlines()) > 3
+
+
+def test_a_group_has_configs(broker: Broker) -> None:
+    assert config(broker, "alter", "group", "kitchen", "consumer.session.timeout.ms=50000").code == 0
+    rows = config(broker, "describe", "group", "kitchen").rows
+    assert ["consumer.session.timeout.ms", "50000", "DYNAMIC_GROUP_CONFIG"] in [row[:3] for row in rows]
+    assert config(broker, "delete", "group", "kitchen", "consumer.session.timeout.ms").code == 0
+
+
+def test_settings_are_read_from_a_file(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "topic.properties").write_text("# as in Kafka\nretention.ms = 1234\nflush.ms: 9\n")
+    assert config(broker, "alter", "topic", TOPIC, "--file", str(tmp_path / "topic.properties")).code == 0
+    assert of_topic(broker) == {"retention.ms": "1234", "flush.ms": "9"}
+    config(broker, "delete", "topic", TOPIC, "--all")
+    missing = config(broker, "alter", "topic", TOPIC, "--file", str(tmp_path / "none"))
+    assert (missing.code, missing.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("alter", "topic", TOPIC), 2, "nothing to change"),
+        (("delete", "topic", TOPIC), 2, "name the configs to reset"),
+        (("delete", "topic", TOPIC, "--all"), 2, "nothing is set on topic configured"),
+        (("delete", "topic", TOPIC, "flush.ms"), 1, "'flush.ms' is not set on topic configured"),
+        (("alter", "topic", TOPIC, "retention.ms"), 2, "'retention.ms' is not key=value"),
+        (("alter", "topic", TOPIC, "flush.ms=1", "--delete", "flush.ms"), 2, "changed in two ways"),
+        (("alter", "topic", TOPIC, "retention.mss=1"), 1, "did you mean 'retention.ms'?"),
+        (("alter", "broker", "default", "log.retention.mss=1"), 1, "did you mean 'log.retention.ms'?"),
+        (("describe", "topic", TOPIC, "--key", "retention"), 1, "unknown config 'retention' of topic configured"),
+        (("describe", "topic", "missing", "--timeout", "0.5"), 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("describe", "broker", "one"), 2, "'one' is no node id of a broker"),
+        (("alter", "broker", "1", "log.dirs=/x"), 1, "log.dirs"),
+        (("list", "broker-logger"), 2, "broker-logger resources cannot be listed"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_is_wrong_is_said_in_one_line(broker: Broker, arguments: tuple[str, ...], code: int, said: str) -> None:
+    refused = config(broker, *arguments)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 1)
+    assert said in refused.err
