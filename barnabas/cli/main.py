@@ -100,6 +100,46 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (),
     ),
     (
+        "partition",
+        "barnabas.cli.partition:app",
+        "List, move and balance partitions; elect their leaders.",
+        (),
+    ),
+    (
+        "quorum",
+        "barnabas.cli.quorum:app",
+        "Show the metadata quorum.",
+        (),
+    ),
+    (
+        "records",
+        "barnabas.cli.records:app",
+        "Delete records.",
+        (),
+    ),
+    (
+        "features",
+        "barnabas.cli.features:app",
+        "Show and change the levels of features.",
+        (),
+    ),
+    (
+        "broker",
+        "barnabas.cli.broker:app",
+        "List brokers and remove registrations.",
+        (),
+    ),
+    (
+        "log-dirs",
+        "barnabas.cli.log_dirs:log_dirs",
+        "Show the log directories of brokers and their sizes.",
+        (
+            "`barnabas log-dirs`",
+            "`barnabas log-dirs --broker 1 --topic orders --partitions`",
+            "`barnabas log-dirs --json`",
+        ),
+    ),
+    (
         "dump",
         "barnabas.cli.dump:dump",
         "Print any file of a partition in readable form.",

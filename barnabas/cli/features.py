@@ -1,0 +1,169 @@
+"""`barnabas features …`: shows and changes the levels of a cluster's features, as Kafka's kafka-features does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.client.admin import FeatureDescription
+from barnabas.client.errors import IllegalState
+from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
+
+__all__ = ["app"]
+
+METADATA_VERSION: Final = "metadata.version"
+
+app = App(
+    name="features",
+    help_epilogue="Examples:\n\n`barnabas features describe`\n\n`barnabas features upgrade 4.3-IV0 --dry-run`",
+)
+
+Levels = Annotated[
+    str,
+    Parameter(help="FEATURE=LEVEL; a metadata.version by its name, such as metadata.version=4.3-IV0 or 4.3-IV0 alone."),
+]
+DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only ask whether the cluster would accept it.")]
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas features describe`\n\n`barnabas features describe --json`")
+def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
+    """Show each feature: the levels that a broker supports, and the level of the cluster."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            features = await admin.describe_features()
+        if json_:
+            print_json([_as_json(each) for each in features])
+        else:
+            rows = [
+                (
+                    each.name,
+                    _level(each.name, each.min_level),
+                    _level(each.name, each.max_level),
+                    _level(each.name, each.finalized_level),
+                )
+                for each in features
+            ]
+            print(table(("FEATURE", "MIN", "MAX", "FINALIZED"), rows))
+
+    return worked("features describe", connection, work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas features upgrade metadata.version=4.3-IV0 --dry-run`\n\n"
+    "`barnabas features upgrade transaction.version=2 group.version=1`"
+)
+def upgrade(
+    *levels: Levels, dry_run: DryRun = False, json_: Json = False, connection: Connection = DEFAULT_CONNECTION
+) -> int:
+    """Raise features to levels: all of them or none."""
+    return _update("features upgrade", levels, "refuse", dry_run, json_, connection)
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas features downgrade transaction.version=1 --dry-run`\n\n"
+    "`barnabas features downgrade metadata.version=4.2-IV1 --unsafe`"
+)
+def downgrade(
+    *levels: Levels,
+    unsafe: Annotated[bool, Parameter(negative=(), help="Also if metadata is lost.")] = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Lower features to levels, 0 disables one: all of them or none."""
+    return _update("features downgrade", levels, "unsafe" if unsafe else "safe", dry_run, json_, connection)
+
+
+def _update(
+    command: str,
+    arguments: Sequence[str],
+    lowering: Literal["refuse", "safe", "unsafe"],
+    dry_run: bool,
+    json_: bool,
+    connection: Connection,
+) -> int:
+    try:
+        wanted = _wanted(arguments)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if not wanted:
+        return wrong_call(command, "nothing to change: name FEATURE=LEVEL, such as metadata.version=4.3-IV0")
+    changes: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            present = {each.name: each for each in await admin.describe_features()}
+            _check(present, wanted, lowers=lowering != "refuse")
+            changed = {name: level for name, level in wanted.items() if present[name].finalized_level != level}
+            if changed:
+                await admin.update_features(changed, downgrade=lowering, validate_only=dry_run)
+        changes.extend(
+            {
+                "name": name,
+                "before": present[name].finalized_level,
+                "level": level,
+                "level_name": _level(name, level),
+                "dry_run": dry_run,
+            }
+            for name, level in changed.items()
+        )
+        if json_ and changes:
+            print_json(changes)
+            return
+        for name, level in changed.items():
+            before = _level(name, present[name].finalized_level)
+            print(f"{'could change' if dry_run else 'changed'} {name}: {before} → {_level(name, level)}")
+
+    code = worked(command, connection, work())
+    if code == 0 and not changes:
+        return wrong_call(command, "nothing to change: the cluster has these levels already")
+    return code
+
+
+def _wanted(arguments: Sequence[str]) -> dict[str, int]:
+    """Reads FEATURE=LEVEL. Raises ValueError."""
+    wanted: dict[str, int] = {}
+    for argument in arguments:
+        name, separator, level = argument.partition("=")
+        if not separator:
+            name, level = METADATA_VERSION, argument
+        if name in wanted:
+            raise ValueError(f"{name} is named twice")
+        if name == METADATA_VERSION:
+            wanted[name] = metadata_version_level(level)
+        elif level.isascii() and level.isdigit() and int(level) < 2**15:
+            wanted[name] = int(level)
+        else:
+            raise ValueError(f"{argument!r} is not FEATURE=LEVEL, such as transaction.version=2")
+    return wanted
+
+
+def _check(present: Mapping[str, FeatureDescription], wanted: Mapping[str, int], *, lowers: bool) -> None:
+    """Raises IllegalState for an unknown feature, and for a level on the wrong side of the present one."""
+    for name, level in wanted.items():
+        if name not in present:
+            raise IllegalState(f"unknown feature {name!r}; the cluster knows {', '.join(present)}")
+        before = present[name].finalized_level
+        if lowers and level > before:
+            raise IllegalState(f"{name} is {_level(name, before)}: `features upgrade` raises it")
+        if not lowers and level < before:
+            raise IllegalState(f"{name} is {_level(name, before)}: `features downgrade` lowers it")
+
+
+def _level(name: str, level: int) -> str:
+    return metadata_version_name(level) if name == METADATA_VERSION and level else str(level)
+
+
+def _as_json(feature: FeatureDescription) -> dict[str, Any]:
+    return {
+        "name": feature.name,
+        "min_level": feature.min_level,
+        "max_level": feature.max_level,
+        "finalized_level": feature.finalized_level,
+        "finalized_level_name": _level(feature.name, feature.finalized_level),
+    }

@@ -1,0 +1,346 @@
+"""`barnabas partition …`: lists partitions, moves them, elects their leaders, balances them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.kafka_files import (
+    WrongFile,
+    partition_argument,
+    read_partitions_file,
+    read_reassignment_file,
+    without_doubles,
+)
+from barnabas.cli.output import Every, Json, print_json, table
+from barnabas.cli.partition_plan import spread
+from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign
+from barnabas.cli.reassigning import end_throttles, finish, named, start_reassignment
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.throttles import as_rate
+from barnabas.client.admin import Admin
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.metadata import PartitionInfo
+from barnabas.client.types import TopicPartition
+from barnabas.errors import ErrorCode
+
+__all__ = ["app"]
+
+app = App(
+    name="partition",
+    help_epilogue="Examples:\n\n`barnabas partition list --under-replicated`\n\n"
+    "`barnabas partition reassign orders:0=1,2,3 --throttle 50M --watch`\n\n`barnabas partition balance --execute`",
+)
+app.command(
+    reassign,
+    name="reassign",
+    help_epilogue="Examples:\n\n`barnabas partition reassign orders:0=1,2,3 orders:1=2,3,1 --throttle 50M --watch`\n\n"
+    "`barnabas partition reassign --generate --topic orders --brokers 1,2,3 > plan.json`\n\n"
+    "`barnabas partition reassign --file plan.json --save before.json`\n\n"
+    "`barnabas partition reassign --file plan.json --verify`",
+)
+
+Partitions = Annotated[str, Parameter(help="TOPIC:PARTITION.")]
+Topics = Annotated[tuple[str, ...], Parameter(negative=(), help="Only this topic.")]
+
+
+class _Listed(NamedTuple):
+    partition: TopicPartition
+    info: PartitionInfo
+
+    @property
+    def preferred(self) -> int:
+        return self.info.replicas[0]
+
+
+@app.command(
+    name="list",
+    help_epilogue="Examples:\n\n`barnabas partition list`\n\n`barnabas partition list --topic orders --not-preferred --json`",
+)
+def list_(
+    *,
+    topic: Topics = (),
+    internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
+    under_replicated: Annotated[bool, Parameter(negative=(), help="Only those with replicas out of sync.")] = False,
+    offline: Annotated[bool, Parameter(negative=(), help="Only those without a leader.")] = False,
+    not_preferred: Annotated[
+        bool, Parameter(negative=(), help="Only those whose leader is not the preferred one.")
+    ] = False,
+    reassigning: Annotated[bool, Parameter(negative=(), help="Only those that are being reassigned.")] = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """List partitions with leader, replicas, replicas in sync and reassignments. Several filters must hold together."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            found = await _listed(admin, topic, internal=internal)
+            moves = await admin.list_partition_reassignments()
+        shown = [
+            each
+            for each in found
+            if (not under_replicated or len(each.info.isr) < len(each.info.replicas))
+            and (not offline or each.info.leader < 0)
+            and (not not_preferred or each.info.leader != each.preferred)
+            and (not reassigning or each.partition in moves)
+        ]
+        documents = [_as_json(each, moves) for each in shown]
+        if json_:
+            print_json(documents)
+        elif shown:
+            head = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "ADDING", "REMOVING")
+            print(table(head, [_row(document) for document in documents]))
+        else:
+            print("no partition is like that" if found else "there are no partitions")
+
+    return worked("partition list", connection, work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas partition elect --all`\n\n`barnabas partition elect orders:0 orders:1`\n\n"
+    "`barnabas partition elect orders:0 --unclean --yes`"
+)
+def elect(
+    *partitions: Partitions,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All partitions that need it.")] = False,
+    topic: Topics = (),
+    file: Annotated[
+        Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition"}]}.')
+    ] = None,
+    unclean: Annotated[
+        bool,
+        Parameter(
+            negative=(), help="Elect any replica of a partition without a leader. May lose acknowledged records."
+        ),
+    ] = False,
+    yes: Yes = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Elect the preferred replicas as leaders."""
+    command = "partition elect"
+    try:
+        chosen = [*map(partition_argument, partitions), *([] if file is None else read_partitions_file(file))]
+        without_doubles(chosen)
+    except WrongFile as error:
+        return wrong_call(command, str(error))
+    if all_ == bool(chosen or topic):
+        return wrong_call(command, "name TOPIC:PARTITION, --topic or --file, or else --all")
+    if unclean and not yes and not confirmed("an unclean election may lose acknowledged records: elect?"):
+        return wrong_call(command, "nothing was elected: confirm with y, or give --yes")
+    failed = False
+
+    async def work() -> None:
+        nonlocal failed
+        async with connection.admin() as admin:
+            wanted = [*chosen, *(each.partition for each in await _listed(admin, topic))] if topic else chosen
+            results = await admin.elect_leaders(None if all_ else dict.fromkeys(wanted), unclean=unclean)
+        failed = any(code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED) for code in results.values())
+        _show_elections(results, json_=json_)
+
+    code = worked(command, connection, work())
+    return 1 if failed else code
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas partition balance` only shows what would be done.\n\n"
+    "`barnabas partition balance --execute`\n\n`barnabas partition balance --replicas --throttle 50M --execute --wait`"
+)
+def balance(
+    *,
+    replicas: Annotated[
+        bool, Parameter(negative=(), help="Also spread the replicas over all brokers that serve, which copies data.")
+    ] = False,
+    topic: Topics = (),
+    execute: Annotated[bool, Parameter(negative=(), help="Do it; without this the plan is only shown.")] = False,
+    throttle: Throttle = None,
+    ignore_racks: Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")] = False,
+    wait: Wait = False,
+    every: Every = 1.0,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Move leaderships to the preferred leaders; with --replicas also spread the replicas. Shows the plan first."""
+    try:
+        rate = None if throttle is None else as_rate(throttle)
+    except ValueError as error:
+        return wrong_call("partition balance", str(error))
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            found = await _listed(admin, topic)
+            moves = {}
+            if replicas:
+                racks = await brokers_with_racks(admin, None, ignore_racks=ignore_racks)
+                present = {each.partition: each.info.replicas for each in found}
+                moves = {each: to for each, to in _spread(present, racks).items() if to != present[each]}
+            leaders = {
+                each.partition: moves.get(each.partition, each.info.replicas)[0]
+                for each in found
+                if each.info.leader != moves.get(each.partition, each.info.replicas)[0]
+            }
+            _show_plan(found, moves, leaders, execute=execute, json_=json_)
+            if not execute:
+                return
+            if moves:
+                await start_reassignment(admin, moves, rate=rate, additional=False)
+                if not wait:
+                    print("replicas move; `partition balance --execute` elects the leaders later", file=sys.stderr)
+                    return
+                await finish(admin, moves, every=every, watch=False, keep_throttles=False)
+            if leaders:
+                results = await admin.elect_leaders(leaders)
+                bad = {each: code.name for each, code in results.items() if code not in _FINE}
+                if bad:
+                    partition, reason = min(bad.items())
+                    raise IllegalState(f"{len(bad)} leaders were not moved, {named(partition)}: {reason}")
+        if moves or leaders:
+            print(f"moved {len(leaders)} leaders and {len(moves)} partitions", file=sys.stderr)
+
+    return worked("partition balance", connection, work())
+
+
+_FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas partition cancel --all`\n\n`barnabas partition cancel orders:0`\n\n"
+    "`barnabas partition cancel --file plan.json`"
+)
+def cancel(
+    *partitions: Partitions,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All reassignments in progress.")] = False,
+    file: Annotated[Path | None, Parameter(help="The reassignments of a file of Kafka's tool.")] = None,
+    keep_throttles: KeepThrottles = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Cancel reassignments in progress: the partitions keep their old replicas. Then remove the throttles."""
+    command = "partition cancel"
+    try:
+        chosen = [
+            *map(partition_argument, partitions),
+            *([] if file is None else [partition for partition, _ in read_reassignment_file(file)]),
+        ]
+        without_doubles(chosen)
+    except WrongFile as error:
+        return wrong_call(command, str(error))
+    if all_ == bool(chosen):
+        return wrong_call(command, "name TOPIC:PARTITION or --file, or else --all")
+    cancelled: list[TopicPartition] = []
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            moves = await admin.list_partition_reassignments()
+            if file is None and not all_:
+                idle = [each for each in chosen if each not in moves]
+                if idle:
+                    raise IllegalState(f"{named(idle[0])} is not being reassigned")
+            cancelled.extend(sorted(moves if all_ else {*chosen} & {*moves}))
+            if not cancelled:
+                return
+            await admin.alter_partition_reassignments(dict.fromkeys(cancelled))
+            if not keep_throttles:
+                await end_throttles(admin, dict.fromkeys(cancelled))
+        if json_:
+            print_json([{"topic": each.topic, "partition": each.partition} for each in cancelled])
+        else:
+            print(f"cancelled {', '.join(map(named, cancelled))}")
+
+    code = worked(command, connection, work())
+    return wrong_call(command, "nothing to cancel: no such reassignment") if code == 0 and not cancelled else code
+
+
+async def _listed(admin: Admin, topics: Sequence[str], *, internal: bool = True) -> list[_Listed]:
+    names = topics or await admin.list_topics(include_internal=internal)
+    found = await admin.describe_topics(names)
+    return [
+        _Listed(TopicPartition(name, info.partition), info) for name in sorted(found) for info in found[name].partitions
+    ]
+
+
+def _spread(present: dict[TopicPartition, tuple[int, ...]], racks: dict[int, str | None]) -> Any:
+    try:
+        return spread(present, racks)
+    except ValueError as error:
+        raise IllegalState(str(error)) from error
+
+
+def _as_json(each: _Listed, moves: Any) -> dict[str, Any]:
+    move = moves.get(each.partition)
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "leader": None if each.info.leader < 0 else each.info.leader,
+        "leader_epoch": each.info.leader_epoch,
+        "replicas": list(each.info.replicas),
+        "in_sync_replicas": list(each.info.isr),
+        "adding_replicas": [] if move is None else list(move.adding),
+        "removing_replicas": [] if move is None else list(move.removing),
+    }
+
+
+def _row(document: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        f"{document['topic']}-{document['partition']}",
+        document["leader"],
+        document["leader_epoch"],
+        document["replicas"],
+        document["in_sync_replicas"],
+        document["adding_replicas"] or None,
+        document["removing_replicas"] or None,
+    )
+
+
+def _show_elections(results: dict[TopicPartition, ErrorCode], *, json_: bool) -> None:
+    words = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not needed"}
+    rows = sorted((partition, words.get(code, code.name)) for partition, code in results.items())
+    if json_:
+        print_json([{"topic": each.topic, "partition": each.partition, "result": result} for each, result in rows])
+    elif rows:
+        print(table(("PARTITION", "RESULT"), [(named(partition), result) for partition, result in rows]))
+    else:
+        print("no partition needs an election")
+
+
+def _show_plan(
+    found: list[_Listed], moves: Any, leaders: dict[TopicPartition, int], *, execute: bool, json_: bool
+) -> None:
+    changed = [each for each in found if each.partition in moves or each.partition in leaders]
+    if json_:
+        print_json(
+            [
+                {
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "leader": None if each.info.leader < 0 else each.info.leader,
+                    "new_leader": leaders.get(each.partition, each.info.leader),
+                    "replicas": list(each.info.replicas),
+                    "new_replicas": list(moves.get(each.partition, each.info.replicas)),
+                    "executed": execute,
+                }
+                for each in changed
+            ]
+        )
+        return
+    if not changed:
+        print("balanced: there is nothing to move")
+        return
+    rows = [
+        (
+            named(each.partition),
+            each.info.leader,
+            leaders.get(each.partition, each.info.leader),
+            list(each.info.replicas),
+            list(moves[each.partition]) if each.partition in moves else None,
+        )
+        for each in changed
+    ]
+    print(table(("PARTITION", "LEADER", "NEW-LEADER", "REPLICAS", "NEW-REPLICAS"), rows))
+    if not execute:
+        print("only a plan; --execute does it", file=sys.stderr)

@@ -1,0 +1,242 @@
+"""`barnabas partition reassign`: moves partitions to other brokers, as Kafka's kafka-reassign-partitions does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from barnabas.cli.kafka_files import (
+    WrongFile,
+    as_reassignment,
+    read_reassignment_file,
+    read_topics_file,
+    replicas_argument,
+    without_doubles,
+)
+from barnabas.cli.output import Every, Json, print_json, table
+from barnabas.cli.partition_plan import spread
+from barnabas.cli.reassigning import (
+    Replicas,
+    end_throttles,
+    finish,
+    named,
+    present_replicas,
+    start_reassignment,
+    state_of,
+)
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.throttles import as_rate
+from barnabas.client.admin import Admin
+from barnabas.client.errors import IllegalState
+
+__all__ = ["KeepThrottles", "Throttle", "Wait", "brokers_with_racks", "reassign"]
+
+Throttle = Annotated[
+    str | None, Parameter(help="Bytes a second that each broker may copy, such as 50M; removed when all is complete.")
+]
+Wait = Annotated[bool, Parameter(negative=(), help="Wait until all is complete, then remove the throttles.")]
+WatchProgress = Annotated[bool, Parameter(name="--watch", negative=(), help="Like --wait, and show the progress.")]
+KeepThrottles = Annotated[bool, Parameter(negative=(), help="Leave the throttles of brokers and topics in place.")]
+IgnoreRacks = Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")]
+
+
+def reassign(
+    *moves: Annotated[str, Parameter(help="TOPIC:PARTITION=1,2,3: the new replicas, the preferred leader first.")],
+    file: Annotated[
+        Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "replicas"}]}.')
+    ] = None,
+    generate: Annotated[
+        bool, Parameter(negative=(), help="Only print a plan as Kafka's JSON: --topic over --brokers, with few moves.")
+    ] = False,
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="With --generate: this topic [default: all].")] = (),
+    topics_file: Annotated[
+        Path | None, Parameter(help='With --generate: JSON of Kafka\'s tool, {"topics": [{"topic"}]}.')
+    ] = None,
+    brokers: Annotated[
+        str | None, Parameter(help="With --generate: node ids to use, such as 1,2,3 [default: all that serve].")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, Parameter(help="With --generate: replicas of each partition [default: as now].")
+    ] = None,
+    ignore_racks: IgnoreRacks = False,
+    verify: Annotated[
+        bool, Parameter(negative=(), help="Only show how far the plan is; remove the throttles if it is complete.")
+    ] = False,
+    throttle: Throttle = None,
+    keep_throttles: KeepThrottles = False,
+    additional: Annotated[bool, Parameter(negative=(), help="Also while others are being reassigned.")] = False,
+    save: Annotated[
+        Path | None, Parameter(help="Write the present replicas there as Kafka's JSON, for the way back.")
+    ] = None,
+    wait: Wait = False,
+    watch: WatchProgress = False,
+    every: Every = 1.0,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Move partitions to other brokers, or change their number of replicas."""
+    command = "partition reassign"
+    try:
+        wanted = [*map(replicas_argument, moves), *([] if file is None else read_reassignment_file(file))]
+        without_doubles(partition for partition, _ in wanted)
+        targets = dict(wanted)
+        topics = [*topic, *([] if topics_file is None else read_topics_file(topics_file))]
+        nodes = None if brokers is None else _nodes(brokers)
+        rate = None if throttle is None else as_rate(throttle)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if generate and verify:
+        return wrong_call(command, "--generate and --verify exclude each other")
+    if generate and targets:
+        return wrong_call(command, "--generate makes a plan: it takes --topic and --brokers, and no replicas")
+    if not generate and (topics or nodes is not None or replication_factor is not None):
+        return wrong_call(command, "--topic, --brokers and --replication-factor need --generate")
+    if not generate and not targets:
+        return wrong_call(command, "nothing to reassign: name TOPIC:PARTITION=1,2,3, --file, or --generate")
+    if generate:
+        return worked(command, connection, _generate(connection, topics, nodes, replication_factor, ignore_racks, save))
+    if verify:
+        return _verify(command, targets, keep_throttles, json_, connection)
+    return _execute(command, targets, rate, additional, save, (wait, watch, every, keep_throttles), json_, connection)
+
+
+async def brokers_with_racks(admin: Admin, nodes: list[int] | None, *, ignore_racks: bool) -> dict[int, str | None]:
+    """The brokers to use and their racks; None for all if racks do not count.
+
+    Raises:
+        IllegalState: a broker does not serve, or only some brokers have racks.
+    """
+    serving = {each.node_id: each.rack for each in await admin.list_brokers() if not each.is_fenced}
+    chosen = sorted(serving) if nodes is None else nodes
+    for node in chosen:
+        if node not in serving:
+            raise IllegalState(f"broker {node} does not serve; these do: {', '.join(map(str, sorted(serving)))}")
+    racks = dict.fromkeys(chosen) if ignore_racks else {node: serving[node] for node in chosen}
+    if len({rack is None for rack in racks.values()}) > 1:
+        raise IllegalState("some brokers have a rack and some have none: set broker.rack, or give --ignore-racks")
+    return racks
+
+
+async def _generate(
+    connection: Connection,
+    topics: list[str],
+    nodes: list[int] | None,
+    replication_factor: int | None,
+    ignore_racks: bool,
+    save: Path | None,
+) -> None:
+    async with connection.admin() as admin:
+        racks = await brokers_with_racks(admin, nodes, ignore_racks=ignore_racks)
+        present = await present_replicas(admin, topics or await admin.list_topics())
+    if not present:
+        raise IllegalState("there is no topic to plan for")
+    try:
+        plan = spread(present, racks, replication_factor)
+    except ValueError as error:
+        raise IllegalState(str(error)) from error
+    _save(save, present)
+    print_json(as_reassignment(plan))
+    moved = sum(len(set(plan[partition]) - set(replicas)) for partition, replicas in present.items())
+    print(f"{moved} replicas would be copied", file=sys.stderr)
+
+
+def _execute(
+    command: str,
+    targets: Replicas,
+    rate: int | None,
+    additional: bool,
+    save: Path | None,
+    waiting: tuple[bool, bool, float, bool],
+    json_: bool,
+    connection: Connection,
+) -> int:
+    wait, watch, every, keep_throttles = waiting
+    before: Replicas = {}
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            if save is not None:
+                _save(save, await present_replicas(admin, sorted({each.topic for each in targets})))
+            before.update(await start_reassignment(admin, targets, rate=rate, additional=additional))
+            started = {partition: targets[partition] for partition in before}
+            if json_:
+                print_json(_as_json(before, started))
+            elif started:
+                rows = [(named(each), list(before[each]), list(to)) for each, to in sorted(started.items())]
+                print(table(("PARTITION", "REPLICAS", "NEW-REPLICAS"), rows))
+            if started and (wait or watch):
+                await finish(admin, started, every=every, watch=watch, keep_throttles=keep_throttles)
+                print(f"{len(started)} partitions are complete", file=sys.stderr)
+            elif started:
+                print("started; `partition reassign --verify` shows the end and removes throttles", file=sys.stderr)
+
+    code = worked(command, connection, work())
+    if code == 0 and not before:
+        return wrong_call(command, "nothing to change: the partitions have these replicas already")
+    return code
+
+
+def _verify(
+    command: str, targets: Mapping[Any, tuple[int, ...]], keep_throttles: bool, json_: bool, connection: Connection
+) -> int:
+    complete = True
+
+    async def work() -> None:
+        nonlocal complete
+        async with connection.admin() as admin:
+            states = await state_of(admin, targets)
+            complete = all(each.state == "complete" for each in states)
+            if not keep_throttles and not any(each.state == "in progress" for each in states):
+                await end_throttles(admin, targets)
+        if json_:
+            print_json(
+                [
+                    {
+                        "topic": each.partition.topic,
+                        "partition": each.partition.partition,
+                        "wanted_replicas": list(each.wanted),
+                        "replicas": list(each.replicas),
+                        "state": each.state,
+                    }
+                    for each in states
+                ]
+            )
+        else:
+            rows = [(named(each.partition), list(each.wanted), list(each.replicas), each.state) for each in states]
+            print(table(("PARTITION", "WANTED", "REPLICAS", "STATE"), rows))
+
+    code = worked(command, connection, work())
+    return code if complete else 1
+
+
+def _as_json(before: Replicas, started: Replicas) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(before[partition]),
+            "new_replicas": list(replicas),
+        }
+        for partition, replicas in sorted(started.items())
+    ]
+
+
+def _save(path: Path | None, replicas: Replicas) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(as_reassignment(replicas), indent=2) + "\n")
+    except OSError as error:
+        raise IllegalState(f"cannot write {path}: {error}") from error
+
+
+def _nodes(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts) or len(set(parts)) < len(parts):
+        raise WrongFile(f"{text!r} is no list of different node ids, such as 1,2,3")
+    return sorted(map(int, parts))

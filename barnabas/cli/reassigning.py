@@ -1,0 +1,168 @@
+"""Reassignments of partitions: their checks, start, progress and end. `partition reassign`, `balance` and `cancel` use it.
+
+Driven by the commands; emits requests of an Admin. Follows KIP-455 and the order of kafka-reassign-partitions: checks, throttles,
+reassignments; when all are complete, throttles are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.cli.output import table, watched
+from barnabas.cli.throttles import remove_throttles, set_throttles
+from barnabas.client.admin import Admin, PartitionReassignment
+from barnabas.client.errors import IllegalState
+from barnabas.client.types import TopicPartition
+
+__all__ = [
+    "Replicas",
+    "end_throttles",
+    "finish",
+    "named",
+    "present_replicas",
+    "progress",
+    "start_reassignment",
+    "state_of",
+]
+
+Replicas = dict[TopicPartition, tuple[int, ...]]
+
+ROWS_MAX = 20  # partitions that the progress lists
+
+
+class _Ended(Exception):
+    """No partition of the plan is being reassigned."""
+
+
+class _State(NamedTuple):
+    """One partition of a plan: `state` is complete, in progress, differs or missing."""
+
+    partition: TopicPartition
+    wanted: tuple[int, ...]
+    replicas: tuple[int, ...]
+    state: str
+
+
+def named(partition: TopicPartition) -> str:
+    """The name of a partition as Kafka's tools print it."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+async def present_replicas(admin: Admin, topics: Sequence[str]) -> Replicas:
+    """The replicas of all partitions of topics. Raises UnknownTopicOrPartition."""
+    found = await admin.describe_topics(topics)
+    return {
+        TopicPartition(name, each.partition): each.replicas for name, info in found.items() for each in info.partitions
+    }
+
+
+async def start_reassignment(
+    admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, rate: int | None, additional: bool
+) -> Replicas:
+    """Starts the reassignments that change something; returns the replicas that these partitions had.
+
+    Raises:
+        IllegalState: a partition or broker does not exist, or other reassignments are in progress and `additional` is False.
+    """
+    present = await present_replicas(admin, sorted({partition.topic for partition in targets}))
+    for partition in targets:
+        if partition not in present:
+            raise IllegalState(f"there is no partition {named(partition)}")
+    registered = {broker.node_id for broker in await admin.list_brokers()}
+    unknown = sorted({node for replicas in targets.values() for node in replicas} - registered)
+    if unknown:
+        brokers = ", ".join(map(str, sorted(registered)))
+        raise IllegalState(f"there is no broker {unknown[0]}; the brokers are {brokers}")
+    ongoing = await admin.list_partition_reassignments()
+    if ongoing and not additional:
+        raise IllegalState(
+            f"{len(ongoing)} partitions are being reassigned: wait, cancel them (`partition cancel`), or give --additional"
+        )
+    changed = {
+        partition: tuple(replicas)
+        for partition, replicas in targets.items()
+        if present[partition] != tuple(replicas) or partition in ongoing
+    }
+    if changed:
+        if rate is not None:
+            await set_throttles(admin, rate, changed, present, ongoing)
+        await admin.alter_partition_reassignments(changed)
+    return {partition: present[partition] for partition in changed}
+
+
+async def state_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> list[_State]:
+    """How far each partition of a plan is."""
+    existing = {*await admin.list_topics(include_internal=True)}
+    present = await present_replicas(admin, sorted({each.topic for each in targets} & existing))
+    ongoing = await admin.list_partition_reassignments()
+    found = []
+    for partition, replicas in sorted(targets.items()):
+        now = present.get(partition, ())
+        if partition in ongoing:
+            state = "in progress"
+        elif partition not in present:
+            state = "missing"
+        else:
+            state = "complete" if now == tuple(replicas) else "differs"
+        found.append(_State(partition, tuple(replicas), now, state))
+    return found
+
+
+async def finish(
+    admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, every: float, watch: bool, keep_throttles: bool
+) -> None:
+    """Waits until no partition of the plan is being reassigned, then removes the throttles. With `watch` shows the progress."""
+
+    async def shown() -> str:
+        left = {each: move for each, move in (await admin.list_partition_reassignments()).items() if each in targets}
+        if not left:
+            raise _Ended
+        return await progress(admin, left, len(targets))
+
+    try:
+        if watch:
+            await watched(every, shown)
+        while True:
+            await shown()
+            await asyncio.sleep(every)
+    except _Ended:
+        pass
+    if not keep_throttles:
+        await end_throttles(admin, targets)
+
+
+async def end_throttles(admin: Admin, partitions: Mapping[TopicPartition, Any]) -> None:
+    """Removes the throttles and names them on stderr, unless a reassignment is still in progress."""
+    if await admin.list_partition_reassignments():
+        return
+    removed = await remove_throttles(admin, {each.topic for each in partitions})
+    if removed:
+        print(f"throttles removed from {', '.join(removed)}", file=sys.stderr)
+
+
+async def progress(admin: Admin, left: Mapping[TopicPartition, PartitionReassignment], count: int) -> str:
+    """A table of the partitions that are being reassigned, with the share of bytes that the slowest new replica has."""
+    serving = {broker.node_id for broker in await admin.list_brokers() if not broker.is_fenced}
+    concerned = {node for move in left.values() for node in move.replicas} & serving
+    sizes: dict[tuple[TopicPartition, int], int] = {}
+    for node, directories in (await admin.describe_log_dirs(sorted(concerned))).items():
+        for directory in directories:
+            for partition, replica in directory.replicas.items():
+                if partition in left:
+                    sizes[partition, node] = replica.size_bytes
+    rows = []
+    for partition, move in sorted(left.items())[:ROWS_MAX]:
+        whole = max((sizes.get((partition, node), 0) for node in set(move.replicas) - set(move.adding)), default=0)
+        copied = min((sizes.get((partition, node), 0) for node in move.adding), default=whole)
+        share = "100 %" if copied >= whole else f"{copied * 100 // whole} %"
+        rows.append((named(partition), _nodes(move.adding), _nodes(move.removing), share))
+    head = f"{count - len(left)} of {count} partitions are complete"
+    return head + "\n" + table(("PARTITION", "ADDING", "REMOVING", "COPIED"), rows)
+
+
+def _nodes(nodes: Sequence[int]) -> str | None:
+    return json.dumps(list(nodes)) if nodes else None

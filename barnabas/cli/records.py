@@ -1,0 +1,130 @@
+"""`barnabas records delete`: deletes the records below an offset, as Kafka's kafka-delete-records does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.kafka_files import WrongFile, offset_argument, read_offsets_file, without_doubles
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.client.admin import Admin
+from barnabas.client.errors import KafkaError, RequestTimedOut
+from barnabas.client.types import TopicPartition
+
+__all__ = ["app"]
+
+HIGH_WATERMARK = -1
+
+app = App(name="records", help_epilogue="Examples:\n\n`barnabas records delete orders:0:100 --dry-run`")
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas records delete orders:0:100 orders:1:latest`\n\n"
+    "`barnabas records delete --file offsets.json --yes`"
+)
+def delete(
+    *offsets: Annotated[
+        str, Parameter(help="TOPIC:PARTITION:OFFSET, the first offset to keep; `latest` or -1 deletes all records.")
+    ],
+    file: Annotated[
+        Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "offset"}]}.')
+    ] = None,
+    dry_run: Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only show what would be deleted.")] = False,
+    yes: Yes = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Delete the records below an offset of partitions, for good. Asks first on a terminal; elsewhere it needs --yes."""
+    command = "records delete"
+    try:
+        named = [*map(offset_argument, offsets), *([] if file is None else read_offsets_file(file))]
+        without_doubles(partition for partition, _ in named)
+    except WrongFile as error:
+        return wrong_call(command, str(error))
+    if not named:
+        return wrong_call(command, "nothing to delete: name TOPIC:PARTITION:OFFSET, or --file")
+    before = dict(named)
+    outcome = {"confirmed": True, "failed": False}
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            plan = await _plan(admin, before)
+            if not dry_run and not yes:
+                count = sum(row["records"] or 0 for row in plan)
+                print(_text(plan), file=sys.stderr)
+                if not confirmed(f"delete up to {count} records for good?"):
+                    outcome["confirmed"] = False
+                    return
+            if not dry_run:
+                for row in plan:
+                    await _delete(admin, row, before)
+        outcome["failed"] = any(row["error"] for row in plan)
+        if json_:
+            print_json(plan)
+        else:
+            print(_text(plan))
+
+    code = worked(command, connection, work())
+    if not outcome["confirmed"]:
+        return wrong_call(command, "nothing was deleted: confirm with y, or give --yes")
+    return 1 if outcome["failed"] else code
+
+
+async def _plan(admin: Admin, before: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    """One row for each partition: where its log begins and ends, and how many records would be deleted at most."""
+    first = await admin.list_offsets(dict.fromkeys(before, "earliest"))
+    last = await admin.list_offsets(dict.fromkeys(before, "latest"))
+    rows = []
+    for partition, offset in sorted(before.items()):
+        start, end = first[partition].offset, last[partition].offset
+        target = end if offset == HIGH_WATERMARK else offset
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "log_start_offset": start,
+                "high_watermark": end,
+                "delete_before": target,
+                "records": max(min(target, end) - start, 0),
+                "low_watermark": None,
+                "error": None if target <= end else f"OFFSET_OUT_OF_RANGE: the high watermark is {end}",
+            }
+        )
+    return rows
+
+
+async def _delete(admin: Admin, row: dict[str, Any], before: Mapping[TopicPartition, int]) -> None:
+    partition = TopicPartition(row["topic"], row["partition"])
+    if row["error"]:
+        return
+    try:
+        row["low_watermark"] = (await admin.delete_records({partition: before[partition]}))[partition]
+    except RequestTimedOut:
+        raise
+    except KafkaError as error:
+        row["error"] = str(error)
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    head = ("PARTITION", "BEGINS-AT", "HIGH-WATERMARK", "DELETE-BEFORE", "RECORDS", "NOW-BEGINS-AT", "ERROR")
+    return table(
+        head,
+        [
+            (
+                f"{row['topic']}-{row['partition']}",
+                row["log_start_offset"],
+                row["high_watermark"],
+                row["delete_before"],
+                row["records"],
+                row["low_watermark"],
+                row["error"],
+            )
+            for row in rows
+        ],
+    )

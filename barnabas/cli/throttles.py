@@ -1,0 +1,84 @@
+"""Replication throttles of reassignments, set and removed as kafka-reassign-partitions does (KIP-73, KIP-455).
+
+A throttle is a rate of brokers (`leader.` and `follower.replication.throttled.rate`) and the replicas that it concerns (`leader.` and
+`follower.replication.throttled.replicas` of topics): on leaders the present replicas of moved partitions, on followers the new ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from barnabas.client.admin import Admin, ConfigResource, PartitionReassignment
+from barnabas.client.types import TopicPartition
+
+__all__ = ["as_rate", "remove_throttles", "set_throttles"]
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def as_rate(text: str) -> int:
+    """Reads bytes a second, such as 50000000 or 50M (K, M and G are powers of 1,024).
+
+    Raises:
+        ValueError: it is no positive number of this form.
+    """
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
+    rate = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < rate < 2**63:
+        raise ValueError(f"{text!r} is no number of bytes a second, such as 50000000 or 50M")
+    return rate
+
+
+async def set_throttles(
+    admin: Admin,
+    rate: int,
+    targets: Mapping[TopicPartition, Sequence[int]],
+    present: Mapping[TopicPartition, Sequence[int]],
+    ongoing: Mapping[TopicPartition, PartitionReassignment],
+) -> list[int]:
+    """Throttles the moves from `present` to `targets` and those in progress; returns the brokers with a rate, ascending."""
+    leaders: dict[str, set[str]] = {}
+    followers: dict[str, set[str]] = {}
+    brokers: set[int] = set()
+    for partition in {*targets, *ongoing}:
+        move = ongoing.get(partition)
+        sources = set(present.get(partition, ())) if move is None else set(move.replicas) - set(move.adding)
+        adding = set(targets[partition]) - sources if partition in targets else set(move.adding if move else ())
+        brokers |= sources | adding
+        for found, nodes in ((leaders, sources), (followers, adding)):
+            found.setdefault(partition.topic, set()).update(f"{partition.partition}:{node}" for node in nodes)
+    for topic in sorted(leaders):
+        lists = {LEADERS: leaders[topic], FOLLOWERS: followers[topic]}
+        values: dict[str, str | None] = {name: ",".join(sorted(nodes)) for name, nodes in lists.items() if nodes}
+        await admin.alter_config_resource(ConfigResource("topic", topic), values)
+    for node in sorted(brokers):
+        await admin.alter_config_resource(_rates_of(node), dict.fromkeys(RATES, str(rate)))
+    return sorted(brokers)
+
+
+async def remove_throttles(admin: Admin, topics: Iterable[str]) -> list[str]:
+    """Removes the rates of all brokers and the throttled replicas of these topics; returns what was throttled, in words."""
+    names = {*topics} & {*await admin.list_topics(include_internal=True)}
+    removed = []
+    resources = [
+        *(ConfigResource("topic", topic) for topic in sorted(names)),
+        *(_rates_of(broker.node_id) for broker in await admin.list_brokers() if not broker.is_fenced),
+    ]
+    for resource in resources:
+        keys = (LEADERS, FOLLOWERS) if resource.type == "topic" else RATES
+        own = 1 if resource.type == "topic" else 2  # the source of a config that is set on the resource itself
+        found = (await admin.describe_config_resources([resource], names=keys)).get(resource, {})
+        set_there = [name for name, entry in found.items() if entry.source == own]
+        if set_there:
+            await admin.alter_config_resource(resource, dict.fromkeys(set_there))
+            removed.append(f"{resource.type} {resource.name}")
+    return removed
+
+
+def _rates_of(node_id: int) -> ConfigResource:
+    return ConfigResource("broker", str(node_id))
