@@ -19,7 +19,7 @@ from barnabas.cli.kafka_files import (
 )
 from barnabas.cli.output import Every, Json, print_json, table
 from barnabas.cli.partition_plan import spread
-from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign
+from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
 from barnabas.cli.reassigning import end_throttles, finish, named, start_reassignment
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.throttles import as_rate
@@ -37,7 +37,7 @@ app = App(
     "`barnabas partition reassign orders:0=1,2,3 --throttle 50M --watch`\n\n`barnabas partition balance --execute`",
 )
 app.command(
-    reassign,
+    reassign_partitions,
     name="reassign",
     help_epilogue="Examples:\n\n`barnabas partition reassign orders:0=1,2,3 orders:1=2,3,1 --throttle 50M --watch`\n\n"
     "`barnabas partition reassign --generate --topic orders --brokers 1,2,3 > plan.json`\n\n"
@@ -45,8 +45,8 @@ app.command(
     "`barnabas partition reassign --file plan.json --verify`",
 )
 
-Partitions = Annotated[str, Parameter(help="TOPIC:PARTITION.")]
-Topics = Annotated[tuple[str, ...], Parameter(negative=(), help="Only this topic.")]
+_Partitions = Annotated[str, Parameter(help="TOPIC:PARTITION.")]
+_Topics = Annotated[tuple[str, ...], Parameter(negative=(), help="Only this topic.")]
 
 
 class _Listed(NamedTuple):
@@ -64,7 +64,7 @@ class _Listed(NamedTuple):
 )
 def list_(
     *,
-    topic: Topics = (),
+    topic: _Topics = (),
     internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
     under_replicated: Annotated[bool, Parameter(negative=(), help="Only those with replicas out of sync.")] = False,
     offline: Annotated[bool, Parameter(negative=(), help="Only those without a leader.")] = False,
@@ -106,9 +106,9 @@ def list_(
     "`barnabas partition elect orders:0 --unclean --yes`"
 )
 def elect(
-    *partitions: Partitions,
+    *partitions: _Partitions,
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All partitions that need it.")] = False,
-    topic: Topics = (),
+    topic: _Topics = (),
     file: Annotated[
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition"}]}.')
     ] = None,
@@ -156,7 +156,7 @@ def balance(
     replicas: Annotated[
         bool, Parameter(negative=(), help="Also spread the replicas over all brokers that serve, which copies data.")
     ] = False,
-    topic: Topics = (),
+    topic: _Topics = (),
     execute: Annotated[bool, Parameter(negative=(), help="Do it; without this the plan is only shown.")] = False,
     throttle: Throttle = None,
     ignore_racks: Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")] = False,
@@ -213,7 +213,7 @@ _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
     "`barnabas partition cancel --file plan.json`"
 )
 def cancel(
-    *partitions: Partitions,
+    *partitions: _Partitions,
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All reassignments in progress.")] = False,
     file: Annotated[Path | None, Parameter(help="The reassignments of a file of Kafka's tool.")] = None,
     keep_throttles: KeepThrottles = False,

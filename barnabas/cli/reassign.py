@@ -21,7 +21,7 @@ from barnabas.cli.kafka_files import (
 from barnabas.cli.output import Every, Json, print_json, table
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassigning import (
-    Replicas,
+    ReplicaLists,
     end_throttles,
     finish,
     named,
@@ -34,7 +34,7 @@ from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState
 
-__all__ = ["KeepThrottles", "Throttle", "Wait", "brokers_with_racks", "reassign"]
+__all__ = ["KeepThrottles", "Throttle", "Wait", "brokers_with_racks", "reassign_partitions"]
 
 Throttle = Annotated[
     str | None, Parameter(help="Bytes a second that each broker may copy, such as 50M; removed when all is complete.")
@@ -45,7 +45,7 @@ KeepThrottles = Annotated[bool, Parameter(negative=(), help="Leave the throttles
 IgnoreRacks = Annotated[bool, Parameter(negative=(), help="Plan as if brokers had no racks.")]
 
 
-def reassign(
+def reassign_partitions(
     *moves: Annotated[str, Parameter(help="TOPIC:PARTITION=1,2,3: the new replicas, the preferred leader first.")],
     file: Annotated[
         Path | None, Parameter(help='JSON of Kafka\'s tool: {"partitions": [{"topic", "partition", "replicas"}]}.')
@@ -147,7 +147,7 @@ async def _generate(
 
 def _execute(
     command: str,
-    targets: Replicas,
+    targets: ReplicaLists,
     rate: int | None,
     additional: bool,
     save: Path | None,
@@ -156,7 +156,7 @@ def _execute(
     connection: Connection,
 ) -> int:
     wait, watch, every, keep_throttles = waiting
-    before: Replicas = {}
+    before: ReplicaLists = {}
 
     async def work() -> None:
         async with connection.admin() as admin:
@@ -214,7 +214,7 @@ def _verify(
     return code if complete else 1
 
 
-def _as_json(before: Replicas, started: Replicas) -> list[dict[str, Any]]:
+def _as_json(before: ReplicaLists, started: ReplicaLists) -> list[dict[str, Any]]:
     return [
         {
             "topic": partition.topic,
@@ -226,7 +226,7 @@ def _as_json(before: Replicas, started: Replicas) -> list[dict[str, Any]]:
     ]
 
 
-def _save(path: Path | None, replicas: Replicas) -> None:
+def _save(path: Path | None, replicas: ReplicaLists) -> None:
     if path is None:
         return
     try:

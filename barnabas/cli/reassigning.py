@@ -19,7 +19,7 @@ from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
 __all__ = [
-    "Replicas",
+    "ReplicaLists",
     "end_throttles",
     "finish",
     "named",
@@ -29,7 +29,7 @@ __all__ = [
     "state_of",
 ]
 
-Replicas = dict[TopicPartition, tuple[int, ...]]
+ReplicaLists = dict[TopicPartition, tuple[int, ...]]
 
 ROWS_MAX = 20  # partitions that the progress lists
 
@@ -52,7 +52,7 @@ def named(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-async def present_replicas(admin: Admin, topics: Sequence[str]) -> Replicas:
+async def present_replicas(admin: Admin, topics: Sequence[str]) -> ReplicaLists:
     """The replicas of all partitions of topics. Raises UnknownTopicOrPartition."""
     found = await admin.describe_topics(topics)
     return {
@@ -62,7 +62,7 @@ async def present_replicas(admin: Admin, topics: Sequence[str]) -> Replicas:
 
 async def start_reassignment(
     admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, rate: int | None, additional: bool
-) -> Replicas:
+) -> ReplicaLists:
     """Starts the reassignments that change something; returns the replicas that these partitions had.
 
     Raises:

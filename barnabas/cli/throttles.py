@@ -52,12 +52,12 @@ async def set_throttles(
         brokers |= sources | adding
         for found, nodes in ((leaders, sources), (followers, adding)):
             found.setdefault(partition.topic, set()).update(f"{partition.partition}:{node}" for node in nodes)
+    for node in sorted(brokers):
+        await admin.alter_config_resource(_rates_of(node), dict.fromkeys(RATES, str(rate)))
     for topic in sorted(leaders):
         lists = {LEADERS: leaders[topic], FOLLOWERS: followers[topic]}
         values: dict[str, str | None] = {name: ",".join(sorted(nodes)) for name, nodes in lists.items() if nodes}
         await admin.alter_config_resource(ConfigResource("topic", topic), values)
-    for node in sorted(brokers):
-        await admin.alter_config_resource(_rates_of(node), dict.fromkeys(RATES, str(rate)))
     return sorted(brokers)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from barnabas.client import Producer
 from barnabas.testing import Cluster
 from tests.support.called import Shown, called
 
@@ -19,10 +21,15 @@ def cluster() -> Iterator[Cluster]:
     """Three brokers; the topic `administered` has two partitions and five records in each."""
     with Cluster(brokers=3) as cluster:
         cluster.create_topic("administered", partitions=2)
-        with cluster.producer() as producer:
-            for number in range(10):
-                producer.send("administered", str(number).encode(), partition=number % 2)
+        asyncio.run(fill(cluster.bootstrap_servers))
         yield cluster
+
+
+async def fill(bootstrap_servers: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        for number in range(10):
+            await producer.send("administered", str(number).encode(), partition=number % 2)
+        await producer.flush()
 
 
 def call(cluster: Cluster, *arguments: str) -> Shown:
@@ -53,7 +60,7 @@ class TestLogDirs:
         sizes = {replica["size_bytes"] for each in shown for replica in each["replicas"]}
         assert len(sizes) == 1
         assert min(sizes) > 0, "each replica has the same records"
-        assert len(call(cluster, "log-dirs", "--broker", "2", "--topic", "administered").rows) == 5
+        assert len(call(cluster, "log-dirs", "--broker", "2", "--topic", "administered").rows) == 6
 
     def test_refusals(self, cluster: Cluster) -> None:
         assert "broker 9 does not serve; these do: 1, 2, 3" in call(cluster, "log-dirs", "--broker", "9").err
@@ -70,7 +77,7 @@ class TestFeatures:
     def test_a_feature_goes_down_and_up(self, cluster: Cluster) -> None:
         def level() -> int:
             shown = call(cluster, "features", "describe", "--json").document
-            return next(each["finalized_level"] for each in shown if each["name"] == "group.version")
+            return int(next(each["finalized_level"] for each in shown if each["name"] == "group.version"))
 
         assert call(cluster, "features", "downgrade", "group.version=0", "--dry-run").code == 0
         assert level() == 1
@@ -101,7 +108,7 @@ class TestFeatures:
 class TestBroker:
     def test_a_stopped_broker_is_fenced_and_unregistered(self) -> None:
         with Cluster(brokers=4) as cluster:
-            cluster.create_topic("held", partitions=1, replicas={0: [4, 1]})
+            cluster.create_topic("held", partitions=4)
             cluster.kill(4)
             rows = call(cluster, "broker", "list", "--json").document
             while not rows[3]["is_fenced"]:  # its session ends
@@ -109,7 +116,12 @@ class TestBroker:
             assert [row["is_fenced"] for row in rows] == [False, False, False, True]
             holds = call(cluster, "broker", "unregister", "4", "--yes")
             assert (holds.code, "holds replicas of" in holds.err) == (1, True)
-            assert call(cluster, "partition", "reassign", "held:0=1,2", "--wait").code == 0
+            listed = call(cluster, "partition", "list", "--internal", "--json").document
+            moves = [f"{each['topic']}:{each['partition']}=1,2,3" for each in listed if 4 in each["replicas"]]
+            assert call(cluster, "partition", "reassign", *moves, "--wait", "--every", "0.1").code == 0
+            gone = call(cluster, "broker", "unregister", "4", "--yes")
+            assert gone.out == "broker 4 is no longer registered\n"
+            assert len(call(cluster, "broker", "list", "--json").document) == 3
 
     def test_refusals(self, cluster: Cluster) -> None:
         assert "broker 2 serves now" in call(cluster, "broker", "unregister", "2", "--yes").err

@@ -40,6 +40,8 @@ pytestmark = pytest.mark.process
         *(("profile", verb) for verb in ("create", "list", "use", "show", "delete")),
         ("config",),
         *(("config", verb) for verb in ("describe", "alter", "delete", "list")),
+        ("partition",),
+        *(("partition", verb) for verb in ("list", "reassign", "elect", "balance", "cancel")),
         ("quorum",),
         ("quorum", "describe"),
         ("quorum", "replication"),
