@@ -139,9 +139,11 @@ async def end_throttles(admin: Admin, partitions: Mapping[TopicPartition, Any]) 
     """Removes the throttles and names them on stderr, unless a reassignment is still in progress."""
     if await admin.list_partition_reassignments():
         return
-    removed = await remove_throttles(admin, {each.topic for each in partitions})
+    removed, unreached = await remove_throttles(admin, {each.topic for each in partitions})
     if removed:
         print(f"throttles removed from {', '.join(removed)}", file=sys.stderr)
+    if unreached:
+        print(f"no answer from {', '.join(unreached)}: throttles may remain there", file=sys.stderr)
 
 
 async def progress(admin: Admin, left: Mapping[TopicPartition, PartitionReassignment], count: int) -> str:

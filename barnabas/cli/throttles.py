@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.client.admin import Admin, ConfigResource, PartitionReassignment
+from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
 __all__ = ["as_rate", "remove_throttles", "set_throttles"]
@@ -61,10 +62,15 @@ async def set_throttles(
     return sorted(brokers)
 
 
-async def remove_throttles(admin: Admin, topics: Iterable[str]) -> list[str]:
-    """Removes the rates of all brokers and the throttled replicas of these topics; returns what was throttled, in words."""
+async def remove_throttles(admin: Admin, topics: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Removes the rates of all brokers and the throttled replicas of these topics.
+
+    Returns:
+        In words: what was throttled; the brokers that did not answer, whose rates may remain.
+    """
     names = {*topics} & {*await admin.list_topics(include_internal=True)}
-    removed = []
+    removed: list[str] = []
+    unreached: list[str] = []
     resources = [
         *(ConfigResource("topic", topic) for topic in sorted(names)),
         *(_rates_of(broker.node_id) for broker in await admin.list_brokers() if not broker.is_fenced),
@@ -72,12 +78,15 @@ async def remove_throttles(admin: Admin, topics: Iterable[str]) -> list[str]:
     for resource in resources:
         keys = (LEADERS, FOLLOWERS) if resource.type == "topic" else RATES
         own = 1 if resource.type == "topic" else 2  # the source of a config that is set on the resource itself
-        found = (await admin.describe_config_resources([resource], names=keys)).get(resource, {})
-        set_there = [name for name, entry in found.items() if entry.source == own]
-        if set_there:
-            await admin.alter_config_resource(resource, dict.fromkeys(set_there))
-            removed.append(f"{resource.type} {resource.name}")
-    return removed
+        try:
+            found = (await admin.describe_config_resources([resource], names=keys)).get(resource, {})
+            set_there = [name for name, entry in found.items() if entry.source == own]
+            if set_there:
+                await admin.alter_config_resource(resource, dict.fromkeys(set_there))
+                removed.append(f"{resource.type} {resource.name}")
+        except (BrokerUnreachable, RequestTimedOut):
+            unreached.append(f"{resource.type} {resource.name}")
+    return removed, unreached
 
 
 def _rates_of(node_id: int) -> ConfigResource:
