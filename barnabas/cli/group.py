@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client.admin import Admin, GroupDescription, PartitionLag
-from barnabas.client.errors import IllegalState
-from barnabas.client.types import TopicPartition
+from barnabas.cli.group_report import (
+    STATES,
+    TYPES,
+    GroupReport,
+    group_document,
+    listing_document,
+    members_text,
+    offsets_text,
+    reported_group,
+    state_text,
+)
+from barnabas.cli.output import Every, Json, Watch, shown, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, each, worked, wrong_call
+from barnabas.client.admin import GroupListing
+from barnabas.client.errors import KafkaError, ResponseError
 
 __all__ = ["app"]
 
@@ -22,183 +31,216 @@ app = App(
     help_epilogue="Examples:\n\n`barnabas group list`\n\n`barnabas group describe kitchen --watch`\n\n"
     "`barnabas group reset-offsets kitchen --to earliest --execute`",
 )
+app.command(
+    "barnabas.cli.group_reset:reset_offsets",
+    name="reset-offsets",
+    help="Reset the committed offsets of a group without members.",
+    help_epilogue="Examples:\n\n`barnabas group reset-offsets kitchen --to earliest` only shows what would be done.\n\n"
+    "`barnabas group reset-offsets kitchen --to 2026-11-01T00:00:00 --topic orders --execute`\n\n"
+    "`barnabas group reset-offsets kitchen --by -100 --topic orders --partition 0 --execute`\n\n"
+    "`barnabas group reset-offsets kitchen --to current --export > kitchen.csv` keeps its offsets, and\n\n"
+    "`barnabas group reset-offsets kitchen --from-file kitchen.csv --execute` brings them back.",
+)
 
 GroupId = Annotated[str, Parameter(help="The consumers' group.id.")]
 
 
-@app.command(name="list", help_epilogue="Examples:\n\n`barnabas group list`")
-def list_(*, connection: Connection = DEFAULT_CONNECTION) -> int:
-    """List groups with their state and protocol."""
+@app.command(
+    name="list", help_epilogue="Examples:\n\n`barnabas group list`\n\n`barnabas group list --state Empty --json`"
+)
+def list_(
+    *,
+    state: Annotated[tuple[str, ...], Parameter(negative=(), help=f"Only these: {', '.join(STATES)}.")] = (),
+    type_: Annotated[
+        tuple[str, ...], Parameter(name="--type", negative=(), help=f"Only these: {', '.join(TYPES)}.")
+    ] = (),
+    json_: Json = False,
+    watch: Watch = False,
+    every: Every = 1.0,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """List groups with their protocol and state."""
+    for option, given, valid in (("--state", state, STATES), ("--type", type_, TYPES)):
+        unknown = [name for name in given if name.lower() not in {each.lower() for each in valid}]
+        if unknown:
+            return wrong_call("group list", f"{option} {unknown[0]} is none of {', '.join(valid)}")
+    states, types = {name.lower() for name in state}, {name.lower() for name in type_}
 
     async def work() -> None:
         async with connection.admin() as admin:
-            groups = sorted(await admin.list_groups())
-            if not groups:
-                print("there are no groups", file=sys.stderr)
-            for group in groups:
-                print(f"{group.group_id}  {group.state or 'unknown'}  {group.type.lower() or 'classic'}")
+
+            async def read() -> list[GroupListing]:
+                groups = [
+                    group
+                    for group in sorted(await admin.list_groups())
+                    if (not states or group.state.lower() in states)
+                    and (not types or (group.type.lower() or "classic") in types)
+                ]
+                if not groups and not watch:
+                    print("there are no groups" + (" like that" if states or types else ""), file=sys.stderr)
+                return groups
+
+            await shown(
+                read,
+                document=lambda groups: [listing_document(group) for group in groups],
+                text=_listing_text if watch else lambda groups: _listing_text(groups) if groups else "",
+                json_=json_,
+                watch=watch,
+                every=every,
+            )
 
     return worked("group list", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas group describe kitchen`\n\n`barnabas group describe kitchen --watch`"
+    help_epilogue="Examples:\n\n`barnabas group describe kitchen`\n\n`barnabas group describe kitchen --watch`\n\n"
+    "`barnabas group describe --all --state`\n\n`barnabas group describe kitchen --members --json`"
 )
 def describe(
-    group: GroupId,
-    *,
-    watch: Annotated[bool, Parameter(negative=(), help="Keep the table up to date until Ctrl-C.")] = False,
-    every: Annotated[float, Parameter(help="Seconds between updates with --watch.")] = 1.0,
+    *groups: Annotated[str, Parameter(help="The consumers' group.id, one or more.")],
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All groups.")] = False,
+    members: Annotated[bool, Parameter(negative=(), help="Show the members and their partitions.")] = False,
+    state: Annotated[bool, Parameter(negative=(), help="Show one line for each group.")] = False,
+    json_: Json = False,
+    watch: Watch = False,
+    every: Every = 1.0,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Show a group: its members, and for each partition the committed offset, the end offset and the lag."""
+    """Show groups: their members, and for each partition the committed offset, the end offset and the lag."""
+    if bool(groups) == all_:
+        return wrong_call("group describe", "name a group, or give --all" if not all_ else "--all excludes names")
+    if members and state:
+        return wrong_call("group describe", "--members excludes --state")
+    missing: dict[str, KafkaError] = {}
+
+    def text(reports: list[GroupReport]) -> str:
+        if state:
+            return state_text(reports) if reports else ""
+        return "\n".join((members_text if members else offsets_text)(report) for report in reports)
 
     async def work() -> None:
         async with connection.admin() as admin:
-            if not watch:
-                print("\n".join(_table(*await _read(admin, group))))
-                return
-            from rich.live import Live
-            from rich.text import Text
 
-            with Live(Text(""), refresh_per_second=8) as live:
-                while True:
-                    live.update(Text("\n".join(_table(*await _read(admin, group)))), refresh=True)
-                    await asyncio.sleep(max(every, 0.1))
+            async def read() -> list[GroupReport]:
+                names = [group.group_id for group in sorted(await admin.list_groups())] if all_ else groups
+                reports = []
+                for name in dict.fromkeys(names):
+                    try:
+                        reports.append(await reported_group(admin, name))
+                    except ResponseError as error:
+                        missing[name] = error
+                return reports
+
+            await shown(
+                read,
+                document=lambda reports: [group_document(report) for report in reports],
+                text=text,
+                json_=json_,
+                watch=watch,
+                every=every,
+            )
+            await each("group describe", missing, _raiser(missing))
 
     return worked("group describe", connection, work())
 
 
-@app.command(
-    name="reset-offsets",
-    help_epilogue="Examples:\n\n`barnabas group reset-offsets kitchen --to earliest` only shows what would be done.\n\n"
-    "`barnabas group reset-offsets kitchen --to 2026-11-01T00:00:00 --topic orders --execute`\n\n"
-    "`barnabas group reset-offsets kitchen --by -100 --topic orders --partition 0 --execute`",
-)
-def reset_offsets(
-    group: GroupId,
-    *,
-    to: Annotated[
-        str | None,
-        Parameter(help="earliest, latest, an offset, or a local time (ISO 8601) of the first record to read."),
-    ] = None,
-    by: Annotated[int | None, Parameter(help="Move forward by this many records; backward if negative.")] = None,
-    topic: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all with committed offsets].")
-    ] = (),
-    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
-    execute: Annotated[
-        bool, Parameter(negative=(), help="Change the offsets; without it they are only shown.")
-    ] = False,
+@app.command(help_epilogue="Examples:\n\n`barnabas group delete kitchen`")
+def delete(
+    *groups: Annotated[str, Parameter(help="The consumers' group.id, one or more.")],
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Reset the committed offsets of a group without members. Offsets stay within the range of each partition."""
-    if (to is None) == (by is None):
-        print("barnabas group reset-offsets: give either --to or --by", file=sys.stderr)
-        return 2
-    try:
-        target = by if to is None else _parse(to)
-    except ValueError:
-        print(f"barnabas group reset-offsets: {to!r} is no offset, time, 'earliest' or 'latest'", file=sys.stderr)
-        return 2
+    """Delete groups without members, and their committed offsets."""
+    if not groups:
+        return wrong_call("group delete", "name a group")
 
     async def work() -> None:
         async with connection.admin() as admin:
-            committed = {tp: at.offset for tp, at in (await admin.list_group_offsets(group)).items()}
-            chosen = await _choose(admin, committed, topic, partition)
-            if not chosen:
-                raise IllegalState(f"group {group!r} has committed nothing there; name a --topic to begin one")
-            moved = await _targets(admin, chosen, committed, target, relative=to is None)
-            if execute:
-                await admin.alter_group_offsets(group, moved)
-            for tp, offset in sorted(moved.items()):
-                print(f"{tp.topic}-{tp.partition}  {committed.get(tp, '-')} → {offset}")
-            if not execute:
-                print("nothing was changed; add --execute to do it", file=sys.stderr)
 
-    return worked("group reset-offsets", connection, work())
+            async def one(group: str) -> None:
+                try:
+                    await admin.delete_group(group)
+                except ResponseError as error:
+                    raise type(error)(f"{group}: {error.message}", code=error.code) from error
+                print(f"deleted {group}")
 
-
-@app.command(help_epilogue="Examples:\n\n`barnabas group delete kitchen`")
-def delete(group: GroupId, *, connection: Connection = DEFAULT_CONNECTION) -> int:
-    """Delete a group without members and its committed offsets."""
-
-    async def work() -> None:
-        async with connection.admin() as admin:
-            await admin.delete_group(group)
-        print(f"deleted {group}")
+            await each("group delete", dict.fromkeys(groups), one)
 
     return worked("group delete", connection, work())
 
 
-async def _read(admin: Admin, group: str) -> tuple[GroupDescription, dict[TopicPartition, PartitionLag]]:
-    return await admin.describe_group(group), await admin.group_lag(group)
-
-
-def _table(group: GroupDescription, lags: Mapping[TopicPartition, PartitionLag]) -> list[str]:
-    """Formats a group as a table."""
-    owners = {tp: member for member in group.members for tp in member.assignment}
-    rows = [("partition", "committed", "end", "lag", "member", "host")]
-    for tp in sorted({*lags, *owners}):
-        lag, member = lags.get(tp), owners.get(tp)
-        figures = ("-", "-", "-") if lag is None else (str(lag.committed), str(lag.end), str(lag.lag))
-        who = ("-", "-") if member is None else (member.group_instance_id or member.client_id, member.client_host)
-        rows.append((f"{tp.topic}-{tp.partition}", *figures, *who))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [f"{group.group_id}  {group.state}  {group.type}  {group.protocol or 'no assignor'}"]
-    lines[0] += f"  {len(group.members)} members  lag {sum(lag.lag for lag in lags.values())}"
-    if len(rows) > 1:
-        lines += [
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-    return lines
-
-
-def _parse(to: str) -> str | int | datetime:
-    """Parses the value of --to: a name, an offset or a time.
-
-    Raises:
-        ValueError: the value is none of them.
-    """
-    if to in ("earliest", "latest"):
-        return to
-    return int(to) if to.isdecimal() else datetime.fromisoformat(to)
-
-
-async def _choose(
-    admin: Admin, committed: Mapping[TopicPartition, int], topics: Sequence[str], partitions: Sequence[int]
-) -> list[TopicPartition]:
-    """Selects the partitions that the arguments name."""
-    if topics:
-        described = await admin.describe_topics(topics)
-        known = [TopicPartition(name, p.partition) for name, info in described.items() for p in info.partitions]
-    else:
-        known = list(committed)
-    return [tp for tp in known if not partitions or tp.partition in partitions]
-
-
-async def _targets(
-    admin: Admin,
-    chosen: Sequence[TopicPartition],
-    committed: Mapping[TopicPartition, int],
-    target: str | int | datetime | None,
+@app.command(
+    name="delete-offsets",
+    help_epilogue="Examples:\n\n`barnabas group delete-offsets kitchen --topic orders`\n\n"
+    "`barnabas group delete-offsets kitchen --topic orders --partition 0 --partition 1`",
+)
+def delete_offsets(
+    group: GroupId,
     *,
-    relative: bool,
-) -> dict[TopicPartition, int]:
-    """Computes the new offset of each partition, within its range of offsets."""
-    first = await admin.list_offsets(dict.fromkeys(chosen, "earliest"))
-    last = await admin.list_offsets(dict.fromkeys(chosen, "latest"))
-    found: dict[TopicPartition, int] = {}
-    if isinstance(target, datetime):
-        at = await admin.list_offsets(dict.fromkeys(chosen, int(target.timestamp() * 1000)))
-        found = {tp: last[tp].offset if place.offset < 0 else place.offset for tp, place in at.items()}
-    for tp in chosen:
-        if isinstance(target, int):
-            wanted = committed.get(tp, first[tp].offset) + target if relative else target
-        elif isinstance(target, str):
-            wanted = (first if target == "earliest" else last)[tp].offset
-        else:
-            wanted = found[tp]
-        found[tp] = min(max(wanted, first[tp].offset), last[tp].offset)
-    return found
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics whose offsets are deleted.")] = (),
+    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Delete committed offsets of a group in topics that no member subscribes to."""
+    if not topic:
+        return wrong_call("group delete-offsets", "name the topics with --topic")
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            committed = await admin.list_group_offsets(group)
+            chosen = sorted(
+                tp for tp in committed if tp.topic in topic and (not partition or tp.partition in partition)
+            )
+            if not chosen:
+                raise KafkaError(f"group {group!r} has committed nothing there")
+            await admin.delete_group_offsets(group, chosen)
+            for tp in chosen:
+                print(f"deleted {tp.topic}-{tp.partition}, it was {committed[tp].offset}")
+
+    return worked("group delete-offsets", connection, work())
+
+
+@app.command(
+    name="remove-members",
+    help_epilogue="Examples:\n\n`barnabas group remove-members kitchen --instance cook-1`\n\n"
+    "`barnabas group remove-members kitchen --all`",
+)
+def remove_members(
+    group: GroupId,
+    *,
+    member: Annotated[
+        tuple[str, ...], Parameter(negative=(), help="Member ids, as `group describe --members` shows them.")
+    ] = (),
+    instance: Annotated[tuple[str, ...], Parameter(negative=(), help="Values of group.instance.id.")] = (),
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All members.")] = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Remove members from a group, whose partitions others take over. A member that runs joins again."""
+    if bool(member or instance) == all_:
+        return wrong_call("group remove-members", "give --member, --instance or --all")
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            found = {each.member_id: each for each in (await admin.describe_group(group)).members}
+            members, instances = member, instance
+            if all_:
+                members = tuple(each.member_id for each in found.values() if each.group_instance_id is None)
+                instances = tuple(each.group_instance_id for each in found.values() if each.group_instance_id)
+            if not members and not instances:
+                raise KafkaError(f"group {group!r} has no members")
+            await admin.remove_group_members(group, member_ids=members, instance_ids=instances)
+            for name in (*members, *instances):
+                print(f"removed {name}")
+
+    return worked("group remove-members", connection, work())
+
+
+def _listing_text(groups: list[GroupListing]) -> str:
+    rows = [(group.group_id, group.type.lower() or "classic", group.state or None) for group in groups]
+    return table(("group", "type", "state"), rows)
+
+
+def _raiser(errors: dict[str, KafkaError]) -> Callable[[str], Awaitable[None]]:
+    async def refuse(name: str) -> None:
+        raise errors[name]
+
+    return refuse

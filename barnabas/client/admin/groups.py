@@ -89,6 +89,11 @@ class GroupAdmin(AdminRequests):
         )
         return GroupDescription(g.group_id, g.group_state, "consumer", g.assignor_name, members, "consumer")
 
+    async def find_group_coordinator(self, group_id: str) -> int:
+        """Returns the node id of the present coordinator of a group."""
+        await self._connected()
+        return await self._cluster.find_coordinator("group", group_id)
+
     async def delete_group(self, group_id: str) -> None:
         """Deletes a group without members, with its offsets (KIP-229). Raises KafkaError (NON_EMPTY_GROUP) if it has members."""
         await self._coordinated("group", group_id, DeleteGroupsRequest(groups_names=[group_id]), lambda r: r.results[0])

@@ -25,14 +25,14 @@ def _commands() -> Iterator[tuple[str, str]]:
             for block in snippets(page, ""):
                 for line in block.splitlines():
                     yield from ((page.name, words) for words in _invocations(line))
-    for module in ("main.py", "topic.py", "group.py", "txn.py"):
+    for module in ("main.py", "topic.py", "group.py", "txn.py", "profile.py"):
         for example in _HELP.findall((ROOT / "barnabas" / "cli" / module).read_text()):
             yield from ((f"--help in {module}", words) for words in _invocations(example))
 
 
 def _invocations(line: str) -> Iterator[str]:
     line = re.sub(r"\s#.*", "", line)
-    for part in re.split(r"&&|\||;|&\s*$|<", line):
+    for part in re.split(r"&&|\||;|&\s*$|<|>", line):
         words = part.strip().partition("barnabas ")
         if not words[0] and words[1] and not words[2].endswith("…"):  # "barnabas topic …" names a group of commands
             yield words[2]
