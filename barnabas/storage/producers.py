@@ -425,8 +425,21 @@ class PartitionProducers:
 
     def to_snapshot(self) -> bytes:
         """The bytes of a .snapshot file, version 1."""
-        body = b"".join(_entry_bytes(producer_id, entry) for producer_id, entry in self.entries.items())
-        data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.entries)) + body)
+        pack, no_batch = _SNAPSHOT_ENTRY.pack, RetainedBatch(NO_SEQUENCE, NO_SEQUENCE, -1, 0, -1)
+        packed = [
+            pack(
+                producer_id,
+                entry.epoch,
+                (last := entry.batches[-1] if entry.batches else no_batch).last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+            for producer_id, entry in self.entries.items()
+        ]
+        data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.entries)) + b"".join(packed))
         struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
         return bytes(data)
 
@@ -455,19 +468,6 @@ class PartitionProducers:
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     return entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
-
-
-def _entry_bytes(producer_id: int, entry: ProducerEntry) -> bytes:
-    return _SNAPSHOT_ENTRY.pack(
-        producer_id,
-        entry.epoch,
-        entry.last_sequence,
-        entry.last_offset,
-        entry.batches[-1].offset_delta if entry.batches else 0,
-        entry.last_timestamp,
-        entry.coordinator_epoch,
-        entry.transaction_first_offset,
-    )
 
 
 def _read_snapshot(data: Buffer) -> Iterable[tuple[int, ProducerEntry]]:
