@@ -3,35 +3,41 @@
 Driven by: `barnabas up` and `barnabas demo`. Emits: the bootstrap address once every broker serves, and `on_death` for
 a process that ends unexpectedly.
 
-Each node keeps its data in DATA/node-N and its stderr in DATA/node-N.log. Client ports are PORT, PORT+1, …; the
-quorum's ports are 10,000 above, or 10,000 below if that exceeds 65535. With port 0 all ports are free ones.
+Each node keeps its data in DATA/node-N and its stderr in DATA/node-N.log. `local_ports` chooses the ports. A lock in DATA keeps other
+clusters away.
 
-Invariants: every started process has ended when `stop` returns; `on_death` is called once per unexpected end.
+Invariants: every started process has ended when `stop` returns; `on_death` is called once per unexpected end. The standard input of each
+process is a pipe whose other end only this process has, so the nodes stop when it is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.cli.local_ports import HOST, PORT_MAX, chosen_ports, is_free, quorum_ports, saved_ports
 from barnabas.cli.serve import node_config
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, DirectoryInUse
+from barnabas.ports import DiskLock
+from barnabas.runtime.files import FileDisk
+from barnabas.runtime.holders import described, port_holder
 
 __all__ = ["ClusterFailed", "LocalCluster", "LocalNode", "line_of"]
 
-HOST: Final = "127.0.0.1"
-QUORUM_PORTS_ABOVE: Final = 10_000
+LOCK_FILE: Final = ".lock"
+PORTS_FILE: Final = "quorum-ports"
 READY_S: Final = 60.0  # far above the time of a start, including the recovery of large logs
 STOP_S: Final = 30.0  # seconds for a clean stop; then the process is killed
 REPLICAS_MAX: Final = 3
 QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
+FULL_BYTES: Final = 1 << 20  # less is free on a volume that counts as full
 
 
 class ClusterFailed(BarnabasError):
@@ -70,6 +76,7 @@ class LocalCluster:
         port: client port of the first node; 0 takes free ports.
         settings: "key=value" for every node; overrides the settings made here.
         metrics: host and port of the first node's metrics; the others follow, or take free ones with port 0. None: none.
+        logging: options of `serve` about its log.
         on_death: called with a node whose process ended unexpectedly.
     """
 
@@ -81,11 +88,12 @@ class LocalCluster:
         port: int = 0,
         settings: Sequence[str] = (),
         metrics: tuple[str, int] | None = None,
+        logging: Sequence[str] = (),
         on_death: Callable[[LocalNode], None] = lambda node: None,
     ) -> None:
         """Raises ClusterFailed if a port is out of range."""
-        ports = _ports(brokers, port)
-        self.directory = directory
+        self.directory = directory = directory.resolve()
+        ports = _ports(brokers, port, saved_ports(directory / PORTS_FILE))
         self.nodes = [
             LocalNode(number, directory / f"node-{number}", *pair) for number, pair in enumerate(ports, start=1)
         ]
@@ -96,7 +104,10 @@ class LocalCluster:
             f"min.insync.replicas={max(1, replicas - 1)}",
             *settings,
         )
+        self._logging = tuple(logging)
         self._on_death = on_death
+        self._lock: DiskLock | None = None
+        self._lifeline: tuple[int, int] | None = None  # the read end, standard input of the nodes, and the write end
         self._watchers: list[asyncio.Task[None]] = []
 
     @property
@@ -143,21 +154,18 @@ class LocalCluster:
             command += ["--metrics-listen", metrics]
         for setting in self._settings:
             command += ["--set", setting]
-        return command
+        return [*command, *self._logging]
 
     async def start(self) -> None:
         """Starts every node and waits until all serve.
 
         Raises:
-            ClusterFailed: the directory cannot be created; a node ended or was not ready in time, and the others were
-            stopped.
+            ClusterFailed: the directory cannot be created or is in use, or a port is in use; a node ended or was not
+            ready in time, and the others were stopped.
         """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ClusterFailed(
-                f"{self.directory} cannot be created ({error.strerror}): name another directory"
-            ) from error
+        self._take_directory()
+        self._check_ports()
+        self._lifeline = os.pipe()
         started = [asyncio.create_task(self.start_node(node)) for node in self.nodes]
         try:
             for each in started:
@@ -169,12 +177,47 @@ class LocalCluster:
             await self.stop()
             raise
 
+    def _take_directory(self) -> None:
+        """Creates and locks the directory, and notes the ports of the quorum in it."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterFailed(
+                f"{self.directory} cannot be created ({error.strerror}): name another directory"
+            ) from error
+        try:
+            self._lock = FileDisk(str(self.directory)).lock(LOCK_FILE)
+            if len(self.nodes) > 1:
+                ports = " ".join(str(node.quorum_port) for node in self.nodes)
+                (self.directory / PORTS_FILE).write_text(f"{ports}\n")
+        except DirectoryInUse as error:
+            raise ClusterFailed(str(error)) from error
+        except OSError as error:
+            raise ClusterFailed(
+                f"{self.directory} cannot be written ({error.strerror}): name a directory where this user may write and "
+                "whose volume has space"
+            ) from error
+
+    def _check_ports(self) -> None:
+        for node in self.nodes:
+            for port in (node.port, node.quorum_port):
+                if not is_free(port):
+                    pid = port_holder(port)
+                    who = "another process" if pid is None else described(pid)
+                    raise ClusterFailed(
+                        f"port {port} of node {node.node_id} is in use by {who}: stop it, or choose other ports with "
+                        "--port; --port 0 takes free ones"
+                    )
+
     async def start_node(self, node: LocalNode) -> None:
         """Starts or restarts one node and waits until it serves. Raises ClusterFailed."""
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
         log_size = node.log.stat().st_size if node.log.exists() else 0
         with node.log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "barnabas.cli.main", *self.command(node)),
+                *(sys.executable, "-m", "barnabas.cli.main", *self.command(node), "--until-stdin-ends"),
+                stdin=self._lifeline[0],
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches only this process, which stops the nodes in order
@@ -187,10 +230,20 @@ class LocalCluster:
             raise ClusterFailed(f"node {node.node_id} was not ready after {READY_S:.0f} s; see {node.log}") from None
         if not line.startswith(b"ready "):
             await process.wait()
-            lines = node.log.read_bytes()[log_size:].decode(errors="replace").strip().splitlines()[-QUOTED_LINES:]
-            raise ClusterFailed(f"node {node.node_id} did not start: {' / '.join(lines) or 'its log is empty'}")
+            raise ClusterFailed(f"node {node.node_id} did not start: {self._last_lines(node, log_size)}")
         node.metrics = line.decode().rstrip().partition(" metrics=")[2]
         self._watchers.append(asyncio.create_task(self._watch(node, process)))
+
+    def _last_lines(self, node: LocalNode, begin: int) -> str:
+        """The end of a node's log from byte `begin`: its complaint if it has one, else the last lines."""
+        lines = node.log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+        complaints = [line for line in lines if line.startswith("barnabas ")]
+        if lines:
+            return " / ".join(complaints or lines[-QUOTED_LINES:])
+        volume = os.statvfs(self.directory)
+        if volume.f_bavail * volume.f_frsize < FULL_BYTES:
+            return f"the volume of {self.directory} is full; free space on it, or name a directory on another volume"
+        return f"its log {node.log} is empty"
 
     async def _watch(self, node: LocalNode, process: asyncio.subprocess.Process) -> None:
         await process.wait()
@@ -204,6 +257,13 @@ class LocalCluster:
             node.process.kill()
             await node.process.wait()
 
+    def kill_all(self) -> None:
+        """Sends SIGKILL to every node; `stop`, which waits for them, returns soon."""
+        for node in self.nodes:
+            node.expected_to_end = True
+            if node.process is not None and node.process.returncode is None:
+                node.process.kill()
+
     async def stop(self) -> None:
         """Stops the nodes cleanly, one after the other, so that each transfers its leaderships.
 
@@ -215,7 +275,8 @@ class LocalCluster:
             process = node.process
             if process is None or process.returncode is not None:
                 continue
-            process.send_signal(signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it ends at this moment
+                process.send_signal(signal.SIGTERM)
             try:
                 await asyncio.wait_for(process.wait(), STOP_S)
             except TimeoutError:
@@ -224,6 +285,13 @@ class LocalCluster:
         for watcher in self._watchers:
             await watcher
         self._watchers.clear()
+        if self._lifeline is not None:
+            for end in self._lifeline:
+                os.close(end)
+            self._lifeline = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 async def line_of(process: asyncio.subprocess.Process) -> bytes:
@@ -231,22 +299,9 @@ async def line_of(process: asyncio.subprocess.Process) -> bytes:
     return await process.stdout.readline() if process.stdout is not None else b""
 
 
-def _ports(count: int, first: int) -> list[tuple[int, int]]:
+def _ports(count: int, first: int, saved: list[int] | None) -> list[tuple[int, int]]:
     """(client port, quorum port) of each node."""
-    if first == 0:
-        free = _free_ports(2 * count)
-        return list(zip(free[:count], free[count:], strict=True))
-    away = QUORUM_PORTS_ABOVE if first + count + QUORUM_PORTS_ABOVE <= 65_536 else -QUORUM_PORTS_ABOVE
-    if not 0 < first <= 65_536 - count:
-        raise ClusterFailed(f"ports {first} to {first + count - 1} are not within 1 to 65535")
-    return [(port, port + away) for port in range(first, first + count)]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Finds free ports; they are released before they are returned."""
-    taken = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = []
-    for each in taken:
-        with closing(each):
-            ports.append(each.getsockname()[1])
-    return ports
+    if first and not 0 < first <= PORT_MAX + 1 - count:
+        raise ClusterFailed(f"ports {first} to {first + count - 1} are not within 1 to {PORT_MAX}")
+    clients = list(range(first, first + count)) if first else chosen_ports(count)
+    return list(zip(clients, quorum_ports(clients, saved), strict=True))

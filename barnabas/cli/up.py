@@ -1,10 +1,11 @@
 """`barnabas up`: runs a cluster on this machine until Ctrl-C, one process per node.
 
-Prints one line on stdout once every broker serves: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094`. When
-a node's process ends, prints a line on stderr with the command that restarts it; the other nodes keep running.
+Once every broker serves, it prints a banner on a terminal, or one line elsewhere: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093`.
+On stderr it prints the warnings of the nodes, and the command that restarts a node whose process has ended; the other nodes keep running.
+A second Ctrl-C kills the nodes that a first one stops. If this process is killed, the nodes end within two seconds.
 
-Exit code 0: stopped by Ctrl-C, SIGTERM or a closed terminal. 1: the cluster could not start, or no node is left. 2: the
-call is wrong.
+Exit code 0: stopped by Ctrl-C, SIGTERM or a closed terminal. 1: the cluster could not start, or no node is left. 2: the call is wrong.
+130: the nodes were killed by a second signal.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ import shlex
 import signal
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TextIO
 
 from cyclopts import Parameter
 
 from barnabas.broker.config_key import host_and_port
 from barnabas.broker.config_remarks import remarks
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
+from barnabas.cli.logs import LogFormat, LogLevel
+from barnabas.cli.node_lines import NodeLines
+from barnabas.cli.session import wrong_call
 from barnabas.errors import BrokerError
 from barnabas.runtime.loop import run
 
 __all__ = ["up"]
 
-BROKERS_MAX = 9  # each is a process on this machine
+BROKERS_MAX: Final = 9  # each is a process on this machine
+KILLED: Final = 130
+# A group of one developer has all its members at once: its first rebalance need not wait for others (Kafka: 3 s).
+SETTINGS: Final = ("group.initial.rebalance.delay.ms=0",)
+LOGGED: Final = {"trace": "trace", "debug": "debug"}  # level of the files for a level of the screen; otherwise info
 
 
 def up(
@@ -47,6 +56,11 @@ def up(
         bool,
         Parameter(negative=(), help="Refuse to start if a setting is unknown or has no effect here."),
     ] = False,
+    log_level: Annotated[
+        LogLevel,
+        Parameter(help="Least severe level of the nodes' log lines that are shown; their files have all from info."),
+    ] = "warning",
+    log_format: LogFormat = "text",
     lab: Annotated[
         str | None,
         Parameter(help="127.0.0.1:PORT for tests: faults, kills and pauses over HTTP; port 0 takes a free one."),
@@ -60,26 +74,25 @@ def up(
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
     if not 1 <= brokers <= BROKERS_MAX:
-        print(f"barnabas up: --brokers {brokers}: 1 to {BROKERS_MAX} are possible", file=sys.stderr)
-        return 2
+        return wrong_call("up", f"--brokers {brokers}: 1 to {BROKERS_MAX} are possible")
     for setting in set_:
         if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
-            print(f"barnabas up: --set {setting}: write key=value, e.g. --set num.partitions=3", file=sys.stderr)
-            return 2
+            return wrong_call("up", f"--set {setting}: write key=value, e.g. --set num.partitions=3")
     metrics = None
     if metrics_listen is not None:
         wrong = "leave one of --lab and --metrics-listen out" if lab is not None else host_and_port(metrics_listen)
         if wrong is not None:
-            print(f"barnabas up: --metrics-listen {metrics_listen}: {wrong}", file=sys.stderr)
-            return 2
+            return wrong_call("up", f"--metrics-listen {metrics_listen}: {wrong}")
         host, _, number = metrics_listen.rpartition(":")
         metrics = host, int(number)
     if lab is not None:
         return _lab(lab, brokers, port, data, set_)
+    logging = ("--log-level", LOGGED.get(log_level, "info"), "--log-format", log_format)
+    wanted = _Wanted(brokers, port, (*SETTINGS, *set_), strict, metrics, log_level, logging)
     if data is not None:
-        return run(_up(data, brokers, port, set_, strict, metrics))
+        return run(_run(data, wanted, temporary=False))
     with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
-        return run(_up(Path(scratch), brokers, port, set_, strict, metrics))
+        return run(_run(Path(scratch), wanted, temporary=True))
 
 
 def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tuple[str, ...]) -> int:
@@ -96,56 +109,142 @@ def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tup
         return 2
 
 
-async def _up(
-    directory: Path,
-    brokers: int,
-    port: int,
-    settings: tuple[str, ...],
-    strict: bool,
-    metrics: tuple[str, int] | None,
-) -> int:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
+async def _run(directory: Path, wanted: _Wanted, *, temporary: bool) -> int:
+    return await _Up(directory, wanted, temporary=temporary, loop=asyncio.get_running_loop()).run()
 
-    def end(code: int) -> None:
-        if not ended.done():
-            ended.set_result(code)
 
-    def on_death(node: LocalNode) -> None:
+@dataclass(frozen=True)
+class _Wanted:
+    """The cluster that a call asks for."""
+
+    brokers: int
+    port: int
+    settings: tuple[str, ...]
+    strict: bool
+    metrics: tuple[str, int] | None  # host and port of the first node's metrics
+    log_level: LogLevel
+    logging: tuple[str, ...]  # options of the nodes
+
+
+class _Up:
+    """One run of the command."""
+
+    def __init__(self, directory: Path, wanted: _Wanted, *, temporary: bool, loop: asyncio.AbstractEventLoop) -> None:
+        self._directory = directory
+        self._wanted = wanted
+        self._temporary = temporary
+        self._ended: asyncio.Future[int] = asyncio.Future(loop=loop)
+        self._killed = False
+        self._cluster: LocalCluster | None = None
+
+    async def run(self) -> int:
+        """Runs the cluster until its end; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            cluster = self._cluster = self._make()
+            starting = asyncio.create_task(cluster.start())
+            self._ended.add_done_callback(lambda _: starting.cancel())
+            await starting
+        except asyncio.CancelledError:
+            if not self._ended.done():
+                raise
+            return self._code()  # stopped during the start; `start` has stopped the nodes that ran
+        except (BrokerError, ValueError) as error:
+            _say(f"barnabas up: {error}")
+            return 2
+        except (ClusterFailed, OSError) as error:
+            _say(f"barnabas up: {error}")
+            return 1
+        return await self._serve(cluster)
+
+    def _make(self) -> LocalCluster:
+        """Makes the cluster and names the settings that have no effect."""
+        wanted = self._wanted
+        cluster = LocalCluster(
+            self._directory,
+            brokers=wanted.brokers,
+            port=wanted.port,
+            settings=wanted.settings,
+            metrics=wanted.metrics,
+            logging=wanted.logging,
+            on_death=self._on_death,
+        )
+        ignored = remarks(cluster.config(cluster.nodes[0]))  # the others have the same settings
+        if wanted.strict and ignored:
+            raise ValueError(f"{'; '.join(ignored)} (--strict)")
+        for remark in ignored:
+            _say(f"barnabas up: {remark}")
+        return cluster
+
+    async def _serve(self, cluster: LocalCluster) -> int:
+        """Says that the cluster serves, and shows the lines of its nodes until the end."""
+        lines = NodeLines(self._wanted.log_level.upper(), lambda name, line: _say(f"{name}: {line}"))
+        for node in cluster.nodes:
+            lines.follow(f"node {node.node_id}", node.log)
+        showing = asyncio.create_task(lines.run())
+        if sys.stdout.isatty():
+            self._show_banner(cluster)
+        else:
+            metrics = ",".join(node.metrics for node in cluster.nodes) if self._wanted.metrics is not None else ""
+            _say(f"ready bootstrap={cluster.bootstrap}" + (f" metrics={metrics}" if metrics else ""), sys.stdout)
+        await self._ended
+        if sys.stderr.isatty() and not self._ended.result():
+            _say("stopping; Ctrl-C again kills the nodes at once")
+        lines.show_errors_only()  # a stop has warnings of its own: the last node has no controller to ask
+        await cluster.stop()
+        showing.cancel()
+        lines.read()
+        return self._code()
+
+    def _show_banner(self, cluster: LocalCluster) -> None:
+        from rich.console import Console
+
+        from barnabas.cli.banner import banner
+
+        quorum = [node.quorum_port for node in cluster.nodes] if len(cluster.nodes) > 1 else []
+        try:
+            Console().print(
+                banner(
+                    cluster.bootstrap,
+                    cluster.directory,
+                    temporary=self._temporary,
+                    quorum=quorum,
+                    metrics=[node.metrics for node in cluster.nodes if node.metrics],
+                )
+            )
+        except OSError:
+            pass  # the terminal is gone; SIGHUP follows
+
+    def _code(self) -> int:
+        return KILLED if self._killed else self._ended.result()
+
+    def _on_signal(self) -> None:
+        """Stops the nodes; a second signal kills them."""
+        if not self._ended.done():
+            self._ended.set_result(0)
+        elif self._cluster is not None:
+            self._killed = True
+            self._cluster.kill_all()
+
+    def _on_death(self, node: LocalNode) -> None:
+        cluster = self._cluster
+        if cluster is None:
+            return
         code = node.process.returncode if node.process is not None else None
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
         again = shlex.join(["barnabas", *cluster.command(node)])
-        print(f"barnabas up: node {node.node_id} {how}; see {node.log}. To bring it back: {again}", file=sys.stderr)
+        _say(f"barnabas up: node {node.node_id} {how}; see {node.log}. To bring it back: {again}")
         if all(each.process is None or each.process.returncode is not None for each in cluster.nodes):
-            print("barnabas up: no node is left", file=sys.stderr)
-            end(1)
+            _say("barnabas up: no node is left")
+            if not self._ended.done():
+                self._ended.set_result(1)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, end, 0)
+
+def _say(line: str, file: TextIO | None = None) -> None:
+    """Prints a line, on stderr by default. A terminal or reader that is gone must not stop the cluster uncleanly."""
     try:
-        cluster = LocalCluster(
-            directory, brokers=brokers, port=port, settings=settings, metrics=metrics, on_death=on_death
-        )
-        ignored = remarks(cluster.config(cluster.nodes[0]))  # the others have the same settings
-        if strict and ignored:
-            raise ValueError(f"{'; '.join(ignored)} (--strict)")
-        for remark in ignored:
-            print(f"barnabas up: {remark}", file=sys.stderr)
-        starting = asyncio.create_task(cluster.start())
-        ended.add_done_callback(lambda _: starting.cancel())
-        await starting
-    except asyncio.CancelledError:
-        if not ended.done():
-            raise
-        return ended.result()  # stopped during the start; `start` has stopped the nodes that ran
-    except (BrokerError, ValueError) as error:
-        print(f"barnabas up: {error}", file=sys.stderr)
-        return 2
-    except (ClusterFailed, OSError) as error:
-        print(f"barnabas up: {error}", file=sys.stderr)
-        return 1
-    shown = "" if metrics is None else f" metrics={','.join(node.metrics for node in cluster.nodes)}"
-    print(f"ready bootstrap={cluster.bootstrap}{shown}", flush=True)
-    code = await ended
-    await cluster.stop()
-    return code
+        print(line, file=file or sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass

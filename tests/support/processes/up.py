@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
@@ -59,4 +60,5 @@ class Up:
         self.process.kill()
         self.process.wait()
         for pid in self.nodes().values():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the nodes end by themselves
+                os.kill(pid, signal.SIGKILL)

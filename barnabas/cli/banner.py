@@ -1,0 +1,61 @@
+"""What `barnabas up` shows on a terminal once the cluster serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["banner"]
+
+
+def banner(
+    bootstrap: str, directory: Path, *, temporary: bool, quorum: Sequence[int], metrics: Sequence[str] = ()
+) -> RenderableType:
+    """Returns the banner.
+
+    Args:
+        bootstrap: HOST:PORT of every broker, separated by commas.
+        directory: the absolute path of the data directory.
+        temporary: whether the directory is removed at the end.
+        quorum: ports of the nodes' metadata quorum; empty for a single node.
+        metrics: HOST:PORT of each node's metrics; empty if they are off.
+    """
+    brokers = bootstrap.count(",") + 1
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("bootstrap", Text(bootstrap, style="bold"))
+    facts.add_row("data", Text(str(directory)))
+    facts.add_row("", "temporary: removed when this command ends" if temporary else "kept for the next time")
+    facts.add_row("logs", Text(str(directory / ("node-1.log" if brokers == 1 else f"node-1.log … node-{brokers}.log"))))
+    if quorum:
+        facts.add_row("quorum", "ports " + ", ".join(map(str, quorum)))
+    if metrics:
+        facts.add_row("metrics", Text(" ".join(f"http://{each}/metrics" for each in metrics)))
+    first = bootstrap.partition(",")[0]
+    commands = [
+        f"barnabas topic create orders -b {first}",
+        f"echo hello | barnabas produce orders -b {first}",
+        f"barnabas consume orders --from-beginning -b {first}",
+        f"barnabas cluster -b {first}",
+    ]
+    return Panel(
+        Group(
+            facts,
+            "",
+            Text("In another terminal:", style="dim"),
+            *(Text(f"  {each}", style="cyan", overflow="fold") for each in commands),
+            "",
+            Text("Ctrl-C stops the cluster.", style="dim"),
+        ),
+        title=f"[bold green]Kafka is ready: {brokers} broker{'s' if brokers > 1 else ''}[/]",
+        title_align="left",
+        border_style="green",
+        padding=(1, 2),
+        expand=False,
+    )
