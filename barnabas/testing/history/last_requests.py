@@ -2,7 +2,8 @@
 
 Driven by: the command `history_last` inside a broker; `History` for a broker of this process that has ended. Emits: JSON values.
 
-Nothing is described before somebody asks: a request that is served leaves its messages in a ring, and no more.
+Most requests are described when somebody asks. The recorder describes a large one when it arrives, by `subject` and `outcome`, so that
+its ring need not keep it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from barnabas.runtime.clock import SystemClock
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.faults.rule import leaves, subjects
 from barnabas.testing.history.describe import error_name
-from barnabas.testing.history.recorder import FETCH, PRODUCE, Entry, Recorder, TopicNames
+from barnabas.testing.history.recorder import FETCH, PRODUCE, Entry, Recorder, Text, TopicNames
 
-__all__ = ["last_requests"]
+__all__ = ["last_requests", "outcome", "subject"]
 
 LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
 NAMES_SHOWN: Final = 3
 INIT_PRODUCER_ID: Final = 22
+WAITS: Final = "waits for its answer"
 
 
 def last_requests(recorder: Recorder) -> list[dict[str, Any]]:
@@ -42,20 +44,34 @@ def last_requests(recorder: Recorder) -> list[dict[str, Any]]:
 
 def _described(entry: Entry, ahead_ms: int, topic_name: TopicNames) -> dict[str, Any]:
     at_s, key, kept, answer = entry
-    answered, response = _answer(answer)
-    if key == PRODUCE:
-        subject = _produced(response, topic_name) or (f"transaction {kept}" if kept else "")
-    elif key == FETCH:
-        subject = _fetched(kept, topic_name)
+    if isinstance(answer, Text):
+        about, told = kept, WAITS if answer.text is None else answer.text
     else:
-        subject = _named(kept, topic_name)
-    outcome = "waits for its answer" if not answered else _outcome(key, response)
+        answered, response = _answer(answer)
+        told = outcome(key, response) if answered else WAITS
+        if key == PRODUCE:
+            about = _produced(response, topic_name) or (f"transaction {kept}" if kept else "")
+        else:
+            about = _fetched(kept, topic_name) if key == FETCH else _named(kept, topic_name)
     return {
         "at_ms": round(at_s * 1000) + ahead_ms,
         "api": registry.API[key].name,
-        "subject": subject,
-        "outcome": outcome,
+        "subject": about,
+        "outcome": told,
     }
+
+
+def subject(key: int, request: Any, topic_name: TopicNames) -> str:
+    """What a request is about."""
+    if key == PRODUCE:
+        return _some(
+            [
+                f"{_topic(topic, topic_name)}-{each.index}"
+                for topic in islice(request.topic_data, NAMES_SHOWN + 1)
+                for each in islice(topic.partition_data, NAMES_SHOWN + 1)
+            ]
+        )
+    return _fetched(request.topics, topic_name) if key == FETCH else _named(request, topic_name)
 
 
 def _answer(answer: Any) -> tuple[bool, Any]:
@@ -100,7 +116,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
 
 
-def _outcome(key: int, response: Any) -> str:
+def outcome(key: int, response: Any) -> str:
+    """What an answer says: its first error, a producer id, or "ok"; "" for None."""
     if response is None:
         return ""
     error = next(

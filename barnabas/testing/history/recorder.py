@@ -5,12 +5,12 @@ sink; the last requests of each connection, on request.
 
 Levels:
 - "off": requests take the way of `WatchedRouter`; nothing is noted.
-- "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring; requests and
-  answers are kept as they are and described when somebody asks. No records are kept.
+- "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring. What is small is
+  kept as it is and described when somebody asks; of other requests a line of text is kept. No records are kept.
 - "all": also events. They are made when the handler knows the outcome, so the event of a write is noted before its acknowledgement
   leaves, and a fault that replaces or cuts the answer changes nothing in it.
 
-Invariants: the recorder keeps a bounded number of entries, and events that its reader has not taken are bounded, too: beyond that the
+Invariants: the recorder keeps a bounded number of entries, each of at most a few kilobytes, and events that its reader has not taken are bounded, too: beyond that the
 numbers of the events have a gap.
 """
 
@@ -35,7 +35,7 @@ from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batche
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["FETCH", "LEVELS", "PRODUCE", "Entry", "Recorder", "RecordingRouter", "TopicNames"]
+__all__ = ["FETCH", "LEVELS", "PRODUCE", "Entry", "Recorder", "RecordingRouter", "Text", "TopicNames"]
 
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
@@ -45,12 +45,26 @@ UNSEEN_MAX: Final = 20_000  # events that the other process has not confirmed
 PRODUCE: Final = 0
 FETCH: Final = 1
 WRITE_TXN_MARKERS: Final = 27
-# Answers of these APIs are small, so the ring keeps them for their errors.
-ANSWERS_KEPT: Final = frozenset({0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 68})
+# Requests and answers of these APIs have no lists, so the ring keeps them as they are: Heartbeat, InitProducerId, AddOffsetsToTxn, EndTxn.
+SMALL: Final = frozenset({12, 22, 25, 26})
+ANSWERS_DESCRIBED: Final = frozenset({8, 11, 13, 14, 24, 28, 68})  # the errors in them tell something
+PLACES_KEPT: Final = (
+    8  # topics of a Produce or Fetch request, or partitions of its first topic, that are kept as they are
+)
+TEXT_CHARS_MAX: Final = 1_000
 
 TopicNames = Callable[[bytes], str | None]
-# time of this process in s, API key, what is kept of the request, what is kept of its answer
+# time of this process in s, API key, what is kept of the request, what is kept of its answer; each of the two as it is, or as a text
 Entry = tuple[float, int, Any, Any]
+
+
+class Text:
+    """What a described answer says; None: it is not there yet."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str | None = "") -> None:
+        self.text = text
 
 
 class Recorder:
@@ -179,23 +193,52 @@ class RecordingRouter(WatchedRouter):
 
     def _noting(self) -> Way:
         """The way of WatchedRouter with one entry in a ring for each request: a closure, because every request pays for it."""
-        recorder, ring_of, serve = self._recorder, self._recorder.last.get, super().way()
+        recorder, serve, described = self._recorder, super().way(), self._describe
+        latest: Any = None  # the connection of the last request, and what adds to its ring
+        note: Callable[[Entry], None] = deque[Entry](maxlen=1).append
         now_s = time.time  # a third of the cost of Clock.now_ms; `last_requests` corrects it by the broker's clock
 
         def noting(route: Route, call: Call[Any]) -> Any:
+            nonlocal latest, note
             response = serve(route, call)
-            found = ring_of(call.connection.number)
-            requests = recorder.requests(call.connection) if found is None else found[1]
-            key = route.api_key
+            if call.connection is not latest:
+                latest = call.connection
+                note = recorder.requests(latest).append
+            key, request = route.api_key, call.request
             if key == PRODUCE:
-                requests.append((now_s(), PRODUCE, call.request.transactional_id, response))
+                topics = request.topic_data
+                if len(topics) == 1 and len(topics[0].partition_data) <= PLACES_KEPT:
+                    note((now_s(), PRODUCE, request.transactional_id, response))
+                else:
+                    note((now_s(), PRODUCE, described(call), Text()))
             elif key == FETCH:
-                requests.append((now_s(), FETCH, call.request.topics, None))
+                topics = request.topics
+                if not topics or (len(topics) == 1 and len(topics[0].partitions) <= PLACES_KEPT):
+                    note((now_s(), FETCH, topics, None))
+                else:
+                    note((now_s(), FETCH, described(call), Text()))
+            elif key in SMALL:
+                note((now_s(), key, request, response))
+            elif key in ANSWERS_DESCRIBED:
+                later = Text(None)
+                note((now_s(), key, described(call), later))
+                return mapped(response, partial(self._describe_answer, key, later))
             else:
-                requests.append((now_s(), key, call.request, response if key in ANSWERS_KEPT else None))
+                note((now_s(), key, described(call), Text()))
             return response
 
         return noting
+
+    def _describe(self, call: Call[Any]) -> str:
+        from barnabas.testing.history.last_requests import subject  # here, because it needs this module
+
+        return subject(call.api_key, call.request, self._topic_name)[:TEXT_CHARS_MAX]
+
+    def _describe_answer(self, key: int, later: Text, response: Any) -> Any:
+        from barnabas.testing.history.last_requests import outcome  # as above
+
+        later.text = outcome(key, response)
+        return response
 
     # -- level "all"
 

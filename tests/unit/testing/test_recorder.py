@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.testing.history.recorder import CONNECTIONS_KEPT, Recorder
+from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.testing import Broker
+from barnabas.testing.history.recorder import CONNECTIONS_KEPT, REQUESTS_KEPT, Recorder
+from tests.support.oracle.wire import Wire
+
+LARGE_BYTES = 100_000
 
 
 class Connection:
@@ -52,3 +57,30 @@ def test_many_connections_that_take_turns_are_noted_once_each() -> None:
     for each in connections:
         each.end()
     assert [each["connection"] for each in events] == list(range(len(connections)))
+
+
+def test_large_requests_and_answers_are_kept_as_a_text() -> None:
+    told: list[Recorder] = []
+
+    async def keep(kafka: Broker) -> None:
+        arguments = {"level": "last", "keep": told.append}
+        await kafka.core().backend.command(1, "history_level", arguments)
+
+    with Broker() as kafka, Wire(kafka.brokers[0].address) as wire:
+        kafka.wait(keep(kafka))
+        wire.find_coordinator("billing", 0)
+        member = ""
+        for _ in range(REQUESTS_KEPT):
+            join = JoinGroupRequest(
+                group_id="billing",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id=member,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="own", metadata=bytes(LARGE_BYTES))],
+            )
+            member = wire.call(join, 5).member_id
+        kept = [entry for connection, ring in told[0].last.values() for entry in ring if entry[1] == 11]
+        assert len(kept) == REQUESTS_KEPT
+        assert {entry[2] for entry in kept} == {"billing"}
+        assert {entry[3].text for entry in kept} == {"MEMBER_ID_REQUIRED", "ok"}
