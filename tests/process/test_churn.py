@@ -33,12 +33,12 @@ from tests.support.processes.churning import (
     commit_beginning,
 )  # it has librdkafka as well
 from tests.support.processes.cluster import GROUP as GROUPS
-from tests.support.processes.cluster import TRANSACTION, Cluster, barnabas_nodes
+from tests.support.processes.cluster import TRANSACTION, Cluster
 from tests.support.processes.copying import SOURCE, TARGET, CopyRun
+from tests.support.processes.kit_cluster import KitCluster
 
 pytestmark = pytest.mark.process
 
-STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
 PARTITIONS = 4
 RECORDS_PER_SECOND = 400
 UNDISTURBED_SECONDS = 2.0  # between two kills of coordinators
@@ -54,8 +54,8 @@ NAMES = [f"{protocol}-{'+'.join(clients)}" for protocol, clients in GROUPS_OF]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *BROKER_SETTINGS)) as cluster:
+def cluster() -> Iterator[Cluster]:
+    with KitCluster(*BROKER_SETTINGS) as cluster:
         yield cluster
 
 

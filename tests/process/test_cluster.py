@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -89,8 +90,16 @@ def dumped_by_kafka(cluster: Cluster) -> None:
 # -- the topics of the coordinators
 
 
-def test_the_first_transaction_and_the_first_group_while_a_broker_is_dead(cluster: Cluster) -> None:
+@pytest.fixture
+def bare_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes without the topics of the coordinators, which the test kit creates at its start."""
+    with Cluster(barnabas_nodes(tmp_path)) as cluster:
+        yield cluster
+
+
+def test_the_first_transaction_and_the_first_group_while_a_broker_is_dead(bare_cluster: Cluster) -> None:
     """The dead broker is a replica of the internal topics, out of sync until it returns: as Kafka 4.3.1 does."""
+    cluster = bare_cluster
     dead = next(node_id for node_id in cluster.nodes if node_id != cluster.controller())
     assert [cluster.partitions(topic) for topic in INTERNAL] == [[], []]
     cluster.kill(dead)
@@ -150,8 +159,8 @@ def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Pat
         run.feeder.allow(records - 3 * share)
         run.judge()
     assert len(run.feeder.acknowledged_at) == records
-    cluster.end()
     if client == "librdkafka":
+        cluster.kill(*cluster.nodes)
         dumped_by_kafka(cluster)
 
 

@@ -17,9 +17,9 @@ pytest.importorskip("confluent_kafka")
 from tests.support.processes.cluster import (  # after the check that librdkafka is there
     Cluster,
     Node,
-    barnabas_nodes,
 )
 from tests.support.processes.kills import Gaps, Killing, killed_copy
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 
@@ -70,14 +70,14 @@ def freeze(cluster: Cluster, folder: Path, frozen: Node, seconds: float) -> Gaps
 
 def test_the_copy_goes_on_while_the_controller_that_is_a_broker_too_is_stopped(tmp_path: Path) -> None:
     stopped_seconds = 14.0
-    with Cluster(barnabas_nodes(tmp_path, *TOPICS, *SHORT_SESSION)) as cluster:
+    with KitCluster(*TOPICS, *SHORT_SESSION) as cluster:
         gaps = freeze(cluster, tmp_path, cluster.nodes[cluster.controller()], stopped_seconds)
         assert gaps.longest("copier") < stopped_seconds, str(gaps)
 
 
 @pytest.mark.soak
 def test_a_stopped_controller_that_is_a_broker_too_costs_an_election_and_a_session(tmp_path: Path) -> None:
-    with Cluster(barnabas_nodes(tmp_path, *TOPICS)) as cluster:
+    with KitCluster(*TOPICS) as cluster:
         gaps = freeze(cluster, tmp_path, cluster.nodes[cluster.controller()], 20.0)
         assert gaps.longest("copier") < ELECTION_SECONDS + SESSION_SECONDS + NOTICED_SECONDS, str(gaps)
 

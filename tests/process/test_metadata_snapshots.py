@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsRequest,
 )
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.cluster import Cluster, Node
+from tests.support.processes.kit_cluster import KitCluster
 
 pytestmark = pytest.mark.process
 
@@ -24,18 +23,14 @@ TOPICS = 30
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """Snapshots all the time, and none kept but the last."""
-    nodes = barnabas_nodes(
-        tmp_path,
-        "metadata.log.max.record.bytes.between.snapshots=1000",
-        "metadata.max.retention.bytes=2000",
-    )
-    with Cluster(nodes) as cluster:
+    settings = ("metadata.log.max.record.bytes.between.snapshots=1000", "metadata.max.retention.bytes=2000")
+    with KitCluster(*settings) as cluster:
         yield cluster
 
 
-def snapshots(node: ServedBroker) -> list[str]:
+def snapshots(node: Node) -> list[str]:
     return sorted(path.name for path in node.data.glob("__cluster_metadata-0/*.checkpoint"))
 
 
@@ -43,7 +38,6 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
     cluster.create_topic("kept", 3)
     cluster.create_topic("deleted", 3)
     away = cluster.nodes[AWAY]
-    assert isinstance(away, ServedBroker)
     cluster.kill(AWAY)
     before = snapshots(away)
     assert cluster.ask(DeleteTopicsRequest(topic_names=["deleted"], timeout_ms=30_000), 5).responses[0].error_code == 0

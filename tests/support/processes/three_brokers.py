@@ -1,28 +1,23 @@
-"""Three brokers as processes, with few partitions of internal topics."""
+"""Three brokers as processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cluster import Cluster, barnabas_nodes
-
-STATE_TOPICS = ("offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4")
-
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.kit_cluster import KitCluster
 
 StartCluster = Callable[..., Cluster]
 
 
 @pytest.fixture
-def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
+def start_cluster() -> Iterator[StartCluster]:
     """Starts three nodes: `start_cluster("key=value", …)`."""
     with ExitStack() as started:
-        yield lambda *settings, **how: started.enter_context(
-            Cluster(barnabas_nodes(tmp_path, *STATE_TOPICS, *settings, **how))
-        )
+        yield lambda *settings: started.enter_context(KitCluster(*settings))
 
 
 @pytest.fixture
