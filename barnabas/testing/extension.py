@@ -8,10 +8,12 @@ and `on_started` is awaited when it serves. A paused broker takes no command; `o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-__all__ = ["Commands", "Extension"]
+from barnabas.testing.errors import KitError, KitTimeout
+
+__all__ = ["Commands", "Extension", "settle"]
 
 Commands = Sequence[tuple[str, dict[str, Any]]]  # names of node_commands.py with their arguments, which are JSON values
 
@@ -50,3 +52,13 @@ class Extension:
 
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
         """A broker has emitted something, for this part or for another one."""
+
+
+def settle(wait: Callable[[Coroutine[Any, Any, None]], None], settled: Coroutine[Any, Any, None]) -> None:
+    """Waits until what brokers have to tell is here. A cluster that has ended tells no more. Raises KitTimeout."""
+    try:
+        wait(settled)
+    except KitTimeout:
+        raise
+    except KitError:  # the cluster does not run, or the kit's own thread asks
+        return

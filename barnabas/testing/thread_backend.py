@@ -120,7 +120,13 @@ class ThreadBackend(LocalBackend[_Broker]):
         if broker.thread is None:
             work.close()
             raise RuntimeError(f"broker {broker.node_id} is down")
-        return await asyncio.wrap_future(broker.thread.submit(work))
+        try:
+            return await asyncio.wrap_future(broker.thread.submit(work))
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if waiting is None or waiting.cancelling():
+                raise
+            raise RuntimeError(f"broker {broker.node_id} has ended before it answered") from None
 
 
 def _end_soon(broker: _Broker, lose: Lose = "nothing") -> None:

@@ -133,12 +133,12 @@ def test_a_correct_application_is_all_green(pytester: pytest.Pytester) -> None:
     run = pytester.runpytest_subprocess("--kafka-audit-strict")
     run.assert_outcomes(passed=2)
     assert rows(run) == {"test_correct[1]": ["passed"] * 4, "test_correct[3]": ["passed"] * 4}
-    run.stdout.fnmatch_lines(["2 tests: 0 pass on sunny days only; 8 of 8 disturbances were reached"])
+    run.stdout.fnmatch_lines(["2 tests: 0 pass only without a disturbance; 8 of 8 disturbances were reached"])
     assert run.ret == pytest.ExitCode.OK
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "xdist"])
-def test_what_passes_on_sunny_days_only(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+def test_what_passes_only_without_a_disturbance(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     pytester.makepyfile(HASTY)
     run = pytester.runpytest_subprocess("--kafka-audit", "--junit-xml=report.xml", *workers)
     run.assert_outcomes(passed=5, failed=1)
@@ -153,7 +153,7 @@ def test_what_passes_on_sunny_days_only(pytester: pytest.Pytester, workers: tupl
             "*::test_commit_errors_are_not_expected, rebalance: *UNKNOWN_MEMBER_ID*",
             "  member 'test-commit-errors-are-not-expected' of group '*' was evicted after Fetch in",
             "  to see it: pytest --kafka-disturb=rebalance '*::test_commit_errors_are_not_expected'",
-            "3 tests: 2 pass on sunny days only; 6 of 12 disturbances were reached",
+            "3 tests: 2 pass only without a disturbance; 6 of 12 disturbances were reached",
         ]
     )
     cases = {each.get("name"): each for each in ElementTree.parse(pytester.path / "report.xml").iter("testcase")}
@@ -194,7 +194,7 @@ def test_the_exit_status_and_the_text(pytester: pytest.Pytester) -> None:
             "  the leader, broker 1, was killed after Produce test-one-topic-*",
             "  the leader, broker 1, was killed after Fetch test-one-topic-*",
             "  to see it: pytest --kafka-disturb=leader 'test_it.py::test_one'",
-            "1 test: 1 passes on sunny days only; 2 of 4 disturbances were reached",
+            "1 test: 1 passes only without a disturbance; 2 of 4 disturbances were reached",
         ],
     )
 

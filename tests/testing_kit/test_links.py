@@ -301,6 +301,12 @@ def test_connections_end_by_reset_limit_and_slowly(mode: Mode) -> None:
             connection.sendall(api_versions(b"slow"))
             pieces = b"".join(iter(lambda: connection.recv(65_536), b""))
             assert len(pieces) == 5
+        with connect(kafka, 1) as connection, kafka.link("clients", 1, direction="in").limit_data(2 * size) as link:
+            assert len(answer_of(connection)) == size
+            link.limit_data(size + 5)  # counts from here
+            assert len(answer_of(connection)) == size
+            connection.sendall(api_versions(b"slow"))
+            assert len(b"".join(iter(lambda: connection.recv(65_536), b""))) == 5
         with connect(kafka, 1) as connection, kafka.link("clients", 1, direction="in").slow_close(0.3):
             connection.sendall(struct.pack(">i", -1))  # the broker closes
             before = time.monotonic()

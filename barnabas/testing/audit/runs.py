@@ -127,7 +127,11 @@ class Audit:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Sets the exit status."""
-        if self._strict and session.exitstatus == pytest.ExitCode.OK and any(map(_sunny, self._outcomes.values())):
+        if (
+            self._strict
+            and session.exitstatus == pytest.ExitCode.OK
+            and any(map(_fails_disturbed, self._outcomes.values()))
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -137,7 +141,7 @@ class Audit:
             terminalreporter.write_line(line, **markup)
 
 
-def _sunny(outcomes: list[Outcome]) -> bool:
+def _fails_disturbed(outcomes: list[Outcome]) -> bool:
     return any(each.failed for each in outcomes)
 
 

@@ -1,4 +1,4 @@
-"""The audit's table: which tests pass on sunny days only, and which disturbances were not reached.
+"""The audit's table: which tests pass only without a disturbance, and which disturbances were not reached.
 
 Driven by: `Audit`, at the end of the run. Emits: lines with their markup for pytest's terminal.
 """
@@ -50,13 +50,13 @@ def audit_lines(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:
         return
     yield from _table(outcomes)
     yield from _failures(outcomes)
-    sunny = sum(any(each.failed for each in found) for found in outcomes.values())
+    fragile = sum(any(each.failed for each in found) for found in outcomes.values())
     reached = [each for found in outcomes.values() for each in found if each.done]
     of = sum(map(len, outcomes.values()))
     tests = "1 test" if len(outcomes) == 1 else f"{len(outcomes)} tests"
-    passes = "1 passes" if sunny == 1 else f"{sunny} pass"
-    text = f"{tests}: {passes} on sunny days only; {len(reached)} of {of} disturbances were reached"
-    yield text, {"red": True, "bold": True} if sunny else {"green": True}
+    passes = "1 passes" if fragile == 1 else f"{fragile} pass"
+    text = f"{tests}: {passes} only without a disturbance; {len(reached)} of {of} disturbances were reached"
+    yield text, {"red": True, "bold": True} if fragile else {"green": True}
 
 
 def _table(outcomes: Mapping[str, list[Outcome]]) -> Iterator[MarkedLine]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, NotPossible, named_arguments
-from barnabas.testing.extension import Extension
+from barnabas.testing.extension import Extension, settle
 from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected
 from barnabas.testing.faults.fault import Fault, FaultAio
 
@@ -271,12 +271,7 @@ class Faults(NearestNames, Extension):
 
     def settle(self) -> None:
         """Returns when every request that has met a fault is counted. A cluster that has ended meets no more."""
-        try:
-            self._cluster.wait(self.settled())
-        except KitTimeout:
-            raise
-        except KitError:  # the cluster does not run, or the kit's own thread asks
-            return
+        settle(self._cluster.wait, self.settled())
 
     async def settled(self) -> None:
         """What `settle` does, as a coroutine of the kit's thread; also, faults that are used up have ended everywhere."""

@@ -21,8 +21,8 @@ from collections.abc import Coroutine, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, unknown
-from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, unknown
+from barnabas.testing.extension import Commands, Extension, settle
 from barnabas.testing.history.events import Delivered, HistoryEvent, Produced, event_of
 from barnabas.testing.history.evidence import Anomaly, Evidence, with_groups
 from barnabas.testing.history.exactly_once import CommittedRecord, Key
@@ -338,12 +338,7 @@ class History(Extension):
 
     def settle(self) -> None:
         """Returns when the events of all answered requests are here. A cluster that has ended sends no more."""
-        try:
-            self._cluster.wait(self.settled())
-        except KitTimeout:
-            raise
-        except KitError:  # the cluster does not run, or the kit's own thread asks
-            return
+        settle(self._cluster.wait, self.settled())
 
     async def settled(self) -> None:
         """What `settle` does, as a coroutine of the kit's thread."""

@@ -31,19 +31,18 @@ from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.router import Way, is_internal, mapped
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.history.describe import DESCRIBED, Fields, produced_batches, refused_batches
+from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, outcome, subject
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["FETCH", "LEVELS", "PRODUCE", "Entry", "Recorder", "RecordingRouter", "Text", "TopicNames"]
+__all__ = ["LEVELS", "Entry", "OutcomeText", "Recorder", "RecordingRouter"]
 
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
 REQUESTS_KEPT: Final = 12  # of each connection
 UNSEEN_MAX: Final = 20_000  # events that the other process has not confirmed
 
-PRODUCE: Final = 0
-FETCH: Final = 1
 WRITE_TXN_MARKERS: Final = 27
 # Requests and answers of these APIs have no lists, so the ring keeps them as they are: Heartbeat, InitProducerId, AddOffsetsToTxn, EndTxn.
 SMALL: Final = frozenset({12, 22, 25, 26})
@@ -53,12 +52,11 @@ PLACES_KEPT: Final = (
 )
 TEXT_CHARS_MAX: Final = 1_000
 
-TopicNames = Callable[[bytes], str | None]
 # time of this process in s, API key, what is kept of the request, what is kept of its answer; each of the two as it is, or as a text
 Entry = tuple[float, int, Any, Any]
 
 
-class Text:
+class OutcomeText:
     """What a described answer says; None: it is not there yet."""
 
     __slots__ = ("text",)
@@ -210,33 +208,29 @@ class RecordingRouter(WatchedRouter):
                 if len(topics) == 1 and len(topics[0].partition_data) <= PLACES_KEPT:
                     note((now_s(), PRODUCE, request.transactional_id, response))
                 else:
-                    note((now_s(), PRODUCE, described(call), Text()))
+                    note((now_s(), PRODUCE, described(call), OutcomeText()))
             elif key == FETCH:
                 topics = request.topics
                 if not topics or (len(topics) == 1 and len(topics[0].partitions) <= PLACES_KEPT):
                     note((now_s(), FETCH, topics, None))
                 else:
-                    note((now_s(), FETCH, described(call), Text()))
+                    note((now_s(), FETCH, described(call), OutcomeText()))
             elif key in SMALL:
                 note((now_s(), key, request, response))
             elif key in ANSWERS_DESCRIBED:
-                later = Text(None)
+                later = OutcomeText(None)
                 note((now_s(), key, described(call), later))
                 return mapped(response, partial(self._describe_answer, key, later))
             else:
-                note((now_s(), key, described(call), Text()))
+                note((now_s(), key, described(call), OutcomeText()))
             return response
 
         return noting
 
     def _describe(self, call: Call[Any]) -> str:
-        from barnabas.testing.history.last_requests import subject  # here, because it needs this module
-
         return subject(call.api_key, call.request, self._topic_name)[:TEXT_CHARS_MAX]
 
-    def _describe_answer(self, key: int, later: Text, response: Any) -> Any:
-        from barnabas.testing.history.last_requests import outcome  # as above
-
+    def _describe_answer(self, key: int, later: OutcomeText, response: Any) -> Any:
         later.text = outcome(key, response)
         return response
 

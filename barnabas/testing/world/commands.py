@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.testing.node_host import NodeHost
-from barnabas.testing.world.disks import DiskFault
+from barnabas.testing.world.disks import DiskRule
 from barnabas.testing.world.network import LinkRule
 from barnabas.testing.world.rot import flip
 
@@ -21,7 +21,7 @@ def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]
 
 def set_disk_faults(host: NodeHost, faults: list[dict[str, Any]]) -> None:
     """Replaces all faults of the disk."""
-    host.files.set_faults([DiskFault(**each) for each in faults])
+    host.files.set_faults([DiskRule(**each) for each in faults])
 
 
 def set_losses(host: NodeHost, losses: int) -> None:

@@ -22,7 +22,7 @@ from barnabas.ports import Buffer, Disk, DiskLock, File
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.world.page_cache import CachedFile, PageCache
 
-__all__ = ["CALLS", "DiskFault", "WorldDisk", "WorldFile"]
+__all__ = ["CALLS", "DiskRule", "WorldDisk", "WorldFile"]
 
 CALLS: Final = ("fsync", "write", "read", "open")
 _FULL: Final = "full"  # a fault that all writing calls meet
@@ -30,7 +30,7 @@ _SLOW: Final = "slow"
 
 
 @dataclass(slots=True)
-class DiskFault:
+class DiskRule:
     """One fault.
 
     Attributes:
@@ -128,7 +128,7 @@ class WorldDisk:
         self.real = real
         self.losses = 0  # how often the page cache of this disk was lost before, where the real disk cannot know
         self._met = met
-        self._faults: list[DiskFault] = []
+        self._faults: list[DiskRule] = []
         self._files: weakref.WeakSet[WorldFile] = weakref.WeakSet()
         self._cache = None if isinstance(real, MemoryDisk) else PageCache(real)
 
@@ -139,7 +139,7 @@ class WorldDisk:
         """Whether calls must be checked."""
         return bool(self._faults)
 
-    def set_faults(self, faults: list[DiskFault]) -> None:
+    def set_faults(self, faults: list[DiskRule]) -> None:
         """Replaces all faults. One that stays has as many calls left as it has now: its last ones may not be reported yet."""
         left = {each.id: each.times for each in self._faults}
         for fault in faults:

@@ -188,7 +188,7 @@ async def _move(core: Core, name: str, partition: tuple[str, int], to: str) -> N
     async def progress() -> str:
         if core.backend.state(coordinator) == "down":
             raise KitError(
-                f"{topic}-{number} was not moved: broker {coordinator}, the coordinator, has ended meanwhile"
+                f"{topic}-{number} was not moved: broker {coordinator}, the coordinator, has ended during the move"
             )
         return await told("move_progress")
 

@@ -94,12 +94,16 @@ class Link(_Removable):
         return self._change(slow_close_s=float(delay))
 
     def reset_peer(self, timeout: float = 0.0) -> Self:
-        """Connections are reset `timeout` seconds after this call, new ones after they were made."""
+        """Connections are reset `timeout` seconds after this call, new ones after they were made.
+
+        A second call with the same number changes nothing: `remove` comes in between."""
         _number("reset_peer", timeout, SECONDS_MAX, "seconds")
         return self._change(reset_s=float(timeout))
 
     def limit_data(self, size: int) -> Self:
-        """A connection closes when it has carried `size` more bytes in a direction."""
+        """A connection closes when it has carried `size` more bytes in a direction.
+
+        They count from this call on; a second call with the same number changes nothing."""
         _whole("limit_data", size, BYTES_MAX)
         return self._change(bytes_max=size)
 

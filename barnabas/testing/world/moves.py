@@ -58,13 +58,13 @@ def move_progress(host: NodeHost, group: str, topic: str, partition: int, to: st
     try:
         shard = host.running.groups.shard_for(group)
     except BrokerError:
-        return {"refused": f"the coordinator of group '{group}' has moved meanwhile"}
+        return {"refused": f"the coordinator of group '{group}' has moved during the move of the partition"}
     classic, consumer = shard.tables.classic.get(group), shard.tables.consumer.get(group)
     if classic is not None and to in classic.members:
         return _classic_progress(classic, topic, partition, to)
     if consumer is not None and to in consumer.members:
         return _consumer_progress(consumer, shard.tables.topics.topic_id(topic) or b"", partition, to)
-    return {"refused": f"member {to} has left group '{group}' meanwhile"}
+    return {"refused": f"member {to} has left group '{group}' during the move"}
 
 
 def end_move(host: NodeHost, group: str, topic: str, partition: int, to: str) -> None:
@@ -234,7 +234,9 @@ def _consumer_progress(group: ConsumerGroup, topic_id: bytes, partition: int, to
     if owner == to:
         return {}
     if partition not in group.target.get(to, {}).get(topic_id, ()):
-        return {"refused": f"group '{group.group_id}' has got another assignment meanwhile: its members have changed"}
+        return {
+            "refused": f"group '{group.group_id}' has got another assignment during the move: its members have changed"
+        }
     who = to if owner is None else owner
     return {
         "missing": f"the next heartbeat of {who}{'' if owner is None else ', by which it gives the partition back'}"

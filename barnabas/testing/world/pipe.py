@@ -91,6 +91,8 @@ class Pipe:
 
     def shape(self, flow: Flow) -> None:
         """Changes the flow. What waits goes at once unless the link is cut; it was sent before the change."""
+        if flow.bytes_max != self.flow.bytes_max:
+            self._passed = 0
         self.flow = flow
         self._last_s = 0.0
         self._items = deque((0.0, each) for _, each in self._items)

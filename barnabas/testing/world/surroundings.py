@@ -223,7 +223,7 @@ class Surroundings(Extension):
         """Returns when every call that has failed on a broker is counted."""
         backend = self.host.backend("disks")
         if backend.state(broker_id) == "running":
-            with contextlib.suppress(RuntimeError, KitError, asyncio.CancelledError):  # it stops because of the fault
+            with contextlib.suppress(RuntimeError, KitError):  # it stops because of the fault
                 await backend.command(broker_id, "live_brokers", {})  # its answer comes after the events before it
         await asyncio.sleep(0)
 

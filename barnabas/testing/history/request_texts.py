@@ -1,0 +1,87 @@
+"""Texts of requests and answers, one line each, for the last requests of a client.
+
+Driven by: the recorder, when a large request arrives; `last_requests.py`, when somebody asks. Emits: text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
+
+from barnabas.testing.faults.rule import leaves, subjects
+from barnabas.testing.history.describe import error_name
+
+__all__ = ["FETCH", "PRODUCE", "TopicNames", "fetched", "named", "outcome", "produced", "subject"]
+
+LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
+NAMES_SHOWN: Final = 3
+PRODUCE: Final = 0
+FETCH: Final = 1
+INIT_PRODUCER_ID: Final = 22
+
+TopicNames = Callable[[bytes], str | None]
+
+
+def subject(key: int, request: Any, topic_name: TopicNames) -> str:
+    """What a request is about."""
+    if key == PRODUCE:
+        return _some(
+            [
+                f"{_topic(topic, topic_name)}-{each.index}"
+                for topic in islice(request.topic_data, NAMES_SHOWN + 1)
+                for each in islice(topic.partition_data, NAMES_SHOWN + 1)
+            ]
+        )
+    return fetched(request.topics, topic_name) if key == FETCH else named(request, topic_name)
+
+
+def produced(response: Any, topic_name: TopicNames) -> str:
+    """What an answer to a Produce request is about: partitions and offsets."""
+    places = [
+        f"{_topic(topic, topic_name)}-{each.index}" + (f" offset {each.base_offset}" if each.base_offset >= 0 else "")
+        for topic in (response.responses if response is not None else ())
+        for each in topic.partition_responses
+    ]
+    return _some(places)
+
+
+def outcome(key: int, response: Any) -> str:
+    """What an answer says: its first error, a producer id, or "ok"; "" for None."""
+    if response is None:
+        return ""
+    error = next(
+        (code for _, name, code in islice(leaves(response), LEAVES_MAX) if name.endswith("error_code") and code), 0
+    )
+    if error:
+        return error_name(error)
+    if key == INIT_PRODUCER_ID:
+        return f"producer {response.producer_id} epoch {response.producer_epoch}"
+    return "ok"
+
+
+def fetched(topics: Any, topic_name: TopicNames) -> str:
+    """What a Fetch request asks for, by its topics."""
+    places = [
+        f"{_topic(topic, topic_name, 'topic')}-{each.partition} from {each.fetch_offset}"
+        for topic in islice(topics, NAMES_SHOWN + 1)
+        for each in islice(topic.partitions, NAMES_SHOWN + 1)
+    ]
+    return _some(places) or "as before"
+
+
+def named(request: Any, topic_name: TopicNames) -> str:
+    """What another request names: transactional ids, groups, topics."""
+    named = subjects(request, topic_name)
+    names = [name for kind in ("txn", "group", "topic") for name in sorted(named[kind]) if name]
+    committed = getattr(request, "committed", None)
+    word = "" if committed is None else "commit " if committed else "abort "
+    return word + _some(names)
+
+
+def _topic(owner: Any, topic_name: TopicNames, field: str = "name") -> str:
+    return getattr(owner, field) or topic_name(owner.topic_id) or owner.topic_id.hex()
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
