@@ -15,7 +15,7 @@ from barnabas.protocol import registry
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.history.recorder import Entry, OutcomeText, Recorder
-from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, fetched, named, outcome, produced
+from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, fetched, names_in, outcome, produced
 
 __all__ = ["last_requests"]
 
@@ -47,7 +47,7 @@ def _described(entry: Entry, ahead_ms: int, topic_name: TopicNames) -> dict[str,
         if key == PRODUCE:
             about = produced(response, topic_name) or (f"transaction {kept}" if kept else "")
         else:
-            about = fetched(kept, topic_name) if key == FETCH else named(kept, topic_name)
+            about = fetched(kept, topic_name) if key == FETCH else names_in(kept, topic_name)
     return {
         "at_ms": round(at_s * 1000) + ahead_ms,
         "api": registry.API[key].name,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from barnabas.testing.faults.rule import leaves, subjects
 from barnabas.testing.history.describe import error_name
 
-__all__ = ["FETCH", "PRODUCE", "TopicNames", "fetched", "named", "outcome", "produced", "subject"]
+__all__ = ["FETCH", "PRODUCE", "TopicNames", "fetched", "names_in", "outcome", "produced", "subject"]
 
 LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
 NAMES_SHOWN: Final = 3
@@ -33,7 +33,7 @@ def subject(key: int, request: Any, topic_name: TopicNames) -> str:
                 for each in islice(topic.partition_data, NAMES_SHOWN + 1)
             ]
         )
-    return fetched(request.topics, topic_name) if key == FETCH else named(request, topic_name)
+    return fetched(request.topics, topic_name) if key == FETCH else names_in(request, topic_name)
 
 
 def produced(response: Any, topic_name: TopicNames) -> str:
@@ -70,10 +70,10 @@ def fetched(topics: Any, topic_name: TopicNames) -> str:
     return _some(places) or "as before"
 
 
-def named(request: Any, topic_name: TopicNames) -> str:
+def names_in(request: Any, topic_name: TopicNames) -> str:
     """What another request names: transactional ids, groups, topics."""
-    named = subjects(request, topic_name)
-    names = [name for kind in ("txn", "group", "topic") for name in sorted(named[kind]) if name]
+    found = subjects(request, topic_name)
+    names = [name for kind in ("txn", "group", "topic") for name in sorted(found[kind]) if name]
     committed = getattr(request, "committed", None)
     word = "" if committed is None else "commit " if committed else "abort "
     return word + _some(names)
