@@ -35,7 +35,7 @@ Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 AutoOffsetReset = Literal["latest", "earliest", "none"]
-GroupProtocol = Literal["classic", "consumer"]
+GroupProtocol = Literal["classic", "consumer", "auto"]
 AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 if TYPE_CHECKING:

@@ -84,6 +84,7 @@ class ClusterAdmin(AdminRequests):
     async def features(self) -> dict[str, int]:
         """Returns the finalized features and their levels, such as transaction.version (KIP-584)."""
         await self._connected()
+        await self._cluster.ready_connection(None)  # a broker announces them when it is connected
         return dict(self._cluster.features().levels)
 
     async def describe_quorum(self) -> QuorumDescription:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.consumer.commits import Commits
@@ -11,10 +12,11 @@ from barnabas.client.consumer.fetching import FetchConfig, Fetcher
 from barnabas.client.consumer.positions import Positions
 from barnabas.client.consumer.reader import Reader
 from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.group.choice import GroupChoice
 from barnabas.client.group.classic_group import ClassicGroup
 from barnabas.client.group.classic_member import ClassicMember
 from barnabas.client.group.consumer_group import ConsumerGroup
-from barnabas.client.group.group import Group, GroupHooks
+from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import TopicPartition
@@ -31,7 +33,6 @@ class ConsumerParts(NamedTuple):
     positions: Positions
     subscription: Subscription
     commits: Commits
-    group: Group | None
 
 
 def assemble_consumer(
@@ -63,9 +64,14 @@ def assemble_consumer(
     )
     if config.group_id is not None:
         hooks = GroupHooks(apply_assignment, commits.before_revoke, reader.notify)
-        subscription.group = _make_group(config, config.group_id, cluster, hooks)
+        classic = partial(_classic_group, config, config.group_id, cluster, hooks)
+        consumer = partial(_consumer_group, config, config.group_id, cluster, hooks)
+        if config.group_protocol == "auto":
+            subscription.choice = GroupChoice(cluster, classic, consumer)
+        else:
+            subscription.group = consumer() if config.group_protocol == "consumer" else classic()
     positions = Positions(cluster, fetcher, reader)
-    return ConsumerParts(cluster, fetcher, reader, positions, subscription, commits, subscription.group)
+    return ConsumerParts(cluster, fetcher, reader, positions, subscription, commits)
 
 
 def _fetch_config(config: ConsumerConfig) -> FetchConfig:
@@ -82,17 +88,19 @@ def _fetch_config(config: ConsumerConfig) -> FetchConfig:
     )
 
 
-def _make_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> Group:
-    if config.group_protocol == "consumer":
-        return ConsumerGroup(
-            cluster,
-            group_id,
-            hooks,
-            group_instance_id=config.group_instance_id,
-            rack_id=config.client_rack or None,
-            server_assignor=config.group_remote_assignor,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-        )
+def _consumer_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> ConsumerGroup:
+    return ConsumerGroup(
+        cluster,
+        group_id,
+        hooks,
+        group_instance_id=config.group_instance_id,
+        rack_id=config.client_rack or None,
+        server_assignor=config.group_remote_assignor,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+    )
+
+
+def _classic_group(config: ConsumerConfig, group_id: str, cluster: NetworkClient, hooks: GroupHooks) -> ClassicGroup:
     member = ClassicMember(
         group_id,
         group_instance_id=config.group_instance_id,

@@ -56,11 +56,11 @@ class ConsumerConfig(ConnectionConfig):
             value = getattr(self, name)
             if value not in choices:
                 raise IllegalState(f"{name}={value!r} is none of {', '.join(map(repr, choices))}")
-        if self.group_remote_assignor is not None and self.group_protocol != "consumer":
+        if self.group_remote_assignor is not None and self.group_protocol == "classic":
             raise IllegalState(
-                "group_remote_assignor needs group_protocol='consumer'; with 'classic' set partition_assignment_strategy"
+                "group_remote_assignor needs group_protocol='consumer' or 'auto'; with 'classic' set partition_assignment_strategy"
             )
-        if self.group_id is not None and self.group_protocol == "classic":
+        if self.group_id is not None and self.group_protocol != "consumer":
             check_strategies(self.partition_assignment_strategy)
 
     @property

@@ -57,7 +57,8 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms, metadata_max_age_ms: as in Producer.
         group_id: the group whose members share the partitions, and whose offsets are committed.
         group_instance_id: makes the member static (KIP-345).
-        group_protocol: "classic", or "consumer": the coordinator assigns, and rebalances have no barrier (KIP-848).
+        group_protocol: "classic"; "consumer": the coordinator assigns, and rebalances have no barrier (KIP-848); or "auto":
+            "consumer" if the cluster and the group's members allow it, else "classic".
         group_remote_assignor: with "consumer", the coordinator's assignor ("uniform", "range"); None: the broker's default.
         key_deserializer, value_deserializer: callables applied to the bytes of keys and values; None stays None.
         fetch_min_bytes, fetch_max_wait_ms: a broker answers once it has this many bytes, or after this time.
@@ -134,9 +135,8 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         self._positions = parts.positions
         self._subscription = parts.subscription
         self._commits = parts.commits
-        self._group = parts.group
-        if self._group is not None and listener is not None:
-            self._group.listener = listener
+        self._group = parts.subscription.group
+        parts.subscription.listener = listener
         self._cluster.listeners.append(self._on_cluster_change)
         self._returned: list[PartitionState] = []  # partitions whose records the last poll returned
         self._polling_task: asyncio.Task[Any] | None = None  # the task of the last poll
@@ -157,6 +157,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         self._reader.start()
         try:
             await self._cluster.start()
+            self._group = await self._subscription.choose_group()
         except BaseException:
             await self._reader.close()
             raise
@@ -462,7 +463,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         self._mark_processed()
         now = self._clock.monotonic_ms()
         if self._group is not None and self._subscription.active:
-            self._group.begin_poll(now)
+            self._group = self._subscription.begin_poll(self._group, now)
         self._commits.commit_if_due(now)
 
     def _mark_returned(self, states: list[PartitionState]) -> None:

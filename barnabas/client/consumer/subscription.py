@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterable
 
 from barnabas.client.consumer.fetching import Fetcher
-from barnabas.client.errors import IllegalState, check_topic_name, error_for
+from barnabas.client.errors import IllegalState, KafkaError, check_topic_name, error_for
+from barnabas.client.group.choice import GroupChoice
 from barnabas.client.group.group import Group, RebalanceListener, matching_topics
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
@@ -28,10 +29,16 @@ _NO_PARTITION = -1
 
 
 class Subscription:
-    """The subscription of one consumer. `group` is its group membership, or None without a group_id."""
+    """The subscription of one consumer.
+
+    `group` is its group membership: None without a group_id, and until `choose_group` if `choice` chooses its protocol.
+    `listener` is for the group.
+    """
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
         self.group: Group | None = None
+        self.choice: GroupChoice | None = None
+        self.listener: RebalanceListener | None = None
         self._cluster = cluster
         self._fetcher = fetcher
         self._group_id = group_id
@@ -50,6 +57,35 @@ class Subscription:
     def member(self) -> Group | None:
         """The group membership, unless the partitions are assigned by hand."""
         return None if self._assigned_by_hand else self.group
+
+    async def choose_group(self) -> Group | None:
+        """Returns the group membership; chooses it first if its protocol depends on the cluster."""
+        if self.choice is not None:
+            self._use(await self.choice.first())
+        return self.group
+
+    def begin_poll(self, group: Group, now_ms: int) -> Group:
+        """Begins a poll of the group; returns the membership to use from now on. Raises as `Group.begin_poll`."""
+        try:
+            group.begin_poll(now_ms)
+        except KafkaError as error:
+            other = self.choice.after(group, error) if self.choice is not None else None
+            if other is None:
+                raise
+            self._use(other)
+            other.begin_poll(now_ms)
+            return other
+        return group
+
+    def _use(self, group: Group) -> None:
+        self.group = group
+        self._subscribe_group()
+
+    def _subscribe_group(self) -> None:
+        if self.group is not None:
+            self.group.listener = self.listener or self.group.listener
+            if self.active:
+                self.group.subscribe(self._topics, self._pattern)
 
     def topics(self) -> set[str]:
         """The topics subscribed to; with a pattern, the topics that are read."""
@@ -91,9 +127,8 @@ class Subscription:
         self._cluster.all_topics = pattern is not None
         if names:
             self._cluster.set_topics(names)
-        if self.group is not None:
-            self.group.listener = listener or self.group.listener
-            self.group.subscribe(names, self._pattern)
+        self.listener = listener or self.listener
+        self._subscribe_group()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Assigns partitions by hand. Raises as `Consumer.assign`."""
@@ -122,6 +157,8 @@ class Subscription:
         if self.group is not None:
             if self.active:
                 self.group.on_cluster_change()
+        elif self._group_id is not None:
+            pass  # the group is chosen at the start
         elif self._pattern is not None:
             self._assign_all(matching_topics(self._cluster.metadata, self._pattern))
         elif self._topics:

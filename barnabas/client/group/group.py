@@ -158,6 +158,12 @@ class Group(ABC):
         if self._leaving is None:
             self._leaving = self._cluster.scope.start(self._send_leave(held, request), name="leave group")
 
+    def end_tasks(self) -> None:
+        """Ends the heartbeats of a membership that the coordinator has refused."""
+        self._stop_changing()
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+
     # -- for the protocols ---------------------------------------------------------------------------------------------
 
     @abstractmethod
