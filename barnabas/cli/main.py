@@ -47,9 +47,9 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "cluster",
-        "barnabas.cli.cluster:cluster",
-        "Show the cluster: its id, the brokers that serve, its features.",
-        ("`barnabas cluster`", "`barnabas cluster --brokers 3 --timeout 2 -b localhost:9092,localhost:9093`"),
+        "barnabas.cli.cluster:app",
+        "Show the cluster: its id, the brokers that serve, its features, its health.",
+        (),
     ),
     (
         "topic",
@@ -137,6 +137,16 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "`barnabas log-dirs`",
             "`barnabas log-dirs --broker 1 --topic orders --partitions`",
             "`barnabas log-dirs --json`",
+        ),
+    ),
+    (
+        "completion",
+        "barnabas.cli.completion:completion",
+        "Print a script that completes commands and options in a shell.",
+        (
+            '`eval "$(barnabas completion bash)"` in ~/.bashrc.',
+            "`barnabas completion zsh > _barnabas` in a directory of $fpath.",
+            "`barnabas completion fish > ~/.config/fish/completions/barnabas.fish`",
         ),
     ),
     (

@@ -19,6 +19,7 @@ __all__ = [
     "Every",
     "Json",
     "Watch",
+    "as_line",
     "duration",
     "moment",
     "print_json",
@@ -45,7 +46,7 @@ def print_json(document: Any) -> None:
 
 def print_json_line(document: Any) -> None:
     """Prints one JSON document on one line."""
-    print(_as_line(document))
+    print(as_line(document))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -82,7 +83,7 @@ async def shown(
         elif line := text(found):
             print(line)
     elif json_:
-        await watched(every, lambda: _rendered(read, _as_line, document), in_place=False)
+        await watched(every, lambda: _rendered(read, as_line, document), in_place=False)
     else:
         await watched(every, lambda: _rendered(read, str, text))
 
@@ -139,7 +140,8 @@ def duration(ms: float) -> str:
     return f"{seconds} s"
 
 
-def _as_line(document: Any) -> str:
+def as_line(document: Any) -> str:
+    """One JSON document on one line."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 

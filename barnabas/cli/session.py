@@ -205,15 +205,19 @@ def _reason(host: str, error: OSError | UnicodeError) -> str:
     return error.strerror or str(error)
 
 
-def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]) -> int:
+def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None], *, check: bool = True) -> int:
     """Runs a command's work and returns its exit code; prints a failure in one line on stderr.
 
     Ctrl-C and SIGTERM cancel the work; the exit code is 130 or 143 then.
+
+    Args:
+        check: whether the work begins only if a broker listens.
     """
 
     async def main() -> None:
         try:
-            await connection.check()
+            if check:
+                await connection.check()
         except BaseException:
             work.close()
             raise

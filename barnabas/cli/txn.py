@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
-from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.cli.output import Every, Json, Watch, shown
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.session import each as each_of
+from barnabas.cli.times import parse_duration
+from barnabas.cli.txn_report import (
+    STATES,
+    TransactionReport,
+    described_transaction,
+    description_document,
+    description_text,
+    listed_transactions,
+    listing_document,
+    listing_text,
+)
+from barnabas.client.admin import TransactionDescription
+from barnabas.client.errors import IllegalState, KafkaError, ResponseError
 
 __all__ = ["app"]
 
@@ -20,49 +32,117 @@ app = App(
     "`barnabas txn explain my-transactional-id` tells what happened to it.\n\n"
     "`barnabas txn commit my-transactional-id --only 4000:7` ends a prepared transaction as was decided elsewhere.",
 )
+app.command(
+    "barnabas.cli.txn_hanging:describe_producers",
+    name="describe-producers",
+    help="Show the producers that a partition knows, with their open transactions.",
+    help_epilogue="Examples:\n\n`barnabas txn describe-producers orders --partition 0`",
+)
+app.command(
+    "barnabas.cli.txn_hanging:find_hanging",
+    name="find-hanging",
+    help="Find transactions that are open in a partition and unknown to every coordinator.",
+    help_epilogue="Examples:\n\n`barnabas txn find-hanging`\n\n`barnabas txn find-hanging --topic orders --older-than 1h`",
+)
+app.command(
+    "barnabas.cli.txn_hanging:abort_hanging",
+    name="abort-hanging",
+    help="Abort a transaction in one partition that no coordinator knows.",
+    help_epilogue="Examples:\n\n`barnabas txn abort-hanging orders --partition 0 --start-offset 1234`",
+)
 
 
-@app.command(name="list", help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing --state PrepareCommit`")
+@app.command(
+    name="list",
+    help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn list --longer-than 15m --json`\n\n"
+    "`barnabas txn list --watch`",
+)
 def list_(
     *,
     state: Annotated[
-        tuple[str, ...],
-        Parameter(
-            negative=(), help="Only these: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."
-        ),
+        tuple[str, ...], Parameter(negative=(), help=f"Only these; may be repeated: {', '.join(STATES)}.")
     ] = (),
+    longer_than: Annotated[
+        str | None, Parameter(help="Only open transactions that are open for longer: 30s, 15m, 2h, PT1H.")
+    ] = None,
+    json_: Json = False,
+    watch: Watch = False,
+    every: Every = 1.0,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """List transactional ids with their producer id and state."""
+    """List transactional ids with their producer id, state, and the duration of open transactions."""
+    names = {name.lower(): name for name in STATES}
+    unknown = [name for name in state if name.lower() not in names]
+    if unknown:
+        return wrong_call("txn list", f"--state {unknown[0]} is none of {', '.join(STATES)}")
+    try:
+        duration_ms = None if longer_than is None else parse_duration(longer_than)
+    except ValueError as error:
+        return wrong_call("txn list", f"--longer-than: {error}")
 
     async def work() -> None:
         async with connection.admin() as admin:
-            for listing in await admin.list_transactions(states=state):
-                print(f"{listing.transactional_id}  producer {listing.producer_id}  {await _described(admin, listing)}")
+
+            async def read() -> list[TransactionReport]:
+                found = await listed_transactions(admin, [names[name.lower()] for name in state])
+                if duration_ms is not None:
+                    found = [each for each in found if (each.open_ms or 0) > duration_ms]
+                if not found and not watch:
+                    print(f"there are no transactions{' like that' if state or longer_than else ''}", file=sys.stderr)
+                return found
+
+            await shown(
+                read,
+                document=lambda found: [listing_document(each) for each in found],
+                text=listing_text if watch else lambda found: listing_text(found) if found else "",
+                json_=json_,
+                watch=watch,
+                every=every,
+            )
 
     return worked("txn list", connection, work())
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas txn describe my-transactional-id`")
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas txn describe my-transactional-id`\n\n`barnabas txn describe id-1 id-2 --json`"
+)
 def describe(
-    transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
-    *,
+    *transactional_ids: Annotated[str, Parameter(help="The producers' transactional.id, one or more.")],
+    json_: Json = False,
+    watch: Watch = False,
+    every: Every = 1.0,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Show one transactional id: epoch, timeout, start, and the partitions of its open transaction."""
+    """Show transactional ids: epoch, timeout, start, and the partitions of the open transaction."""
+    if not transactional_ids:
+        return wrong_call("txn describe", "name a transactional id")
+    missing: dict[str, KafkaError] = {}
 
     async def work() -> None:
         async with connection.admin() as admin:
-            found = await admin.describe_transaction(transactional_id)
-        print(f"{found.transactional_id}  {found.state}")
-        timeout = "no timeout (two-phase commit)" if found.is_two_phase else f"timeout {found.timeout_ms} ms"
-        print(f"  producer {found.producer_id} epoch {found.producer_epoch}, {timeout}")
-        if found.partitions and found.start_time_ms >= 0:
-            print(
-                f"  open since {datetime.fromtimestamp(found.start_time_ms / 1000, UTC).isoformat(timespec='milliseconds')}"
+
+            async def read() -> list[TransactionReport]:
+                found = []
+                for name in dict.fromkeys(transactional_ids):
+                    try:
+                        found.append(await described_transaction(admin, name))
+                    except ResponseError as error:
+                        missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
+                return found
+
+            await shown(
+                read,
+                document=lambda found: [description_document(each) for each in found],
+                text=lambda found: "\n".join(description_text(each) for each in found),
+                json_=json_,
+                watch=watch,
+                every=every,
             )
-        for tp in found.partitions:
-            print(f"  {tp.topic}-{tp.partition}")
+
+            async def refuse(name: str) -> None:
+                raise missing[name]
+
+            await each_of("txn describe", missing, refuse)
 
     return worked("txn describe", connection, work())
 
@@ -141,15 +221,3 @@ async def _check_open(transactional_id: str, only: str, connection: Connection) 
     if only not in ("", identity):
         raise IllegalState(f"the open transaction of {transactional_id!r} is {identity}, not {only}: nothing was ended")
     return found
-
-
-async def _described(admin: Admin, listing: TransactionListing) -> str:
-    """Describes a transaction: its state; if it is open, its age and whether it is prepared."""
-    if listing.state != "Ongoing":
-        return listing.state
-    try:
-        found = await admin.describe_transaction(listing.transactional_id)
-    except KafkaError:  # it ended and was removed after it was listed
-        return listing.state
-    since = f" for {max(time.time() - found.start_time_ms / 1000, 0):.0f} s" if found.start_time_ms >= 0 else ""
-    return f"{found.state}{since}{', no timeout (two-phase commit)' if found.is_two_phase else ''}"

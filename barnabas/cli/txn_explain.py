@@ -51,11 +51,15 @@ def explain_trace(transactional_id: str, path: str) -> int:
 
 def explain_live(transactional_id: str, connection: Connection) -> int:
     """Prints the story from a running Kafka; returns the exit code."""
-    return worked("txn explain", connection, _live(transactional_id, connection.bootstrap))
+    return worked("txn explain", connection, _live(transactional_id, connection))
 
 
-async def _live(transactional_id: str, bootstrap: str) -> None:
-    async with LogReader(bootstrap_servers=bootstrap, client_id="barnabas-txn-explain") as reader:
+async def _live(transactional_id: str, connection: Connection) -> None:
+    async with LogReader(
+        bootstrap_servers=connection.bootstrap,
+        request_timeout_ms=connection.timeout_ms,
+        client_id="barnabas-txn-explain",
+    ) as reader:
         try:
             described = await reader.describe_transaction(transactional_id)
         except KafkaError as error:

@@ -141,7 +141,7 @@ def test_an_operator_ends_what_nobody_comes_back_for(served_broker: Broker) -> N
 
     kept, dropped = asyncio.run(prepare("kept")), asyncio.run(prepare("dropped"))
     listed = barnabas("txn", "list", "--state", "Ongoing", *at).stdout
-    assert listed.count("no timeout (two-phase commit)") == 2, listed
+    assert listed.count("none (two-phase commit)") == 2, listed
     assert "no timeout (two-phase commit)" in barnabas("txn", "describe", "kept", *at).stdout
 
     refused = barnabas("txn", "commit", "kept", "--only", dropped, *at)

@@ -25,7 +25,7 @@ def _commands() -> Iterator[tuple[str, str]]:
             for block in snippets(page, ""):
                 for line in block.splitlines():
                     yield from ((page.name, words) for words in _invocations(line))
-    for module in ("main.py", "topic.py", "group.py", "txn.py", "profile.py"):
+    for module in ("main.py", "topic.py", "group.py", "txn.py", "profile.py", "cluster.py"):
         for example in _HELP.findall((ROOT / "barnabas" / "cli" / module).read_text()):
             yield from ((f"--help in {module}", words) for words in _invocations(example))
 

@@ -1,0 +1,187 @@
+"""`barnabas cluster health`: whether all brokers serve and all partitions have a leader and all their replicas.
+
+Exit codes: 0 healthy, 10 not healthy, 1 if no broker answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated, Any, Final, NamedTuple
+
+from cyclopts import Parameter
+
+from barnabas.cli.output import EVERY_S_MIN, Every, Json, Watch, as_line, print_json, print_json_line, watched
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked, wrong_call
+from barnabas.cli.topic_report import found_topics
+from barnabas.client.admin import Admin
+from barnabas.client.errors import KafkaError
+from barnabas.client.types import TopicPartition
+
+__all__ = ["UNHEALTHY", "ClusterHealth", "health"]
+
+UNHEALTHY: Final = 10  # as of `rpk cluster health`
+SHOWN_MAX: Final = 10  # partitions that the text names
+
+
+class ClusterHealth(NamedTuple):
+    """What was found. `unreachable` is why the cluster could not be asked, or ""."""
+
+    serving: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+    controller: int = -1
+    leaderless: tuple[TopicPartition, ...] = ()
+    under_replicated: tuple[TopicPartition, ...] = ()
+    unreachable: str = ""
+
+    def is_healthy(self, brokers: int) -> bool:
+        """Whether nothing is missing and at least this many brokers serve."""
+        missing = self.down or self.leaderless or self.under_replicated or self.unreachable
+        return not missing and self.controller >= 0 and len(self.serving) >= brokers
+
+
+def health(
+    *,
+    brokers: Annotated[int, Parameter(help="Healthy only if at least this many brokers serve.")] = 1,
+    json_: Json = False,
+    watch: Watch = False,
+    exit_when_healthy: Annotated[
+        bool, Parameter(negative=(), help="Wait, also for a cluster that starts, and exit with 0 when it is healthy.")
+    ] = False,
+    within: Annotated[
+        float | None, Parameter(help="Seconds that --exit-when-healthy waits at most; then it exits with 10.")
+    ] = None,
+    every: Every = 1.0,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Tell whether all brokers serve and every partition has a leader and all its replicas; exits with 10 if not."""
+    if within is not None and not (exit_when_healthy and within > 0):
+        return wrong_call("cluster health", "--within is a number above 0, with --exit-when-healthy")
+    probe = _Probe(connection)
+
+    async def once() -> None:
+        found = await probe.read()
+        if json_:
+            print_json(_document(found, brokers))
+        else:
+            print(_text(found, brokers))
+        if not found.is_healthy(brokers):
+            raise Ended(1 if found.unreachable else UNHEALTHY)
+
+    async def repeatedly() -> None:
+        async def read() -> str:
+            found = await probe.read()
+            if exit_when_healthy and found.is_healthy(brokers):
+                raise _Healthy(found)
+            return as_line(_document(found, brokers)) if json_ else _text(found, brokers)
+
+        try:
+            async with asyncio.timeout(within):
+                await watched(max(every, EVERY_S_MIN), read, in_place=not json_)
+        except _Healthy as end:
+            print_json_line(_document(end.found, brokers)) if json_ else print(_text(end.found, brokers))
+        except TimeoutError:
+            print(f"barnabas cluster health: not healthy after {within:g} s", file=sys.stderr)
+            raise Ended(UNHEALTHY) from None
+
+    async def work() -> None:
+        try:
+            await (repeatedly() if watch or exit_when_healthy else once())
+        finally:
+            await probe.close()
+
+    return worked("cluster health", connection, work(), check=not exit_when_healthy)
+
+
+class _Healthy(Exception):
+    """Ends the wait."""
+
+    def __init__(self, found: ClusterHealth) -> None:
+        self.found = found
+        super().__init__(found)
+
+
+class _Probe:
+    """Asks the cluster again and again, also while it cannot be reached."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._admin: Admin | None = None
+
+    async def read(self) -> ClusterHealth:
+        """What is found now."""
+        try:
+            if self._admin is None:
+                await self._connection.check()
+                self._admin = self._connection.admin()
+                await self._admin.start()
+            return await _asked(self._admin)
+        except KafkaError as error:
+            await self.close()
+            return ClusterHealth(unreachable=str(error))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.stop()
+
+
+async def _asked(admin: Admin) -> ClusterHealth:
+    brokers = await admin.list_brokers()
+    topics = await found_topics(admin, await admin.list_topics(include_internal=True), {})
+    try:
+        controller = (await admin.describe_quorum()).leader_id
+    except KafkaError:
+        controller = -1
+    serving = {broker.node_id for broker in brokers if not broker.is_fenced}
+    placed = {node for topic in topics for p in topic.partitions for node in p.replicas}
+    partitions = [(TopicPartition(topic.name, p.partition), p) for topic in topics for p in topic.partitions]
+    return ClusterHealth(
+        tuple(sorted(serving)),
+        tuple(sorted(({broker.node_id for broker in brokers} | placed) - serving)),
+        controller,
+        tuple(tp for tp, p in partitions if p.leader < 0),
+        tuple(tp for tp, p in partitions if len(p.isr) < len(p.replicas)),
+    )
+
+
+def _document(found: ClusterHealth, brokers: int) -> dict[str, Any]:
+    return {
+        "healthy": found.is_healthy(brokers),
+        "unreachable": found.unreachable or None,
+        "controller": found.controller if found.controller >= 0 else None,
+        "brokers": list(found.serving),
+        "brokers_down": list(found.down),
+        "leaderless_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in found.leaderless],
+        "under_replicated_partitions": [
+            {"topic": tp.topic, "partition": tp.partition} for tp in found.under_replicated
+        ],
+    }
+
+
+def _text(found: ClusterHealth, brokers: int) -> str:
+    if found.unreachable:
+        return f"healthy: no\n  {found.unreachable}"
+    wanted = f"; {brokers} are wanted" if len(found.serving) < brokers else ""
+    return "\n".join(
+        (
+            f"healthy: {'yes' if found.is_healthy(brokers) else 'no'}",
+            f"  controller: {found.controller if found.controller >= 0 else 'none'}",
+            f"  brokers that serve: {_numbers(found.serving)}{wanted}",
+            f"  brokers down: {_numbers(found.down)}",
+            f"  partitions without a leader: {_partitions(found.leaderless)}",
+            f"  under-replicated partitions: {_partitions(found.under_replicated)}",
+        )
+    )
+
+
+def _numbers(nodes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, nodes)) or "none"
+
+
+def _partitions(found: tuple[TopicPartition, ...]) -> str:
+    if not found:
+        return "none"
+    names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in found[:SHOWN_MAX])
+    return f"{len(found)} ({names}{', …' if len(found) > SHOWN_MAX else ''})"

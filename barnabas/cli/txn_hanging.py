@@ -1,0 +1,216 @@
+"""`barnabas txn describe-producers`, `find-hanging`, `abort-hanging`: transactions that no coordinator knows.
+
+Such a transaction holds back read_committed consumers of its partition for good: no producer and no timeout ends it. Found as by
+kafka-transactions (KIP-664): a producer has an open transaction in a partition and has written nothing for longer than a transaction
+may last, and its coordinator has no transaction with this partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, NamedTuple
+
+from cyclopts import Parameter
+
+from barnabas.cli.output import Json, duration, moment, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.times import parse_duration
+from barnabas.cli.topic_report import found_topics
+from barnabas.client.admin import Admin, ProducerDescription
+from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.types import TopicPartition
+
+__all__ = ["abort_hanging", "describe_producers", "find_hanging"]
+
+IN_FLIGHT_MAX: Final = 50  # DescribeProducers requests at the same time
+
+OfTopic = Annotated[str, Parameter(help="Name of the topic.")]
+OfPartition = Annotated[int, Parameter(help="Number of the partition.")]
+
+
+class _Open(NamedTuple):
+    """An open transaction, as a partition's leader knows it."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+
+def describe_producers(
+    topic: OfTopic, *, partition: OfPartition, json_: Json = False, connection: Connection = DEFAULT_CONNECTION
+) -> int:
+    """Show the producers that a partition knows, with their open transactions."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            tp = await _existing(admin, topic, partition)
+            found = sorted(await admin.describe_producers(tp))
+        if json_:
+            print_json([_producer_document(each) for each in found])
+        elif found:
+            header = ("producer", "epoch", "last sequence", "last write", "open since offset", "coordinator epoch")
+            print(table(header, [tuple(_printed(each).values()) for each in found]))
+        else:
+            print(f"{topic}-{partition} knows no producers", file=sys.stderr)
+
+    return worked("txn describe-producers", connection, work())
+
+
+def find_hanging(
+    *,
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all].")] = (),
+    partition: Annotated[tuple[int, ...], Parameter(negative=(), help="Only these partitions of the topics.")] = (),
+    older_than: Annotated[
+        str, Parameter(help="Only transactions without a write for longer: the cluster's transaction.max.timeout.ms.")
+    ] = "15m",
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Find transactions that are open in a partition and unknown to every coordinator."""
+    try:
+        older_ms = parse_duration(older_than)
+    except ValueError as error:
+        return wrong_call("txn find-hanging", f"--older-than: {error}")
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            names = topic or await admin.list_topics(include_internal=True)
+            missing: dict[str, KafkaError] = {}
+            topics = await found_topics(admin, names, missing)
+            if topic and missing:
+                raise next(iter(missing.values()))
+            led = [
+                TopicPartition(each.name, p.partition)
+                for each in topics
+                for p in each.partitions
+                if p.leader >= 0 and (not partition or p.partition in partition)
+            ]
+            quiet = [each for each in await _open(admin, led) if _quiet_ms(each.producer) > older_ms]
+            hanging = await _unknown(admin, quiet)
+        if json_:
+            print_json([{**_place(each.partition), **_producer_document(each.producer)} for each in hanging])
+        elif hanging:
+            header = ("topic", "partition", "producer", "epoch", "start offset", "last write", "quiet for")
+            print(table(header, [_hanging_row(each) for each in hanging]))
+            one = hanging[0]
+            print(
+                f"abort one: `barnabas txn abort-hanging {one.partition.topic} --partition {one.partition.partition} "
+                f"--start-offset {one.producer.transaction_start_offset}`",
+                file=sys.stderr,
+            )
+        else:
+            print("there are no hanging transactions", file=sys.stderr)
+
+    return worked("txn find-hanging", connection, work())
+
+
+def abort_hanging(
+    topic: OfTopic,
+    *,
+    partition: OfPartition,
+    start_offset: Annotated[int, Parameter(help="The first offset of the transaction, as find-hanging shows it.")],
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Abort a transaction in one partition that no coordinator knows."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            tp = await _existing(admin, topic, partition)
+            found = [
+                each for each in await _open(admin, [tp]) if each.producer.transaction_start_offset == start_offset
+            ]
+            if not found:
+                raise IllegalState(f"{topic}-{partition} has no open transaction that begins at offset {start_offset}")
+            owners = await _owners(admin, found)
+            if owner := owners.get((tp, found[0].producer.producer_id)):
+                raise IllegalState(
+                    f"it is a transaction of {owner!r}, whose coordinator knows it: nothing was aborted; "
+                    f"`barnabas txn abort {owner}` ends it"
+                )
+            await admin.abort_transaction(tp, found[0].producer)
+        print(f"aborted the transaction of producer {found[0].producer.producer_id} in {topic}-{partition}")
+
+    return worked("txn abort-hanging", connection, work())
+
+
+async def _existing(admin: Admin, topic: str, partition: int) -> TopicPartition:
+    info = (await admin.describe_topics([topic]))[topic]
+    if partition not in {p.partition for p in info.partitions}:
+        raise IllegalState(f"{topic} has no partition {partition}: it has {len(info.partitions)}, from 0 on")
+    return TopicPartition(topic, partition)
+
+
+async def _open(admin: Admin, partitions: Iterable[TopicPartition]) -> list[_Open]:
+    """The open transactions in partitions."""
+    room = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def one(tp: TopicPartition) -> list[_Open]:
+        async with room:
+            producers = await admin.describe_producers(tp)
+        return [_Open(tp, each) for each in sorted(producers) if each.transaction_start_offset >= 0]
+
+    return [each for found in await asyncio.gather(*(one(tp) for tp in partitions)) for each in found]
+
+
+async def _unknown(admin: Admin, opened: list[_Open]) -> list[_Open]:
+    owners = await _owners(admin, opened)
+    return [each for each in opened if (each.partition, each.producer.producer_id) not in owners]
+
+
+async def _owners(admin: Admin, opened: list[_Open]) -> dict[tuple[TopicPartition, int], str]:
+    """The transactional ids whose coordinators know these transactions, by partition and producer id."""
+    ids = sorted({each.producer.producer_id for each in opened})
+    if not ids:
+        return {}
+    found: dict[tuple[TopicPartition, int], str] = {}
+    for listing in await admin.list_transactions(producer_ids=ids):
+        try:
+            described = await admin.describe_transaction(listing.transactional_id)
+        except KafkaError as error:
+            if error.code is None:
+                raise
+            continue  # it was removed after it was listed
+        for tp in described.partitions:
+            found[tp, listing.producer_id] = listing.transactional_id
+    return found
+
+
+def _quiet_ms(producer: ProducerDescription) -> float:
+    return time.time() * 1000 - producer.last_timestamp
+
+
+def _place(tp: TopicPartition) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition}
+
+
+def _producer_document(producer: ProducerDescription) -> dict[str, Any]:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "last_sequence": producer.last_sequence if producer.last_sequence >= 0 else None,
+        "last_timestamp_ms": producer.last_timestamp if producer.last_timestamp >= 0 else None,
+        "transaction_start_offset": producer.transaction_start_offset
+        if producer.transaction_start_offset >= 0
+        else None,
+        "coordinator_epoch": producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+    }
+
+
+def _printed(producer: ProducerDescription) -> dict[str, Any]:
+    document = _producer_document(producer)
+    at = document["last_timestamp_ms"]
+    return {**document, "last_timestamp_ms": None if at is None else moment(at)}
+
+
+def _hanging_row(each: _Open) -> tuple[Any, ...]:
+    producer = each.producer
+    return (
+        *each.partition,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.transaction_start_offset,
+        moment(producer.last_timestamp),
+        duration(_quiet_ms(producer)),
+    )
