@@ -31,6 +31,8 @@ class Origin(Protocol):
 
     number: int  # connections are numbered in the order of acceptance
     listener_name: str
+    client_port: int
+    software: tuple[str, str]  # name and version, from ApiVersions; empty until then
 
     @property
     def apis(self) -> Mapping[int, Api]:

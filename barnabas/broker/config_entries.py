@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.broker.client_metrics_config import CLIENT_METRICS_KEYS
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigKey, ConfigSource
 from barnabas.broker.group_config import GROUP_KEYS, group_value
 from barnabas.broker.server_keys import NOT_DESCRIBED, SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
-__all__ = ["ConfigEntry", "SynonymEntry", "broker_entries", "cluster_entries", "group_entries", "topic_entries"]
+__all__ = [
+    "ConfigEntry",
+    "SynonymEntry",
+    "broker_entries",
+    "client_metrics_entries",
+    "cluster_entries",
+    "group_entries",
+    "topic_entries",
+]
 
 # A server key and the keys of coarser units that replace it.
 _FAMILIES: dict[str, tuple[str, ...]] = {
@@ -144,6 +153,27 @@ def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator
             type=entry.key.type,
             doc=entry.key.doc,
             synonyms=layers,
+        )
+
+
+def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every key of a client-metrics resource with these own settings."""
+    for name, key in CLIENT_METRICS_KEYS.items():
+        own = name in settings
+        source = ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT
+        parsed = key.parse(settings[name]) if own else key.default
+        value = key.render(tuple(dict.fromkeys(parsed)) if isinstance(parsed, tuple) else parsed)
+        synonyms = (SynonymEntry(name, value, source),) if own else ()
+        yield ConfigEntry(
+            name=name,
+            value=value,
+            source=source,
+            effective_source=source,
+            read_only=False,
+            sensitive=False,
+            type=key.type,
+            doc=key.doc,
+            synonyms=synonyms,
         )
 
 

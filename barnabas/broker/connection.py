@@ -51,11 +51,10 @@ T = TypeVar("T")
 class _Waiting(Slot):
     """The place of an answer that is made later."""
 
-    __slots__ = ("correlation", "route", "timing")
+    __slots__ = ("correlation", "route")
 
     def __init__(self, route: Route, correlation: int) -> None:
         super().__init__()
-        self.timing = route.hold() if route.began_ns else None
         self.route = route
         self.correlation = correlation
 
@@ -113,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         "number",
         "server",
         "silent_since_ms",
+        "software",
     )
 
     def __init__(self, server: ConnectionHost, listener_name: str = "") -> None:
@@ -121,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
         self.client_port = 0
+        self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # bytes were received since the last sweep of idle connections
         self.core = ServerConnection(server.frame_reader(), server.budget, self._apply_limits)
@@ -147,10 +148,6 @@ class Connection(asyncio.BufferedProtocol):
     def apis(self) -> Mapping[int, Api]:
         """The APIs that its listener serves, by key."""
         return self._router.apis
-
-    def waiting_apis(self) -> list[int]:
-        """API keys of the requests that wait for their answer."""
-        return [slot.route.api_key for slot in self.core.unanswered if isinstance(slot, _Waiting)]
 
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
@@ -326,7 +323,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
         """A large request: holds the later requests of this connection until its answer is ready to be written."""
-        route.begin()
         slot = _Waiting(route, correlation)
         self.core.open(slot)
         self.core.block(frame_bytes)
@@ -379,8 +375,6 @@ class Connection(asyncio.BufferedProtocol):
             self._fill(slot, parts)
 
     def _fill(self, slot: _Waiting, parts: list[Buffer]) -> None:
-        if slot.timing is not None:
-            slot.route.finish(slot.timing)
         self.core.fill(slot, parts)
         if not self._turn and not self._flush_due:
             self._flush_due = True

@@ -31,7 +31,7 @@ from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.listing import BrokerListing
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.loader import MetadataLoader
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
@@ -59,6 +59,7 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.metrics.node_metrics import NodeMetrics
+    from barnabas.broker.telemetry.clients import ClientTelemetry
 
 __all__ = ["Node"]
 
@@ -243,6 +244,7 @@ class Node:
             self.controller.on_image,
             self.awaited_leaders.on_image,
         )
+        self.telemetry = self._make_telemetry()
         self.router = make_router(self)
         self.server = Server(self.reactor, config, network, self.router, self.slices)
         self.controller_router = Router(self, listener="controller")
@@ -392,6 +394,14 @@ class Node:
         if self._on_fatal is not None:
             self._on_fatal(error)
 
+    def _make_telemetry(self) -> ClientTelemetry | None:
+        """The metrics that clients push, which /metrics shows."""
+        if self.config.metrics_address is None:
+            return None
+        from barnabas.broker.telemetry.clients import ClientTelemetry
+
+        return ClientTelemetry(self.config.get_int("telemetry.max.bytes"))
+
     def _make_metrics(self) -> NodeMetrics | None:
         """The metrics; their modules are imported only if metrics.listen is set."""
         if self.config.metrics_address is None:
@@ -456,6 +466,11 @@ class Node:
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
             self.server.on_config()
             self.controller_server.on_config()
+        if self.telemetry is not None:
+            for kind, name in delta.configs:
+                if kind == CLIENT_METRICS_RESOURCE:
+                    self.telemetry.configure(name, image.config(kind, name))
+                    yield 4
         yield from ()
 
     def _apply_to_replicas(self, image: MetadataImage, delta: MetadataDelta) -> Work:

@@ -115,6 +115,7 @@ _CONNECTIONS = [
     integer("socket.receive.buffer.bytes", -1, "SO_RCVBUF of client connections; -1: the kernel's.", at_least(-1)),
     integer("socket.request.max.bytes", 104_857_600, "Largest request frame; checked before allocation.", at_least(1)),
     integer("socket.send.buffer.bytes", -1, "SO_SNDBUF of client connections; -1: the kernel's.", at_least(-1)),
+    integer("telemetry.max.bytes", 1_048_576, "Largest push of a client's metrics, also decompressed.", at_least(1)),
 ]
 
 _TOPICS = [

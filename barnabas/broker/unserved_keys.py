@@ -109,7 +109,6 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",
     ),
-    "clients' telemetry is not taken (KIP-714)": ("telemetry.max.bytes",),
 }
 
 UNSERVED_KEYS: Final[dict[str, Unserved]] = {

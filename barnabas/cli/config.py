@@ -205,10 +205,15 @@ async def _groups(admin: Admin) -> list[str]:
     return sorted(group.group_id for group in await admin.list_groups())
 
 
+async def _client_metrics(admin: Admin) -> list[str]:
+    return sorted(each.name for each in await admin.list_config_resources(["client-metrics"]))
+
+
 _LISTED: Final[dict[ResourceType, Callable[[Admin], Awaitable[list[str]]]]] = {
     "topic": _topics,
     "broker": _brokers,
     "group": _groups,
+    "client-metrics": _client_metrics,
 }
 
 # The source of a config that is set on the resource itself.

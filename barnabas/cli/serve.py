@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.logs import LogFormat, LogLevel, LogOutput
 from barnabas.errors import BrokerError
 
@@ -105,8 +104,6 @@ def serve(
 
 def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[str]]:
     """Returns the configuration and remarks on ignored settings, and makes the data directory. Exits with 2 if that fails."""
-    if brokers_refused("serve"):
-        sys.exit(1)
     try:
         broker_config = node_config(*arguments)
         ignored = _ignored_settings(broker_config, strict)

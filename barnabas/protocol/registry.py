@@ -145,7 +145,10 @@ API: dict[int, Api] = {
         Api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0),
         Api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0),
         Api(70, "ControllerRegistration", "cluster", (0, 0), 0, listeners=CONTROLLER),
+        Api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0),
+        Api(72, "PushTelemetry", "telemetry", (0, 0), 0),
         Api(73, "AssignReplicasToDirs", "cluster", (0, 0), 0, listeners=CONTROLLER),
+        Api(74, "ListConfigResources", "admin", (0, 1), 0),
         Api(75, "DescribeTopicPartitions", "metadata", (0, 0), 0),
     )
 }

@@ -17,6 +17,7 @@ from tests.support.oracle.admin_requests import (
     SETTLED_SECONDS_MAX,
     Observe,
     alter,
+    config_resources,
     create,
     delete,
     delete_records,
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.oracle
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 READS_ONLY = "observe_unchanging"  # may be asked again
 
 
@@ -121,6 +122,49 @@ SCRIPTS: dict[str, list[Observe]] = {
         *(widen("adm.wide", count, assigned) for count, assigned in WIDENED),
         widen("adm.nope", 2),
         widen("a/b", 2),
+    ],
+    "client metrics": [
+        describe(CLIENT_METRICS, "adm.m"),
+        describe(CLIENT_METRICS, ""),
+        alter(CLIENT_METRICS, "adm.m", ("metrics", "*", SET), ("interval.ms", "1000", SET)),
+        alter(CLIENT_METRICS, "adm.m", ("match", "client_software_name=a.*,client_id=b", SET)),
+        describe(CLIENT_METRICS, "adm.m"),
+        config_resources(),
+        config_resources(CLIENT_METRICS),
+        config_resources(version=0),
+        config_resources(TOPIC),
+        config_resources(BROKER, LOGGER, BROKER),
+        config_resources(3),
+        config_resources(CLIENT_METRICS, 64),
+        *(
+            alter(CLIENT_METRICS, "adm.m", change)
+            for change in (
+                ("interval.ms", "99", SET),
+                ("interval.ms", "3600001", SET),
+                ("interval.ms", "x", SET),
+                ("interval.ms", "7", APPEND),
+                ("nope", "1", SET),
+                ("match", "client_id", SET),
+                ("match", "nobody=x", SET),
+                ("match", "client_id=(", SET),
+                ("match", "client_id=a=b", SET),
+                ("match", "client_source_port=1", APPEND),
+                ("match", "client_id=b", SUBTRACT),
+                ("metrics", "", SET),
+                ("metrics", "a,b,a", SET),
+            )
+        ),
+        describe(CLIENT_METRICS, "adm.m"),
+        alter(CLIENT_METRICS, "", ("metrics", "*", SET)),
+        replace((CLIENT_METRICS, "adm.m", {"metrics": "org."})),
+        describe(CLIENT_METRICS, "adm.m", "metrics", "match"),
+        *(alter(CLIENT_METRICS, "adm.m", (name, None, DELETE)) for name in ("metrics", "interval.ms", "match")),
+        config_resources(CLIENT_METRICS),
+        describe(CLIENT_METRICS, "adm.m"),
+        alter(GROUP, "adm.g", ("consumer.session.timeout.ms", "50000", SET)),
+        config_resources(GROUP, CLIENT_METRICS),
+        alter(GROUP, "adm.g", ("consumer.session.timeout.ms", None, DELETE)),
+        config_resources(GROUP),
     ],
     "deletion": [
         create(topic("adm.d1"), topic("adm.d2"), validate_only=False),

@@ -120,3 +120,21 @@ def test_what_is_wrong_is_said_in_one_line(broker: Broker, arguments: tuple[str,
     refused = config(broker, *arguments)
     assert (refused.code, refused.out, refused.err.count("\n")) == (code, "", 1)
     assert said in refused.err
+
+
+def test_client_metrics_are_set_listed_and_deleted(shared_broker: Broker) -> None:
+    at = ("-b", shared_broker.bootstrap_servers)
+    settings = ("metrics=org.apache.kafka.producer.", "interval.ms=10000", "match=client_id=shop-.*")
+    assert called("config", "alter", "client-metrics", "shops", *settings, *at).code == 0
+    shown = called("config", "describe", "client-metrics", "shops", "--json", *at).document
+    assert {each["name"]: each["value"] for each in shown["configs"]} == {
+        "interval.ms": "10000",
+        "match": "client_id=shop-.*",
+        "metrics": "org.apache.kafka.producer.",
+    }
+    listed = called("config", "list", "client-metrics", "--json", *at).document
+    assert {each["resource_name"] for each in listed} == {"shops"}
+    wrong = called("config", "alter", "client-metrics", "shops", "interval.ms=5", *at)
+    assert (wrong.code, "between 100 and 3600000" in wrong.err) == (1, True)
+    assert called("config", "delete", "client-metrics", "shops", "metrics", "interval.ms", "match", *at).code == 0
+    assert called("config", "list", "client-metrics", "--json", *at).document == []

@@ -122,6 +122,8 @@ class Broker:
     """What fetchers and the handler need of a node; its own connection to the other one. It is its own clock."""
 
     listener_name = "PLAINTEXT"
+    client_port = 50_000
+    software = ("", "")
     fetch_max_bytes = 1 << 20
 
     def __init__(self, node_id: int, world: Schedule) -> None:

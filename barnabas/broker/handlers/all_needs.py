@@ -23,6 +23,7 @@ from barnabas.broker.handlers import (
     producers,
     quorum,
     reassignments,
+    telemetry,
     transactions,
     txn_offsets,
 )
@@ -46,6 +47,7 @@ class AllNeeds(
     producers.Needs,
     quorum.Needs,
     reassignments.Needs,
+    telemetry.Needs,
     transactions.Needs,
     txn_offsets.Needs,
     Protocol,

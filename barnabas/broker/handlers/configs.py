@@ -1,13 +1,13 @@
-"""Handles DescribeConfigs 1 to 4, AlterConfigs 0 to 2 and IncrementalAlterConfigs 0 to 1; of the family `admin`.
+"""Handles DescribeConfigs 1 to 4, AlterConfigs 0 to 2, IncrementalAlterConfigs 0 to 1 and ListConfigResources 0 to 1; of the family `admin`.
 
 Behaviour: DescribeConfigs lists every key with its source, its synonyms and its documentation. The controller decides changes. The answer
 is sent once this node's own image has the change; until then the request holds the later requests of its connection. Clients send
 requests about one broker to that broker; another broker refuses them. Answers keep the order of the request. AlterConfigs replaces all
 settings of a resource, IncrementalAlterConfigs changes single settings.
 
-Version notes: DescribeConfigs v3 returns types and documentation.
+Version notes: DescribeConfigs v3 returns types and documentation. ListConfigResources v0 lists client metrics only (KIP-1142).
 
-Deviations: INVALID_REQUEST answers resources other than topics, brokers and groups (loggers, client metrics), unknown operations of
+Deviations: INVALID_REQUEST answers resources other than topics, brokers, groups and client metrics (loggers), unknown operations of
 IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), a resource named twice in AlterConfigs (Kafka 4.3.1 never answers), and the
 resources of a DescribeConfigs request whose answer would exceed DESCRIBED_BYTES_MAX.
 """
@@ -20,8 +20,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from barnabas.broker.call import Call, Done, Pending, Table
-from barnabas.broker.config_entries import ConfigEntry, broker_entries, cluster_entries, group_entries, topic_entries
-from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    client_metrics_entries,
+    cluster_entries,
+    group_entries,
+    topic_entries,
+)
+from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import DESCRIBED_BYTES_MAX
@@ -39,6 +46,9 @@ from barnabas.protocol.messages.admin import (
     DescribeConfigsSynonym,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListedConfigResource,
 )
 from barnabas.work import Steps, Work, distinct_in_slices
 
@@ -53,16 +63,19 @@ __all__ = [
     "alter_configs",
     "describe_configs",
     "incremental_alter_configs",
+    "list_config_resources",
     "refuse_describe_configs",
 ]
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
-RESOURCES: Final = frozenset({BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
+RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
+LOGGER_RESOURCE: Final = 8
+LISTED: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 RESOURCES_A_YIELD: Final = 16
 ENTRY_BYTES: Final = 8  # of an entry of DescribeConfigs and of a synonym, without its texts
 DESCRIPTIONS_SHARED_MAX: Final = 1_000  # different settings of resources: 15 MB
-_SHARED: Final = (TOPIC_RESOURCE, GROUP_RESOURCE)
+_SHARED: Final = (TOPIC_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 _TOO_LONG: Final = "The answer is too long: describe fewer resources at once."
 R = TypeVar("R", AlterConfigsResource, AlterConfigsRequestResource)
 A = TypeVar("A", AlterConfigsResponse, IncrementalAlterConfigsResponse)
@@ -256,6 +269,10 @@ def _settings(needs: Needs, resource: DescribeConfigsResource) -> Mapping[str, s
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return image.config(GROUP_RESOURCE, name)
+    if resource.resource_type == CLIENT_METRICS_RESOURCE:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return image.config(CLIENT_METRICS_RESOURCE, name)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
@@ -264,6 +281,8 @@ def _described(needs: Needs, resource: DescribeConfigsResource, settings: Mappin
         return topic_entries(needs.config, settings)
     if resource.resource_type == GROUP_RESOURCE:
         return group_entries(needs.config, settings)
+    if resource.resource_type == CLIENT_METRICS_RESOURCE:
+        return client_metrics_entries(settings)
     return broker_entries(needs.config) if resource.resource_name else cluster_entries(settings)
 
 
@@ -323,7 +342,47 @@ def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) ->
     return AlterConfigsResponse(responses=[_resource_response(each, error) for each in call.request.resources])
 
 
+def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Work:
+    """Lists the resources of some types, or of all: every topic and broker; groups and client metrics with settings."""
+    kinds = yield from _kinds(call)
+    image = needs.current_image.image
+    found = []
+    for kind in kinds:
+        if kind == TOPIC_RESOURCE:
+            names = list(image.topics_by_name)
+        elif kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
+            names = [str(broker.broker_id) for broker in image.alive_brokers()]
+        else:
+            names = [name for each, name in image.configs if each == kind]
+        for name in names:
+            found.append(ListedConfigResource(resource_name=name, resource_type=kind))
+            if len(found) % RESOURCES_A_YIELD == 0:
+                yield 1
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+def _kinds(call: Call[ListConfigResourcesRequest]) -> Steps[Sequence[int]]:
+    if call.version == 0:
+        return (CLIENT_METRICS_RESOURCE,)
+    kinds: dict[int, None] = {}
+    for number, kind in enumerate(call.request.resource_types):
+        kinds[kind] = None
+        if number % RESOURCES_A_YIELD == 0:
+            yield 1
+    if not kinds.keys() <= set(LISTED):
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    return tuple(kinds) or LISTED
+
+
+def refuse_list_config_resources(
+    call: Call[ListConfigResourcesRequest], error: BrokerError
+) -> ListConfigResourcesResponse:
+    """The error of the whole request."""
+    return ListConfigResourcesResponse(error_code=error.code)
+
+
 HANDLERS: Final[Table] = {
+    ListConfigResourcesRequest: (list_config_resources, refuse_list_config_resources),
     DescribeConfigsRequest: (describe_configs, refuse_describe_configs),
     AlterConfigsRequest: (alter_configs, refuse_alter_configs),
     IncrementalAlterConfigsRequest: (incremental_alter_configs, refuse_incremental_alter_configs),

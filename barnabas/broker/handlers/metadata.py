@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.image import PartitionImage, TopicImage
     from barnabas.broker.quorum.quorum import Quorum
+    from barnabas.broker.telemetry.clients import ClientTelemetry
 
 __all__ = [
     "CONTROLLER_HANDLERS",
@@ -96,6 +97,7 @@ class Needs(Protocol):
     alone: bool  # no other node leads partitions
     quorum: Quorum
     cluster_id: str
+    telemetry: ClientTelemetry | None  # of clients; None if this node does not export it
 
 
 # -- ApiVersions -------------------------------------------------------------------------------------------------------
@@ -108,12 +110,15 @@ def api_versions(needs: Needs, call: Call[ApiVersionsRequest]) -> ApiVersionsRes
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if call.version >= 3:
+        call.connection.software = (request.client_software_name, request.client_software_version)
     image = needs.current_image.image
     registered = image.brokers.get(needs.config.node_id) or image.controllers.get(needs.config.node_id)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[1])
             for api in call.connection.apis.values()
+            if api.family != "telemetry" or needs.telemetry is not None  # KIP-714: only where it is exported
         ],
         supported_features=[
             SupportedFeatureKey(

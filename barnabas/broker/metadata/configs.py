@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
+from barnabas.broker.client_metrics_config import validate_client_metrics_config
 from barnabas.broker.config_key import ConfigKey, ConfigType
 from barnabas.broker.group_config import GROUP_KEYS, validate_group_config
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision, check_record_count
-from barnabas.broker.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
@@ -43,7 +44,7 @@ __all__ = ["ConfigOperation", "alter_configs", "incremental_alter_configs"]
 MIN_ISR: Final = "min.insync.replicas"
 KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
 CHARACTERS_PER_UNIT: Final = 64  # of a value that is parsed: a list of 32 kB takes 5 ms
-NOT_HERE: Final = (8, 16)  # loggers of a broker, client metrics: known types without settings here
+LOGGERS: Final = 8  # resource type of a broker's loggers: each broker sets its own
 
 
 class ConfigOperation(IntEnum):
@@ -141,7 +142,9 @@ def _alter(view: ClusterView, resource: AlterConfigsResource) -> Work:
         return (yield from _alter_broker(view, name, resource.configs))
     if kind == GROUP_RESOURCE:
         return (yield from _alter_group(view, name, resource.configs))
-    if kind in NOT_HERE:
+    if kind == CLIENT_METRICS_RESOURCE:
+        return (yield from _alter_client_metrics(view, name, resource.configs))
+    if kind == LOGGERS:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {kind}.")
 
@@ -208,6 +211,18 @@ def _alter_group(view: ClusterView, group: str, configs: Sequence[AlterableConfi
     after = {name: value for name, value in {**settings, **changes}.items() if value is not None}
     validate_group_config(view.config, after)
     return _records(GROUP_RESOURCE, group, settings, changes, clear_elr_of="")
+
+
+def _alter_client_metrics(view: ClusterView, name: str, configs: Sequence[AlterableConfig]) -> Work:
+    settings = view.image.config(CLIENT_METRICS_RESOURCE, name)
+    changes: dict[str, str | None] = {}
+    for number, config in enumerate(configs):
+        yield _units(number, config.value)
+        changes[config.name] = _changed(config, None, None)  # as in Kafka no key takes APPEND and SUBTRACT
+    after = {key: value for key, value in {**settings, **changes}.items() if value is not None}
+    yield sum(map(len, after.values())) // CHARACTERS_PER_UNIT
+    validate_client_metrics_config(name, after)
+    return _records(CLIENT_METRICS_RESOURCE, name, settings, changes, clear_elr_of="")
 
 
 def _units(number: int, value: str | None) -> int:

@@ -19,6 +19,7 @@ from barnabas.work import Work
 
 __all__ = [
     "BROKER_RESOURCE",
+    "CLIENT_METRICS_RESOURCE",
     "EMPTY_IMAGE",
     "GROUP_RESOURCE",
     "NO_LEADER",
@@ -34,9 +35,10 @@ __all__ = [
 ]
 
 NO_LEADER = -1
-TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = (
+TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = (
     2,
     4,
+    16,
     32,
 )  # of ConfigRecord, DescribeConfigs and IncrementalAlterConfigs
 

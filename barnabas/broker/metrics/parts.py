@@ -13,12 +13,12 @@ from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.router import Router
 from barnabas.broker.server import Server
 from barnabas.broker.slices import Slices
+from barnabas.broker.telemetry.clients import ClientTelemetry
 
 __all__ = ["Observed"]
 
@@ -32,7 +32,6 @@ class Observed(Protocol):
     node_id: int
     current_image: CurrentImage
     log_dirs: LogDirectories
-    isr_changes: IsrChanges
     peers: Peers
     quorum: Quorum
     quorum_controller: QuorumController | None
@@ -40,6 +39,7 @@ class Observed(Protocol):
     replicas: Replicas
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    telemetry: ClientTelemetry | None
     router: Router
     server: Server
     controller_router: Router

@@ -19,6 +19,8 @@ from barnabas.protocol.messages.admin import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 __all__ = ["RESOURCE_TYPES", "ConfigAdmin", "ConfigResource", "ResourceType"]
@@ -121,6 +123,21 @@ class ConfigAdmin(AdminRequests):
             lambda _: request, alone, node_id=node_id, timeout_ms=timeout_ms
         )
         return response
+
+    async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
+        """Returns the resources of some types, or of all types: every topic and broker; groups and client metrics that have configs.
+
+        Raises:
+            UnsupportedByBroker: the broker is older than Kafka 4.1 (KIP-1142).
+        """
+        request = ListConfigResourcesRequest(resource_types=[RESOURCE_TYPES[each].code for each in types])
+        response: ListConfigResourcesResponse = await self._retried(lambda _: request, lambda answer: answer)
+        names = {kind.code: name for name, kind in RESOURCE_TYPES.items()}
+        return [
+            ConfigResource(names[each.resource_type], each.resource_name)
+            for each in response.config_resources
+            if each.resource_type in names
+        ]
 
     async def alter_configs(
         self,

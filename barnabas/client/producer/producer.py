@@ -193,8 +193,10 @@ class Producer(Generic[SentKeyT, SentValueT]):
         except (TimeoutError, KafkaError) as error:
             log.warning("producer closed with records unsent or a transaction open: %s", error)
         finally:
-            await self._delivery.close()
-        failed = self._delivery.unclaimed.take()
+            try:
+                await self._delivery.close()
+            finally:  # also if this task is cancelled meanwhile: then the cancellation tells the caller
+                failed = self._delivery.unclaimed.take()
         if failed is None or self.transactional_id is not None:
             return
         if handled is None:

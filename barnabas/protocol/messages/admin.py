@@ -70,6 +70,9 @@ __all__ = [
     "FeatureUpdateKey",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
+    "ListedConfigResource",
     "PartitionElectionResult",
     "ReplicaElectionResult",
     "UpdatableFeatureResult",
@@ -547,3 +550,27 @@ class UpdateFeaturesResponse(Message):
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0)
     results: list[UpdatableFeatureResult] = field(Array(UpdatableFeatureResult), until=1)
+
+
+@message(api_key=74, versions=(0, 1), flexible_since=0)
+class ListConfigResourcesRequest(Message):
+    """Asks for the names of resources that have configurations. Version 0 asks for client metrics only (KIP-1142)."""
+
+    resource_types: list[int] = field(Array(Int8), since=1)  # empty: all types
+
+
+@struct
+class ListedConfigResource:
+    """One resource."""
+
+    resource_name: str = field(String)
+    resource_type: int = field(Int8, since=1, default=16)
+
+
+@message(api_key=74, versions=(0, 1), flexible_since=0)
+class ListConfigResourcesResponse(Message):
+    """The resources of the types asked for."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    config_resources: list[ListedConfigResource] = field(Array(ListedConfigResource))

@@ -14,6 +14,8 @@ class Connection:
 
     number = 7
     listener_name = "PLAINTEXT"
+    client_port = 50_000
+    software = ("", "")
     apis: Mapping[int, Api] = API
 
     def close(self, reason: str) -> None:

@@ -33,6 +33,7 @@ from barnabas.protocol.messages.admin import (
     ElectLeadersTopic,
     FeatureUpdateKey,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
@@ -195,6 +196,18 @@ def unregister(broker_id: int) -> Observe:
         return answer.error_code, answer.error_message
 
     return observe
+
+
+def config_resources(*kinds: int, version: int = 1, of: tuple[int, ...] = (16, 32)) -> Observe:
+    """Lists resources; only those of the types `of` are compared, because other tests make topics."""
+
+    def observe_unchanging(wire: Wire) -> Any:
+        answer = wire.call(ListConfigResourcesRequest(resource_types=list(kinds)), version)
+        found = [(each.resource_type, each.resource_name) for each in answer.config_resources]
+        types = sorted({kind for kind, _ in found if kind in (2, 4, 8)})
+        return answer.error_code, types, sorted(each for each in found if each[0] in of and each[1].startswith("adm."))
+
+    return observe_unchanging
 
 
 def log_dirs(*topics: tuple[str, list[int]], version: int = 5) -> Observe:

@@ -11,6 +11,8 @@ from barnabas.protocol.registry import API
 NOT_ASKED = {
     "AlterConfigs": "replaces all configs of a resource; IncrementalAlterConfigs takes its place",
     "DescribeTopicPartitions": "Metadata tells the same",
+    "GetTelemetrySubscriptions": "the client measures nothing that it could push",
+    "PushTelemetry": "the client measures nothing that it could push",
 }
 
 

@@ -202,12 +202,12 @@ def test_one_remark_for_each_key_without_effect() -> None:
         *alter(orders(), TOPIC, "orders", ("preallocate", "true", SET), ("retention.ms", "5", SET))[2],
         ConfigRecord(resource_type=TOPIC, resource_name="more", name="preallocate", value="true"),
         ConfigRecord(resource_type=TOPIC, resource_name="gone", name="preallocate", value=None),
-        *alter(orders(), BROKER, "1", ("num.io.threads", "4", SET), ("telemetry.max.bytes", "4", SET))[2],
+        *alter(orders(), BROKER, "1", ("num.io.threads", "4", SET), ("log.initial.task.delay.ms", "4", SET))[2],
     ]
     assert remarks_on_change(records) == [
         "setting 'preallocate' of topic 'orders' and 1 more has no effect here: segments grow as they are written",
         "setting 'num.io.threads' of broker '1' has no effect here: there are no threads",
-        "setting 'telemetry.max.bytes' of broker '1' has no effect here: clients' telemetry is not taken (KIP-714)",
+        "setting 'log.initial.task.delay.ms' of broker '1' has no effect here: it is for tests of Kafka itself",
     ]
     assert remarks_on_change(alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2]) == []
 
