@@ -150,6 +150,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "storage",
+        "barnabas.cli.storage:app",
+        "Inspect, check and format data directories, without a broker.",
+        (),
+    ),
+    (
         "dump",
         "barnabas.cli.dump:dump",
         "Print any file of a partition in readable form.",

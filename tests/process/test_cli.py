@@ -45,6 +45,8 @@ pytestmark = pytest.mark.process
         *(("config", verb) for verb in ("describe", "alter", "delete", "list")),
         ("partition",),
         *(("partition", verb) for verb in ("list", "reassign", "elect", "balance", "cancel")),
+        ("storage",),
+        *(("storage", verb) for verb in ("info", "check", "random-uuid", "format")),
         ("quorum",),
         ("quorum", "describe"),
         ("quorum", "replication"),

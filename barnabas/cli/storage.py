@@ -1,0 +1,237 @@
+"""`barnabas storage …`: data directories without a broker: what is in them, what Kafka would do with them, and new ones."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
+from barnabas.cli.log_dirs import as_size
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import wrong_call
+from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
+from barnabas.cli.storage_format import NotFormatted, format_directories
+from barnabas.cli.stored_metadata import stored_image
+from barnabas.errors import BarnabasError
+from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
+from barnabas.runtime.randomness import SystemRng
+from barnabas.storage.checkpoints import encode_uuid
+
+__all__ = ["app"]
+
+METADATA_VERSION = "metadata.version"
+HARMLESS = ("rebuild", "note")
+
+app = App(
+    name="storage",
+    help_epilogue="Examples:\n\n`barnabas storage info data`\n\n`barnabas storage check data`\n\n"
+    "`barnabas storage format data --node-id 1`",
+)
+
+Directories = Annotated[Path, Parameter(help="A data directory; name all of one node (log.dirs).")]
+
+
+@app.command(help_epilogue="Examples:\n\n`barnabas storage info data`\n\n`barnabas storage info data --json`")
+def info(*directories: Directories, json_: Json = False) -> int:
+    """Show what data directories hold: owner, how they were stopped, partitions, metadata log. A broker may run on them."""
+    if not directories:
+        return wrong_call("storage info", "name a data directory")
+    try:
+        found = [read_data_directory(path) for path in directories]
+        documents = [_as_json(each) for each in found]
+    except NoDirectory as error:
+        return wrong_call("storage info", str(error))
+    except (BarnabasError, OSError) as error:
+        print(f"barnabas storage info: {error}", file=sys.stderr)
+        return 1
+    if json_:
+        print_json(documents)
+    else:
+        print("\n\n".join(map(_text, documents)))
+    return 0
+
+
+@app.command(
+    name="check",
+    help_epilogue="Examples:\n\n`barnabas storage check data`\n\n`barnabas storage check disk1 disk2 --all-records --json`",
+)
+def check_(
+    *directories: Directories,
+    all_records: Annotated[
+        bool, Parameter(negative=(), help="Also check the records that Kafka trusts at a start; reads everything.")
+    ] = False,
+    json_: Json = False,
+) -> int:
+    """Say what Apache Kafka 4.3.1 would refuse, lose, set aside or rebuild at a start on these directories, and why.
+
+    Changes nothing. The exit code is 1 if it would do more than rebuild.
+    """
+    if not directories:
+        return wrong_call("storage check", "name a data directory")
+    try:
+        found = [read_data_directory(path) for path in directories]
+        image = next((stored_image(each) for each in found if each.metadata is not None), None)
+        findings = list(check_directories(found, image, all_records=all_records))
+    except NoDirectory as error:
+        return wrong_call("storage check", str(error))
+    except (BarnabasError, OSError) as error:
+        print(f"barnabas storage check: {error}", file=sys.stderr)
+        return 1
+    findings.sort(key=lambda each: (SEVERITIES.index(each.severity), each.path))
+    if json_:
+        print_json([each._asdict() for each in findings])
+    else:
+        _show_findings(findings)
+    return 0 if all(each.severity in HARMLESS for each in findings) else 1
+
+
+@app.command(name="random-uuid", help_epilogue="Examples:\n\n`barnabas storage random-uuid`")
+def random_uuid() -> int:
+    """Print a new random id, for a cluster id."""
+    print(encode_uuid(SystemRng().uuid()))
+    return 0
+
+
+@app.command(
+    name="format",
+    help_epilogue="Examples:\n\n`barnabas storage format data --node-id 1`\n\n"
+    "`barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`",
+)
+def format_(
+    *directories: Directories,
+    node_id: Annotated[int, Parameter(help="Node id of the broker that will use them.")],
+    cluster_id: Annotated[
+        str | None, Parameter(help="Id of the cluster, the same for all nodes [default: a random one].")
+    ] = None,
+    release: Annotated[str, Parameter(help="The metadata.version of a new cluster, such as 4.2 or 4.3-IV0.")] = "4.3",
+    ignore_formatted: Annotated[
+        bool, Parameter(negative=(), help="Leave directories as they are that are formatted.")
+    ] = False,
+    json_: Json = False,
+) -> int:
+    """Format directories for a node, beforehand, as Kafka's kafka-storage does. Both Barnabas and Kafka start on them.
+
+    The first directory gets the metadata log. Barnabas formats an empty directory itself at the first start.
+    """
+    command = "storage format"
+    if not directories:
+        return wrong_call(command, "name a data directory")
+    try:
+        level = metadata_version_level(release)
+        done = format_directories(directories, node_id, cluster_id, level, SystemRng(), ignore_formatted)
+    except (ValueError, NoDirectory) as error:
+        return wrong_call(command, str(error))
+    except (NotFormatted, BarnabasError, OSError) as error:
+        print(f"barnabas storage format: {error}", file=sys.stderr)
+        return 1
+    if not done:
+        return wrong_call(command, "nothing to format: all directories are formatted")
+    if json_:
+        print_json([{"path": str(path), **_meta(meta)} for path, meta in done.items()])
+    else:
+        for path, meta in done.items():
+            print(f"formatted {path}: cluster {meta.cluster_id}, node {meta.node_id}, {metadata_version_name(level)}")
+    return 0
+
+
+def _meta(meta: Any) -> dict[str, Any]:
+    return {"cluster_id": meta.cluster_id, "node_id": meta.node_id, "directory_id": meta.directory_id}
+
+
+def _as_json(directory: DataDirectory) -> dict[str, Any]:
+    folder = directory.metadata
+    image = stored_image(directory)
+    metadata = None
+    if folder is not None and image is not None:
+        quorum = directory.quorum_state
+        level = image.features.get(METADATA_VERSION)
+        metadata = {
+            **_partition(folder),
+            "snapshots": [{"end_offset": each.end_offset, "epoch": each.epoch} for each in directory.snapshots],
+            "leader_epoch": None if quorum is None else quorum.leader_epoch,
+            "leader_id": None if quorum is None or quorum.leader_id < 0 else quorum.leader_id,
+            "metadata_version": None if level is None else metadata_version_name(level),
+            "topics": len(image.topics_by_name),
+        }
+    return {
+        "path": str(directory.path.absolute()),
+        **(_meta(directory.meta) if directory.meta else dict.fromkeys(("cluster_id", "node_id", "directory_id"))),
+        "clean_shutdown": directory.is_clean,
+        "running_pid": directory.locked_by,
+        "metadata": metadata,
+        "partitions": [_partition(each) for each in directory.partitions],
+        "aside": directory.aside,
+        "foreign": directory.foreign_folders + directory.foreign_files,
+        "problems": directory.problems,
+    }
+
+
+def _partition(folder: PartitionFolder) -> dict[str, Any]:
+    sizes: Counter[str] = Counter()
+    for segment in folder.segments:
+        sizes.update(segment.sizes)
+    return {
+        "topic": folder.topic,
+        "partition": folder.partition,
+        "topic_id": None if folder.topic_id is None else encode_uuid(folder.topic_id),
+        "segments": len(folder.logs),
+        "size_bytes": folder.size_bytes,
+        "index_bytes": sum(size for suffix, size in sizes.items() if suffix != ".log"),
+        "log_start_offset": folder.first_offset,
+        "recovery_point": folder.recovery_point,
+        "high_watermark": folder.high_watermark,
+        "log_end_offset": folder.log_end_offset,
+        "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in folder.epochs],
+        "producer_snapshots": folder.producer_snapshots,
+        "problems": folder.problems,
+    }
+
+
+def _text(document: dict[str, Any]) -> str:
+    if document["running_pid"] is not None:
+        state = f"process {document['running_pid']} runs on it"
+    else:
+        state = "stopped cleanly" if document["clean_shutdown"] else "not stopped cleanly, or never used"
+    lines = [
+        document["path"],
+        f"  cluster {document['cluster_id'] or 'unknown'}, node {document['node_id']}, directory {document['directory_id']}",
+        f"  {state}",
+    ]
+    metadata = document["metadata"]
+    if metadata is not None:
+        lines.append(
+            f"  metadata log {metadata['log_start_offset']}..{metadata['log_end_offset']}, "
+            f"{len(metadata['snapshots'])} snapshots, epoch {metadata['leader_epoch']}, "
+            f"metadata.version {metadata['metadata_version']}, {metadata['topics']} topics"
+        )
+    lines += [f"  {name}: {why}" for name, why in document["problems"].items()]
+    lines += [f"  not a broker's: {name}" for name in document["foreign"]]
+    head = ("PARTITION", "TOPIC-ID", "SEGMENTS", "SIZE", "BEGINS", "RECOVERED", "HIGH-WATERMARK", "ENDS")
+    rows = [
+        (
+            f"{each['topic']}-{each['partition']}",
+            each["topic_id"],
+            each["segments"],
+            as_size(each["size_bytes"]),
+            each["log_start_offset"],
+            each["recovery_point"],
+            each["high_watermark"],
+            each["log_end_offset"],
+        )
+        for each in document["partitions"]
+    ]
+    return "\n".join(lines) + ("\n" + table(head, rows) if rows else "")
+
+
+def _show_findings(findings: list[Finding]) -> None:
+    for each in findings:
+        print(f"{each.severity}: {each.path}\n  {each.what}\n  → {each.effect}")
+    counts = Counter(each.severity for each in findings)
+    if not counts:
+        print("Kafka starts on it, and has nothing to repair")
+    else:
+        print(", ".join(f"{counts[severity]} × {severity}" for severity in SEVERITIES if counts[severity]))
