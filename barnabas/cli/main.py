@@ -7,6 +7,7 @@ is wrong; 130 ended by Ctrl-C; 141 the reader of the output has ended; 143 ended
 
 from __future__ import annotations
 
+import gc
 import sys
 
 try:
@@ -64,6 +65,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "`echo hello | barnabas produce orders`",
             "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
+            "`barnabas produce orders --json --file orders.jsonl` reads records as JSON lines.",
         ),
     ),
     (
@@ -216,7 +218,9 @@ for _name, _target, _help, _shown in _COMMANDS:
 def main() -> None:
     """The entry point of the console script."""
     repair_streams()
-    sys.exit(written_out(exit_code()))
+    code = written_out(exit_code())
+    gc.freeze()  # the end of the process searches no cycles: that takes longer than a short command
+    sys.exit(code)
 
 
 def exit_code() -> int:

@@ -1,59 +1,268 @@
-"""`barnabas produce TOPIC`: writes the lines of standard input as records."""
+"""`barnabas produce TOPIC`: writes lines, JSON lines or whole files as records.
+
+Reads blocks and sends large batches; memory does not grow with the input. At Ctrl-C and SIGTERM the lines that were read are
+still sent, an open transaction is aborted, and the report names what has no acknowledgement.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
-from typing import Annotated
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client import Producer
-from barnabas.client.types import CompressionType, RecordMetadata
+from barnabas.cli.extra_properties import ExtraProperties, extra_arguments
+from barnabas.cli.input_progress import InputProgress
+from barnabas.cli.line_input import NO_TIMESTAMP, LineFormat, LineInput
+from barnabas.cli.line_options import DEFAULT_LINES, LineOptions
+from barnabas.cli.pipes import BlockInput
+from barnabas.cli.record_writer import BATCH_BYTES, InputPlace, RecordWriter
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
+from barnabas.client.errors import KafkaError
+from barnabas.client.producer.config import ProducerConfig
+from barnabas.client.producer.producer import Producer
+from barnabas.client.types import CompressionType
+from barnabas.protocol.records import NewRecord
 
 __all__ = ["produce"]
+
+BLOCK_BYTES: Final = 256 * 1024
+LINGER_S: Final = 0.005  # lines wait for more of a pipe so long
+FLUSH_S: Final = 0.4  # after a signal: time to send what was read
+STOP_MS: Final = 50  # then: time to close the connections
+DELIVERY_TIMEOUT_MS: Final = 30_000  # an election or a restart of a broker must not lose records
+STANDARD_INPUT: Final = Path("-")
 
 
 def produce(
     topic: Annotated[str, Parameter(help="Name of the topic; created if the broker creates topics automatically.")],
     *,
-    key_separator: Annotated[str | None, Parameter(help="The text before it in each line is the record's key.")] = None,
-    partition: Annotated[int | None, Parameter(help="Write all records to this partition.")] = None,
-    compression: Annotated[CompressionType | None, Parameter(help="gzip, snappy, lz4 or zstd.")] = None,
+    file: Annotated[
+        tuple[Path, ...],
+        Parameter(name=["--file", "-f"], negative=(), help="Read this file; repeated. --file=- is standard input."),
+    ] = (),
+    whole: Annotated[bool, Parameter(negative=(), help="Each file is the value of one record.")] = False,
+    compression: Annotated[
+        CompressionType | None, Parameter(name=["--compression", "-z"], help="gzip, snappy, lz4 or zstd.")
+    ] = None,
+    acks: Annotated[Literal["all", "-1", "0", "1"] | None, Parameter(help="Replicas that acknowledge.")] = None,
     transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
+    transaction_size: Annotated[
+        int | None, Parameter(help="With --transactional-id: a new transaction after so many records.")
+    ] = None,
+    properties: ExtraProperties = (),
+    lines: LineOptions = DEFAULT_LINES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Write lines of standard input to a topic."""
+    """Write lines of standard input, or of files, to a topic."""
+    try:
+        form = lines.line_format(whole=whole)
+        if transaction_size is not None:
+            _check_size(transaction_size, transactional_id)
+        settings = extra_arguments("producer", properties)
+        given = {"compression_type": compression, "acks": acks, "transactional_id": transactional_id}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        files = [STANDARD_INPUT] if not file else list(file)
+        for path in files:
+            if path != STANDARD_INPUT and not path.exists():
+                raise WrongCall(f"there is no file {path}")
+        producer, config = _producer(connection, settings)
+    except WrongCall as error:
+        return wrong_call("produce", str(error))
+    logging.getLogger("barnabas.client").setLevel(logging.CRITICAL)  # this command reports failures itself
+    run = _Run(producer, config, topic, form, files, whole=whole, transaction_size=transaction_size or 0)
+    return worked("produce", connection, run.work())
 
-    async def work() -> None:
-        producer = connection.producer(compression_type=compression, transactional_id=transactional_id, linger_ms=5)
-        sent: list[asyncio.Future[RecordMetadata]] = []
-        async with producer:
-            if transactional_id is None:
-                await _send_lines(producer, topic, key_separator, partition, sent)
-                await producer.flush()
+
+def _check_size(transaction_size: int, transactional_id: str | None) -> None:
+    if transactional_id is None:
+        raise WrongCall("--transaction-size needs --transactional-id")
+    if transaction_size < 1:
+        raise WrongCall(f"--transaction-size {transaction_size}: it must be at least 1")
+
+
+def _producer(connection: Connection, settings: dict[str, Any]) -> tuple[Producer, ProducerConfig]:
+    """The producer and its settings. Batches do not linger in it, because they are made here."""
+    if not any(source.get("delivery.timeout.ms") is not None for source in connection.sources):
+        settings = {"delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, connection.timeout_ms), **settings}
+    try:
+        producer = connection.producer(**settings)
+    except KafkaError as error:
+        raise WrongCall(str(error)) from None
+    return producer, producer.config
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        config: ProducerConfig,
+        topic: str,
+        form: LineFormat,
+        files: list[Path],
+        *,
+        whole: bool,
+        transaction_size: int,
+    ) -> None:
+        self._producer = producer
+        self._config = config
+        self._topic = topic
+        self._form = form
+        self._files = files
+        self._whole = whole
+        self._transaction_size = transaction_size
+        self._read = 0  # records of the files that have ended
+        self._input: LineInput | None = None
+        self._writer = RecordWriter(
+            producer,
+            topic,
+            batch_bytes=config.max_batch_size if config.max_batch_size != _DEFAULT_BATCH_SIZE else BATCH_BYTES,
+            record_bytes_max=config.max_request_size,
+            partition=form.partition,
+            timestamp=form.timestamp,
+            transaction_size=transaction_size if config.transactional_id is not None else None,
+        )
+
+    async def work(self) -> None:
+        """Writes the files; prints the report."""
+        ended = False
+        try:
+            await self._producer.start()
+            await self._write()
+            ended = True
+        finally:
+            await self._producer.stop(timeout_ms=None if ended else STOP_MS)
+
+    async def _write(self) -> None:
+        try:
+            with InputProgress(self._files) as progress:
+                for number, path in enumerate(self._files):
+                    await self._send_file(number, path, progress)
+                    if self._writer.stopped is not None:
+                        break
+                await self._writer.finish()
+        except asyncio.CancelledError:
+            await self._wind_up()
+            print(f"barnabas produce: interrupted; {self._report()}", file=sys.stderr, flush=True)
+            raise
+        except OSError as error:
+            await self._wind_up()
+            raise KafkaError(f"cannot read the input: {error.strerror or error}; {self._report()}") from None
+        except KafkaError as error:
+            self._writer.stopped = self._writer.stopped or error
+        self._end()
+
+    @property
+    def _records(self) -> int:
+        """The number of records that were read."""
+        return self._read + (self._input.lines if self._input is not None else 0)
+
+    async def _wind_up(self) -> None:
+        """After an interruption: sends what was read, or aborts the open transaction, within FLUSH_S."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                if self._config.transactional_id is not None:
+                    await self._writer.abort()
+                else:
+                    await self._writer.flush()
+        except (TimeoutError, KafkaError):
+            pass
+
+    async def _send_file(self, number: int, path: Path, progress: InputProgress) -> None:
+        descriptor = sys.stdin.fileno() if path == STANDARD_INPUT else os.open(path, os.O_RDONLY)
+        try:
+            source = BlockInput(descriptor)
+            if self._whole:
+                await self._send_whole(number, source, progress)
             else:
-                async with producer.transaction():
-                    await _send_lines(producer, topic, key_separator, partition, sent)
-            for future in sent:
-                await future
-        print(f"wrote {len(sent)} records to {topic}", file=sys.stderr)
+                await self._send_lines(number, source, progress)
+        finally:
+            if path != STANDARD_INPUT:
+                os.close(descriptor)
 
-    return worked("produce", connection, work())
+    async def _send_lines(self, number: int, source: BlockInput, progress: InputProgress) -> None:
+        writer = self._writer
+        lines = self._input = LineInput(writer, self._form, number, self._config.max_request_size)
+        while writer.stopped is None:
+            block = await source.read(BLOCK_BYTES, LINGER_S if writer.waiting else None)
+            if block is None:
+                await writer.send_waiting()
+            elif block:
+                await lines.feed(block)
+                progress.advance(len(block))
+            else:
+                await lines.end()
+                break
+        self._read += lines.lines
+        self._input = None
+
+    async def _send_whole(self, number: int, source: BlockInput, progress: InputProgress) -> None:
+        blocks: list[bytes] = []
+        size = 0
+        while block := await source.read(BLOCK_BYTES):
+            blocks.append(block)
+            size += len(block)
+            progress.advance(len(block))
+            if size > self._config.max_request_size:
+                break  # the writer refuses it, with its size
+        record, partition = replace(self._form, timestamp=None).record(b"".join(blocks))
+        timestamp = NO_TIMESTAMP if self._form.timestamp is None else self._form.timestamp
+        self._read += 1
+        await self._writer.add_record(
+            NewRecord(record.key, record.value, timestamp, record.headers), partition, InputPlace(number, 0)
+        )
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+
+    def _report(self) -> str:
+        writer = self._writer
+        text = f"wrote {_records(writer.written)} to {self._topic}"
+        if self._config.required_acks == 0:
+            text = f"sent {_records(writer.written)} to {self._topic} without acknowledgement (acks=0)"
+        if self._config.transactional_id is not None and (writer.transactions != 1 or self._transaction_size):
+            plural = "" if writer.transactions == 1 else "s"
+            text += f" in {writer.transactions} committed transaction{plural}"
+        left = self._records - writer.written - writer.failed
+        if writer.failed:
+            text += f"; {writer.failed} not written"
+        if self._config.transactional_id is not None:
+            return f"{text}; {left} not committed" if left > 0 else text
+        if writer.unknown:
+            text += f"; {writer.unknown} without an acknowledgement: the brokers may have them or not"
+        if left > writer.unknown:
+            text += f"; {left - writer.unknown} not sent"
+        return text
+
+    def _end(self) -> None:
+        """Prints the report of a run to the end.
+
+        Raises:
+            KafkaError: records were not written.
+        """
+        failure = self._writer.first_failure
+        if failure is None and self._writer.stopped is None:
+            print(self._report(), file=sys.stderr)
+            return
+        if failure is None:
+            raise KafkaError(f"{self._writer.stopped}; {self._report()}")
+        raise KafkaError(f"{self._where(failure.place)}: {failure.error}; {self._report()}")
+
+    def _where(self, place: InputPlace) -> str:
+        path = self._files[place.file]
+        if not place.line:
+            return str(path)
+        return f"line {place.line}" if path == STANDARD_INPUT else f"{path} line {place.line}"
 
 
-async def _send_lines(
-    producer: Producer,
-    topic: str,
-    key_separator: str | None,
-    partition: int | None,
-    sent: list[asyncio.Future[RecordMetadata]],
-) -> None:
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
-        key, value = None, line.rstrip(b"\r\n")
-        if key_separator:
-            before, separator, after = value.partition(key_separator.encode())
-            key, value = (before, after) if separator else (None, value)
-        sent.append(await producer.send(topic, value, key=key, partition=partition))
+_DEFAULT_BATCH_SIZE: Final = ProducerConfig().max_batch_size
+
+
+def _records(count: int) -> str:
+    return f"{count} record" if count == 1 else f"{count} records"

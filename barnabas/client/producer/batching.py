@@ -36,7 +36,9 @@ def record_size_max(key: bytes | None, value: bytes | None, headers: Sequence[tu
     if value is not None:
         size += len(value)
     for name, data in headers:
-        size += _HEADER_OVERHEAD_MAX + len(name.encode()) + (len(data) if data is not None else 0)
+        size += (
+            _HEADER_OVERHEAD_MAX + len(name.encode("utf-8", "surrogateescape")) + (len(data) if data is not None else 0)
+        )
     return size
 
 

@@ -349,6 +349,11 @@ class Producer(Generic[SentKeyT, SentValueT]):
             failed.txn_requires_abort = self._txn.state is TransactionPhase.ABORTABLE_ERROR
             raise failed from failed.errors[0]
 
+    @property
+    def config(self) -> ProducerConfig:
+        """The settings."""
+        return self._config
+
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partitions of a topic. The broker may create the topic (auto.create.topics.enable).
 
