@@ -1,0 +1,231 @@
+"""The command's ends as a process: signals, closed streams, readers that go away, peers that do not answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
+
+pytestmark = pytest.mark.process
+COMMAND = (sys.executable, "-m", "barnabas.cli.main")
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS_MAX)
+        yield server
+
+
+def started(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        preexec_fn=as_in_a_terminal,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        (("topic", "list"), signal.SIGINT),
+        (("produce", "t"), signal.SIGTERM),
+        (("consume", "t"), signal.SIGTERM),
+        (("cluster", "health", "--exit-when-healthy"), signal.SIGINT),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value.name,
+)
+def test_a_signal_ends_a_command_that_waits_for_its_peer(
+    silent: socket.socket, command: tuple[str, ...], number: signal.Signals
+) -> None:
+    running = started(*command, "-b", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "600")
+    try:
+        peers = [silent.accept()[0], silent.accept()[0]]  # the look whether somebody listens, then the client
+        running.send_signal(number)
+        assert running.wait(SECONDS_MAX) == 128 + number
+        assert running.communicate() == (b"", b"")
+    finally:
+        running.kill()
+        running.communicate()
+        for peer in peers:
+            peer.close()
+
+
+def test_a_signal_ends_a_live_table_of_a_broker_that_has_stopped(served_broker: Broker) -> None:
+    running = started("topic", "list", "--watch", "-b", served_broker.bootstrap_servers)
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith(b"topic ")
+        served_broker.pause()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(SECONDS_MAX) == 143
+    finally:
+        running.kill()
+        running.communicate()
+        served_broker.resume()
+
+
+def test_work_that_does_not_end_is_left() -> None:
+    """Neither work that ignores its cancellation nor a thread that waits keeps the process."""
+    program = """if True:
+        import asyncio, time
+        from barnabas.cli.interruption import Interruptible
+        async def main():
+            asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+            print("ready", flush=True)
+            while True:
+                try:
+                    await asyncio.sleep(600)
+                except asyncio.CancelledError:
+                    print("never", flush=True)
+        Interruptible().run(main())
+    """
+    for signals in ((signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)):
+        running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, preexec_fn=as_in_a_terminal)
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == b"ready\n"
+            for number in signals:
+                running.send_signal(number)
+            assert running.wait(SECONDS_MAX) == 128 + signals[-1]
+        finally:
+            running.kill()
+            running.communicate()
+
+
+def test_a_shell_that_ignores_ctrl_c_is_obeyed(silent: socket.socket) -> None:
+    """As for a job in the background of a script."""
+    address = f"127.0.0.1:{silent.getsockname()[1]}"
+    running = subprocess.Popen(
+        [*COMMAND, "topic", "list", "-b", address],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        with silent.accept()[0], silent.accept()[0]:
+            running.send_signal(signal.SIGINT)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(SECONDS_MAX) == 143
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_a_peer_that_is_silent_or_not_kafka_is_told(silent: socket.socket) -> None:
+    at = f"127.0.0.1:{silent.getsockname()[1]}"
+    quiet = barnabas("topic", "list", "-b", at, "--timeout", "0.5")
+    assert (quiet.returncode, quiet.stderr.count("\n")) == (1, 1)
+    assert "accepts connections and does not answer; is it a Kafka broker?" in quiet.stderr
+
+    for _ in range(2):
+        silent.accept()[0].close()
+
+    running = started("topic", "list", "-b", at)
+    try:
+        with silent.accept()[0], silent.accept()[0] as peer:
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            _, said = running.communicate(timeout=SECONDS_MAX)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 1
+    assert b"speaks HTTP" in said
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """The address of a broker with the topic `a`."""
+    with Broker() as kafka:
+        kafka.create_topic("a")
+        yield kafka.bootstrap_servers
+
+
+class TestStreams:
+    """Through bash, which closes and redirects descriptors."""
+
+    def shell(self, line: str, bootstrap: str, folder: Path) -> tuple[int, str, str]:
+        """Runs a line in which `barnabas` is the command; returns exit code, stdout, stderr."""
+        line = line.replace("barnabas", " ".join(COMMAND))
+        environment = {**os.environ, "BARNABAS_BOOTSTRAP": bootstrap, "XDG_CONFIG_HOME": str(folder)}
+        done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            ("barnabas topic list >&-", (1, "", "barnabas: cannot write the output: Bad file descriptor\n")),
+            ("barnabas topic list 2>&-", (0, "a\n", "")),
+            ("barnabas topic list <&-", (0, "a\n", "")),
+            ("barnabas topic list <&- >&- 2>&-", (1, "", "")),
+            ("barnabas topic list >/dev/full", (1, "", "barnabas: cannot write the output: No space left on device\n")),
+            (
+                "barnabas topic --help >/dev/full",
+                (1, "", "barnabas: cannot write the output: No space left on device\n"),
+            ),
+            ("barnabas topic describe b 2>/dev/full", (1, "", "")),
+            (
+                "barnabas topic describe b <&- >&-",
+                (1, "", "barnabas topic describe: UNKNOWN_TOPIC_OR_PARTITION: this "),
+            ),
+            ("barnabas topic describe a --json | head -1; exit ${PIPESTATUS[0]}", (0, "[\n", "")),
+            ("barnabas topic list | true; exit ${PIPESTATUS[0]}", (141, "", "")),
+            ("barnabas topic list --watch --every 0.1 --json | true; exit ${PIPESTATUS[0]}", (141, "", "")),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_streams(self, bootstrap: str, tmp_path: Path, line: str, expected: tuple[int, str, str]) -> None:
+        code, out, said = self.shell(line, bootstrap, tmp_path)
+        if "| head" in line and code == 141:
+            code = 0  # head may end before the whole document is written
+        assert (code, out) == expected[:2], said
+        assert said == expected[2] or (expected[2] and said.startswith(expected[2])), said
+
+
+def test_a_live_table_in_a_terminal_is_shown_in_place(shared_broker: Broker) -> None:
+    """No line is wrapped, however long a name is."""
+    at = ("-b", shared_broker.bootstrap_servers)
+    name = "n" * 200
+    shared_broker.create_topic(name)
+    ours, theirs = os.openpty()
+    running = started("topic", "list", "--watch", "--every", "0.2", *at, stdout=theirs)
+    os.close(theirs)
+    try:
+        shown = shown_until(ours, r"n{40}")
+        shared_broker.create_topic("a-second")
+        shown += shown_until(ours, r"a-second")
+        assert "\x1b[1A" in shown
+        assert "…" in shown
+        running.send_signal(signal.SIGINT)
+        assert running.wait(SECONDS_MAX) == 130
+    finally:
+        running.kill()
+        _, said = running.communicate()
+        os.close(ours)
+    assert said == b""
+
+
+def test_bash_accepts_the_completion(tmp_path: Path) -> None:
+    script = tmp_path / "completion.bash"
+    script.write_text(barnabas("completion", "bash").stdout)
+    ask = f"""source {script}
+        complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _barnabas; echo "${{COMPREPLY[*]}}"; }}
+        complete_words barnabas to
+        complete_words barnabas group de
+        complete_words barnabas topic create --par
+        complete_words barnabas completion ''"""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["topic", "describe delete delete-offsets", "--partitions", "bash zsh fish"]
