@@ -15,6 +15,7 @@ COMMANDS: Final[dict[str, str]] = {
     "partitions": "barnabas.testing.node_questions:partitions",
     "controller": "barnabas.testing.node_questions:controller",
     "live_brokers": "barnabas.testing.node_questions:live_brokers",
+    "metrics_address": "barnabas.testing.node_questions:metrics_address",
     "ensure_internal_topics": "barnabas.testing.node_questions:ensure_internal_topics",
     "connections": "barnabas.testing.node_questions:connections",
     "lasting_state": "barnabas.testing.renewal_commands:lasting_state",

@@ -13,7 +13,7 @@ from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["connections", "controller", "ensure_internal_topics", "live_brokers", "partitions"]
+__all__ = ["connections", "controller", "ensure_internal_topics", "live_brokers", "metrics_address", "partitions"]
 
 
 def partitions(host: NodeHost, topic: str | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -45,6 +45,12 @@ def connections(host: NodeHost) -> list[dict[str, Any]]:
         for each in host.running.server.connections
         if each.listener_name != INTERNAL_LISTENER
     ]
+
+
+def metrics_address(host: NodeHost) -> tuple[str, int] | None:
+    """Host and port of the broker's metrics; None if `metrics.listen` is not set."""
+    metrics = host.running.metrics
+    return None if metrics is None else metrics.address
 
 
 async def ensure_internal_topics(host: NodeHost) -> None:

@@ -10,7 +10,8 @@ Driven by: `runtime.http_server`; the node, which opens it before everything els
 | /startupz | 200 once the node has served for the first time |
 | /v1/status/ready | as /readyz, in Redpanda's words |
 
-A scrape runs in slices of the loop, one scrape at a time: what two scrapers ask for at once is written twice.
+A scrape runs in slices of the loop, one scrape at a time: what two scrapers ask for at once is written twice. Before it is written, the
+collectors have a moment to ask other nodes (`Exposition.prepared`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from barnabas.broker.metrics.awaited import awaited
 from barnabas.broker.metrics.exposition import OPENMETRICS, TEXT, Exposition, gzipped, wants_openmetrics
 from barnabas.broker.metrics.health import Health
 from barnabas.broker.slices import Slices
@@ -102,7 +104,8 @@ class MetricsEndpoint:
         openmetrics = wants_openmetrics(headers.get("accept", ""))
         zipped = _accepts_gzip(headers.get("accept-encoding", ""))
         async with self._turn:
-            pieces = await self._finished(self._scrape(openmetrics=openmetrics, zipped=zipped))
+            await self.exposition.prepared()
+            pieces = await awaited(self._slices, self._scrape(openmetrics=openmetrics, zipped=zipped))
         told = {"vary": "Accept, Accept-Encoding"} | ({"content-encoding": "gzip"} if zipped else {})
         return HttpAnswer(200, OPENMETRICS if openmetrics else TEXT, pieces, told)
 
@@ -111,24 +114,6 @@ class MetricsEndpoint:
         if zipped:
             pieces = yield from gzipped(pieces)
         return pieces
-
-    async def _finished(self, work: Steps[list[bytes]]) -> list[bytes]:
-        """Runs work in slices; its end, or that of the task that waits for it, ends both."""
-        ended: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-
-        def done(pieces: list[bytes]) -> None:
-            if not ended.done():
-                ended.set_result(pieces)
-
-        def failed(error: BaseException) -> None:
-            if not ended.done():
-                ended.set_exception(error)
-
-        piece = self._slices.start(work, done, failed)
-        try:
-            return await ended
-        finally:
-            piece.cancel()
 
 
 def _told(reason: str | None) -> HttpAnswer:

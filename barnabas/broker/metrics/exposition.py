@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 from prometheus_client import exposition as text_format
@@ -23,12 +23,13 @@ from prometheus_client.registry import Collector as PrometheusCollector
 from barnabas.broker.metrics.line_table import LineTable
 from barnabas.work import SLICE, Steps
 
-__all__ = ["Collector", "Exposition", "gzipped", "wants_openmetrics"]
+__all__ = ["Collected", "Collector", "Exposition", "gzipped", "wants_openmetrics"]
 
 log = logging.getLogger(__name__)
 
 Collected = Metric | LineTable[Any] | None
 Collector = Callable[[], Iterable[Collected]]
+Preparation = Callable[[], Awaitable[None]]
 
 TEXT: Final = text_format.CONTENT_TYPE_PLAIN_0_0_4
 OPENMETRICS: Final = openmetrics_format.CONTENT_TYPE_LATEST
@@ -57,11 +58,25 @@ class Exposition:
 
     def __init__(self) -> None:
         self._collectors: list[Collector] = []
+        self._preparations: list[Preparation] = []
         self.failures = 0
 
     def add(self, collector: Collector) -> None:
         """Adds a collector; its families come after those of earlier ones."""
         self._collectors.append(collector)
+
+    def add_preparation(self, prepare: Preparation) -> None:
+        """Adds what is awaited before each scrape; it ends within a second, whatever other nodes do."""
+        self._preparations.append(prepare)
+
+    async def prepared(self) -> None:
+        """Runs all preparations."""
+        for prepare in self._preparations:
+            try:
+                await prepare()
+            except Exception:  # as for collectors
+                self.failures += 1
+                log.exception("metrics of %r failed", prepare)
 
     def written(self, *, openmetrics: bool) -> Steps[list[bytes]]:
         """Returns the pieces of an answer, in slices."""

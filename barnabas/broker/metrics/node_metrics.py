@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from barnabas.broker.metrics.client_series import ClientSeries
 from barnabas.broker.metrics.endpoint import MetricsEndpoint
+from barnabas.broker.metrics.exporter import add_exporter
 from barnabas.broker.metrics.health import Health
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.metrics.parts import Observed
@@ -42,6 +43,7 @@ class NodeMetrics:
         self.exposition.add(process_series)
         if node.telemetry is not None:
             self.exposition.add(ClientSeries(node.telemetry, node.reactor.clock.monotonic_ms).collect)
+        add_exporter(self.exposition, node)
 
     async def open(self, network: Network) -> None:
         """Listens at metrics.listen. Raises MetricsAddressRefused."""

@@ -59,6 +59,10 @@ class Scrape:
         wanted = set(labels.items())
         return sum(value for found, value in self._samples.get(name, {}).items() if wanted <= set(found))
 
+    def rows(self, name: str) -> dict[Labels, float]:
+        """All samples of a name, by their labels."""
+        return self._samples.get(name, {})
+
     def labels(self, name: str, label: str) -> set[str]:
         """The values of a label."""
         return {dict(found).get(label, "") for found in self._samples.get(name, {})}

@@ -13,7 +13,7 @@ Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.host.decision import Undo
@@ -64,6 +64,14 @@ class OffsetStore:
             topic: {partition: entry[1] for partition, entry in partitions.items()}
             for topic, partitions in self._committed.get(group_id, {}).items()
         }
+
+    def groups(self) -> Iterable[str]:
+        """Returns the groups with committed offsets."""
+        return self._committed
+
+    def of_group(self, group_id: str) -> list[tuple[str, Mapping[int, tuple[int, CommittedOffset]]]]:
+        """Returns the committed offsets of a group by topic and partition, each with its order, without copies of the partitions."""
+        return list(self._committed.get(group_id, {}).items())
 
     def chunks(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
         """Iterates over the partitions of a group with committed offsets: (topic, CHUNK partitions at most).

@@ -1,0 +1,32 @@
+"""Work in slices, for a task that waits for its result."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from barnabas.broker.slices import Slices
+from barnabas.work import Steps
+
+__all__ = ["awaited"]
+
+T = TypeVar("T")
+
+
+async def awaited(slices: Slices, work: Steps[T]) -> T:
+    """Runs work in slices and returns its result; its end, or that of the task that waits for it, ends both. Raises what the work raises."""
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T) -> None:
+        if not ended.done():
+            ended.set_result(result)
+
+    def failed(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
+    piece = slices.start(work, done, failed)
+    try:
+        return await ended
+    finally:
+        piece.cancel()

@@ -1,0 +1,169 @@
+"""EndOffsets: the high watermarks of partitions that other brokers lead, for the lag of groups that this broker coordinates.
+
+Driven by: `refresh` before a scrape. Emits: ListOffsets requests to the leaders, as a consumer's; offsets by topic and partition.
+
+Nothing is asked while nobody scrapes, and nothing more often than every FRESH_MS. A scrape waits WAIT_S at most; an answer that comes
+later serves the next scrape. The offsets of a leader that does not answer within ANSWER_MS are forgotten: their lag is not exported.
+
+The offsets are asked for after the commits are known to exist and before they are read, so a lag may be too small by what was
+committed in between, never below 0 (`group_series`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.image import NO_LEADER
+from barnabas.broker.metrics.awaited import awaited
+from barnabas.broker.peers import Peers
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Slices
+from barnabas.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas.work import Steps
+
+__all__ = ["EndOffsets"]
+
+PURPOSE: Final = "lag"  # of the connections
+FRESH_MS: Final = 1_000
+WAIT_S: Final = 0.5
+ANSWER_MS: Final = 5_000
+PARTITIONS_PER_REQUEST: Final = 1_000
+PARTITIONS_PER_UNIT: Final = 8
+CONSUMER: Final = -1
+LATEST: Final = -1
+
+_Wanted = Mapping[str, Iterable[int]]  # partitions by topic
+
+
+class EndOffsets:
+    """See the module.
+
+    Args:
+        wanted: the partitions with commits, led here or elsewhere, in slices.
+        listener: the name of the listener between brokers.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        slices: Slices,
+        peers: Peers,
+        current: CurrentImage,
+        *,
+        node_id: int,
+        listener: str,
+        wanted: Callable[[], Steps[_Wanted]],
+    ) -> None:
+        self._reactor = reactor
+        self._slices = slices
+        self._peers = peers
+        self._current = current
+        self._node_id = node_id
+        self._listener = listener
+        self._wanted = wanted
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._asked_ms = -FRESH_MS
+        self._unanswered = 0
+        self._answered = asyncio.Event()
+
+    def get(self, topic: str, partition: int) -> int | None:
+        """The high watermark that the leader has told last; None if it is unknown."""
+        return self._offsets.get((topic, partition))
+
+    async def refresh(self) -> None:
+        """Asks the leaders, and waits for their answers."""
+        now_ms = self._reactor.clock.monotonic_ms()
+        if not self._unanswered and now_ms - self._asked_ms >= FRESH_MS:
+            self._asked_ms = now_ms
+            requests = await awaited(self._slices, self._requests())
+            self._answered.clear()
+            for leader_id, request in requests:
+                self._send(leader_id, request)
+        if self._unanswered:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await self._answered.wait()
+            except TimeoutError:
+                pass
+
+    def _requests(self) -> Steps[list[tuple[int, ListOffsetsRequest]]]:
+        """The questions to each leader; forgets the offsets of partitions that nobody wants any more."""
+        wanted = yield from self._wanted()
+        image = self._current.image
+        leaders: dict[int, list[tuple[str, int]]] = {}
+        known: dict[tuple[str, int], int] = {}
+        for topic, numbers in wanted.items():
+            found = image.topic(topic)
+            if found is None:
+                continue
+            partitions = found.partitions
+            looked = 0
+            for number in numbers:
+                looked += 1
+                leader = partitions[number].leader if number < len(partitions) else NO_LEADER
+                if leader in (NO_LEADER, self._node_id):
+                    continue
+                key = (topic, number)
+                leaders.setdefault(leader, []).append(key)
+                if key in self._offsets:
+                    known[key] = self._offsets[key]
+            yield 1 + looked // PARTITIONS_PER_UNIT
+        self._offsets = known
+        requests = []
+        for leader, keys in leaders.items():
+            for start in range(0, len(keys), PARTITIONS_PER_REQUEST):
+                chunk = keys[start : start + PARTITIONS_PER_REQUEST]
+                requests.append((leader, _request(chunk)))
+                yield 1 + len(chunk) // PARTITIONS_PER_UNIT
+        return requests
+
+    def _send(self, leader_id: int, request: ListOffsetsRequest) -> None:
+        broker = self._current.image.brokers.get(leader_id)
+        address = None if broker is None else broker.endpoint(self._listener)
+        if address is None:
+            self._forget(request)
+            return
+        self._unanswered += 1
+        peer = self._peers.to(address.host, address.port, PURPOSE, node_id=leader_id)
+        peer.send(request, partial(self._on_answer, request), timeout_ms=ANSWER_MS, in_slices=True)
+
+    def _on_answer(self, request: ListOffsetsRequest, answer: object) -> None:
+        if isinstance(answer, ListOffsetsResponse):
+            offsets = self._offsets
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    key = (topic.name, partition.partition_index)
+                    if partition.error_code:
+                        offsets.pop(key, None)
+                    else:
+                        offsets[key] = partition.offset
+        else:
+            self._forget(request)
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._answered.set()
+
+    def _forget(self, request: ListOffsetsRequest) -> None:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                self._offsets.pop((topic.name, partition.partition_index), None)
+
+
+def _request(keys: Iterable[tuple[str, int]]) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for topic, number in keys:
+        if topic not in topics:
+            topics[topic] = ListOffsetsTopic(name=topic)
+        topics[topic].partitions.append(ListOffsetsPartition(partition_index=number, timestamp=LATEST))
+    return ListOffsetsRequest(
+        replica_id=CONSUMER, isolation_level=0, topics=list(topics.values()), timeout_ms=ANSWER_MS
+    )

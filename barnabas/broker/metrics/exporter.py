@@ -1,0 +1,28 @@
+"""Adds the collectors of kafka_exporter's series to an exposition."""
+
+from __future__ import annotations
+
+from barnabas.broker.metrics.end_offsets import EndOffsets
+from barnabas.broker.metrics.exposition import Exposition
+from barnabas.broker.metrics.group_series import GroupSeries
+from barnabas.broker.metrics.parts import Observed
+from barnabas.broker.metrics.topic_partition_series import TopicPartitionSeries
+
+__all__ = ["add_exporter"]
+
+
+def add_exporter(exposition: Exposition, node: Observed) -> None:
+    """Adds what dashboards of kafka_exporter show: partitions, brokers, and the lag of groups."""
+    exposition.add(TopicPartitionSeries(node.replicas, node.current_image, node.quorum_controller).collect)
+    groups = GroupSeries(node.groups, node.current_image, node.replicas)
+    groups.ends = EndOffsets(
+        node.reactor,
+        node.slices,
+        node.peers,
+        node.current_image,
+        node_id=node.node_id,
+        listener=node.config.inter_broker_listener,
+        wanted=groups.wanted,
+    )
+    exposition.add_preparation(groups.ends.refresh)
+    exposition.add(groups.collect)

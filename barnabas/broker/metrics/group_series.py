@@ -1,0 +1,190 @@
+"""The series of consumer groups, under the names of kafka_exporter: members, committed offsets and lag.
+
+Driven by: `Exposition`; `EndOffsets.refresh`, before each scrape. Emits: tables with a row for each group, for each topic that a group has
+committed an offset of, and for each partition of such a topic.
+
+The coordinator of a group exports it, and no other broker, so that a sum over all brokers counts everything once. The lag of a
+partition is the leader's high watermark minus the committed offset, at least 0. As in kafka_exporter, offset and lag are -1 for a
+partition without a commit, lag_sum leaves such partitions out, and current_offset_sum has their -1. Unlike there, lag_sum is missing while
+the end of a committed partition is unknown: an autoscaler must not read a sum that is too small.
+
+ROWS_MAX bounds the rows of partitions; `barnabas_consumergroup_topics_left_out` counts what has no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily
+
+from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.groups.records import CommittedOffset
+from barnabas.broker.coordinator.groups.shard import GroupShard
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metrics.end_offsets import EndOffsets
+from barnabas.broker.metrics.exposition import Collected
+from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
+from barnabas.broker.replica.replicas import Replicas
+from barnabas.errors import BrokerError
+from barnabas.work import Steps
+
+__all__ = ["GROUP_SERIES", "PARTITION_OFFSETS", "TOPIC_SUMS", "GroupSeries"]
+
+ROWS_MAX: Final = 100_000
+CHECKED_PER_SLICE: Final = 2_000  # partitions; one that has changed counts as CHANGED_COST of them
+CHANGED_COST: Final = 6
+TOPIC_COST: Final = 4  # of a topic of a group
+NO_OFFSET: Final = -1
+
+PREFIX: Final = "kafka_consumergroup_"
+GROUP_SERIES: Final = (Series(PREFIX + "members", "gauge", "Members of the group."),)
+TOPIC_SUMS: Final = (
+    Series(PREFIX + "current_offset_sum", "gauge", "The sum of current_offset over the partitions of a topic."),
+    Series(PREFIX + "lag_sum", "gauge", "The sum of lag over the partitions of a topic that have a committed offset."),
+)
+PARTITION_OFFSETS: Final = (
+    Series(PREFIX + "current_offset", "gauge", "The committed offset; -1 without one."),
+    Series(PREFIX + "lag", "gauge", "Records from the committed offset to the high watermark; -1 without a commit."),
+)
+
+_Ends = list[int | None]  # of the partitions of a topic
+_State = tuple[list[tuple[int, tuple[int, CommittedOffset]]], _Ends]  # commits with their order, and ends
+
+
+class GroupSeries:
+    """See the module.
+
+    Attributes:
+        ends: must be set before the first scrape.
+    """
+
+    ends: EndOffsets
+
+    def __init__(self, groups: GroupCoordinator, current: CurrentImage, replicas: Replicas) -> None:
+        self._groups = groups
+        self._current = current
+        self._replicas = replicas
+        self._members: LineTable[str] = LineTable(GROUP_SERIES, lambda group: labels_text(consumergroup=group))
+        self._sums: LineTable[tuple[str, str]] = LineTable(
+            TOPIC_SUMS, lambda key: labels_text(consumergroup=key[0], topic=key[1])
+        )
+        self._offsets: LineTable[tuple[str, str, int]] = LineTable(
+            PARTITION_OFFSETS,
+            lambda key: labels_text(consumergroup=key[0], topic=key[1], partition=str(key[2])),
+        )
+        self._states: dict[tuple[str, str], _State] = {}
+
+    def wanted(self) -> Steps[dict[str, dict[int, None]]]:
+        """The partitions with commits of the groups that are coordinated here, by topic."""
+        found: dict[str, dict[int, None]] = {}
+        for shard in self._shards():
+            for group_id in list(shard.offsets.groups()):
+                looked = 0
+                for topic, commits in shard.offsets.of_group(group_id):
+                    found.setdefault(topic, {}).update(dict.fromkeys(commits))
+                    looked += 4 + len(commits) // 16
+                yield 1 + looked // 16
+        return found
+
+    def collect(self) -> Iterator[Collected]:
+        """The tables."""
+        ends: dict[str, _Ends | None] = {}
+        members: dict[str, None] = {}
+        topics: dict[tuple[str, str], None] = {}
+        rows = left_out = cost = 0
+        for shard in self._shards():
+            tables = shard.tables
+            for group_id in [*tables.classic, *tables.consumer]:
+                group = tables.classic.get(group_id) or tables.consumer.get(group_id)
+                if group is None:
+                    continue
+                members[group_id] = None
+                self._members.put(group_id, (len(group.members),))
+                cost += TOPIC_COST
+                for topic, commits in shard.offsets.of_group(group_id):
+                    if topic not in ends:
+                        ends[topic] = self._ends_of(topic)
+                        cost += len(ends[topic] or ())
+                    of_topic = ends[topic]
+                    if of_topic is None:
+                        continue
+                    key = (group_id, topic)
+                    rows += len(of_topic)
+                    if rows > ROWS_MAX:
+                        left_out += 1
+                        rows -= len(of_topic)
+                        continue
+                    topics[key] = None
+                    state = (list(commits.items()), of_topic)
+                    cost += TOPIC_COST + len(commits) // 4
+                    if self._states.get(key) != state:
+                        self._put(key, state)
+                        cost += CHANGED_COST * len(of_topic)
+                if cost >= CHECKED_PER_SLICE:
+                    cost = 0
+                    yield None
+        yield from self._drop_all_but(members, topics)
+        yield self._members
+        yield self._sums
+        yield self._offsets
+        yield GaugeMetricFamily(
+            "barnabas_consumergroup_topics_left_out", f"Topics of groups beyond {ROWS_MAX} partitions.", left_out
+        )
+
+    def _shards(self) -> Iterable[GroupShard]:
+        """The shards that no other broker coordinates now."""
+        host = self._groups.host
+        for partition, shard in host.active_shards():
+            try:
+                host.check_leads(partition)
+            except BrokerError:
+                continue
+            yield shard
+
+    def _ends_of(self, topic: str) -> _Ends | None:
+        """The high watermarks of a topic's partitions, as far as they are known; None if there is no such topic."""
+        found = self._current.image.topic(topic)
+        if found is None:
+            return None
+        ends: _Ends = []
+        for number in range(len(found.partitions)):
+            replica = self._replicas.get(topic, number)
+            if replica is not None and replica.is_leader:
+                ends.append(replica.high_watermark)
+            else:
+                ends.append(self.ends.get(topic, number))
+        return ends
+
+    def _put(self, key: tuple[str, str], state: _State) -> None:
+        """Sets the rows of a topic of a group."""
+        former = self._states.get(key)
+        self._states[key] = state
+        commits, ends = {number: entry[1].offset for number, entry in state[0]}, state[1]
+        offset_sum = lag_sum = 0
+        complete = True
+        for number, end in enumerate(ends):
+            offset = commits.get(number, NO_OFFSET)
+            lag = None if end is None else max(end - offset, 0)
+            if offset == NO_OFFSET:
+                lag = NO_OFFSET
+            elif lag is None:
+                complete = False
+            else:
+                lag_sum += lag
+            offset_sum += offset
+            self._offsets.put((*key, number), (offset, lag))
+        for number in range(len(ends), 0 if former is None else len(former[1])):
+            self._offsets.drop((*key, number))
+        self._sums.put(key, (offset_sum, lag_sum if complete else None))
+
+    def _drop_all_but(self, members: dict[str, None], topics: dict[tuple[str, str], None]) -> Iterator[None]:
+        for group_id in list(self._members.keys()):
+            if group_id not in members:
+                self._members.drop(group_id)
+        yield None
+        for key in [each for each in self._states if each not in topics]:
+            for number in range(len(self._states.pop(key)[1])):
+                self._offsets.drop((*key, number))
+            self._sums.drop(key)
+            yield None

@@ -1,0 +1,167 @@
+"""The series of topics and partitions under the names of kafka_exporter: offsets, leaders, replicas; and the brokers of the cluster.
+
+Driven by: `Exposition`. Emits: tables and gauges.
+
+Each series comes from one node, so that a sum over all nodes counts everything once: a partition from its leader; a partition without a
+leader, the topics and the brokers from the active controller. Without a leader `leader` is -1, and there are no offsets.
+
+A row is made again only if the state of its replica, or the image of its topic, has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.controller import QuorumController
+from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.metrics.exposition import Collected
+from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
+from barnabas.broker.replica.machine import Replica
+from barnabas.broker.replica.replicas import Replicas
+
+__all__ = ["TOPIC_PARTITIONS", "TopicPartitionSeries"]
+
+CHECKED_PER_SLICE: Final = 4_000  # replicas or topics; one that has changed counts as CHANGED_COST of them
+CHANGED_COST: Final = 10
+
+TOPIC_SERIES: Final = (Series("kafka_topic_partitions", "gauge", "Partitions of the topic."),)
+TOPIC_PARTITIONS: Final = tuple(
+    Series(f"kafka_topic_partition_{name}", "gauge", doc)
+    for name, doc in (
+        ("current_offset", "The high watermark: the offset of the next record that consumers will read."),
+        ("oldest_offset", "The first offset of the log."),
+        ("leader", "The id of the leader; -1 without one."),
+        ("leader_is_preferred", "1 if the first one of the replicas leads."),
+        ("replicas", "Replicas."),
+        ("in_sync_replica", "Replicas in sync."),
+        ("under_replicated_partition", "1 if replicas are not in sync."),
+    )
+)
+_Key = Replica | tuple[str, int]  # of a led partition, or of one without a leader
+_State = tuple[int, int, int]
+
+
+class TopicPartitionSeries:
+    """See the module.
+
+    Args:
+        controller: of this node, if it has one.
+    """
+
+    def __init__(self, replicas: Replicas, current: CurrentImage, controller: QuorumController | None) -> None:
+        self._replicas = replicas
+        self._current = current
+        self._controller = controller
+        self._partitions: LineTable[_Key] = LineTable(TOPIC_PARTITIONS, _labels)
+        self._led: dict[Replica, _State] = {}
+        self._topics: LineTable[str] = LineTable(TOPIC_SERIES, lambda topic: labels_text(topic=topic))
+        self._image: MetadataImage | None = None  # of the rows of the active controller
+        self._known: dict[bytes, tuple[TopicImage, list[int]]] = {}  # with the partitions that have no leader
+
+    def collect(self) -> Iterator[Collected]:
+        """The tables, and what is known of the brokers."""
+        yield from self._lead()
+        if self._controller is not None and self._controller.active:
+            image = self._current.image
+            if image is not self._image:
+                yield from self._follow(image)
+            yield self._topics
+            yield from _brokers(image)
+        elif self._image is not None:
+            self._image = None
+            for topic, leaderless in self._known.values():
+                self._forget(topic, leaderless)
+            self._known = {}
+        yield self._partitions
+
+    def _lead(self) -> Iterator[None]:
+        """Brings the rows of led partitions up to date."""
+        led, cost, leaders = self._led, 0, 0
+        everything = list(self._replicas.all())
+        yield None
+        for replica in everything:
+            cost += 1
+            if replica.is_leader and not replica.failed:
+                leaders += 1
+                state = (replica.high_watermark, replica.log.log_start_offset, replica.partition_epoch)
+                if led.get(replica) != state:
+                    led[replica] = state
+                    self._partitions.put(replica, self._row(replica))
+                    cost += CHANGED_COST
+            if cost >= CHECKED_PER_SLICE:
+                cost = 0
+                yield None
+        if len(led) > leaders:
+            here = dict.fromkeys(everything)
+            for replica in [each for each in led if each not in here or each.failed or not each.is_leader]:
+                del led[replica]
+                self._partitions.drop(replica)
+
+    def _row(self, replica: Replica) -> tuple[int, ...]:
+        """The values of a led partition, in the order of TOPIC_PARTITIONS."""
+        image = self._current.image.partition(replica.topic, replica.partition)
+        preferred = image is not None and image.replicas[:1] == (replica.node_id,)
+        replicas, in_sync = len(replica.in_sync.followers) + 1, len(replica.isr)
+        return (
+            replica.high_watermark,
+            replica.log.log_start_offset,
+            replica.node_id,
+            int(preferred),
+            replicas,
+            in_sync,
+            int(in_sync < replicas),
+        )
+
+    def _follow(self, image: MetadataImage) -> Iterator[None]:
+        """Brings the rows of the active controller up to date."""
+        known, cost = self._known, 0
+        for topic_id, topic in image.topics_by_id.items():
+            found = known.get(topic_id)
+            if found is None or found[0] is not topic:
+                if found is not None:
+                    self._forget(*found)
+                leaderless = [at for at, each in enumerate(topic.partitions) if each.leader == NO_LEADER]
+                known[topic_id] = (topic, leaderless)
+                self._topics.put(topic.name, (len(topic.partitions),))
+                for number in leaderless:
+                    self._partitions.put((topic.name, number), _leaderless_row(topic.partitions[number]))
+                cost += len(topic.partitions) + CHANGED_COST * (1 + len(leaderless))
+            cost += 1
+            if cost >= CHECKED_PER_SLICE:
+                cost = 0
+                yield None
+        for topic_id in [each for each in known if each not in image.topics_by_id]:
+            topic, leaderless = known.pop(topic_id)
+            self._forget(topic, leaderless)
+            if image.topic(topic.name) is None:
+                self._topics.drop(topic.name)
+        self._image = image
+
+    def _forget(self, topic: TopicImage, leaderless: list[int]) -> None:
+        for number in leaderless:
+            self._partitions.drop((topic.name, number))
+
+
+def _leaderless_row(partition: PartitionImage) -> tuple[int | None, ...]:
+    replicas, in_sync = len(partition.replicas), len(partition.isr)
+    return None, None, NO_LEADER, 0, replicas, in_sync, int(in_sync < replicas)
+
+
+def _brokers(image: MetadataImage) -> Iterator[Metric]:
+    alive = image.alive_brokers()
+    yield GaugeMetricFamily("kafka_brokers", "Registered brokers that are not fenced.", len(alive))
+    family = GaugeMetricFamily("kafka_broker_info", "1 for each broker that is not fenced.", labels=["id", "address"])
+    for broker in alive:
+        if broker.end_points:
+            point = broker.end_points[0]
+            family.add_metric((str(broker.broker_id), f"{point.host}:{point.port}"), 1)
+    yield family
+
+
+def _labels(key: _Key) -> str:
+    topic, number = (key.topic, key.partition) if isinstance(key, Replica) else key
+    return labels_text(topic=topic, partition=str(number))
