@@ -41,6 +41,7 @@ pytestmark = pytest.mark.oracle
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = range(1, 4)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+LOGS = "state.change.logger"  # both have it
 READS_ONLY = "observe_unchanging"  # may be asked again
 
 
@@ -247,6 +248,32 @@ SCRIPTS: dict[str, list[Observe]] = {
         describe(BROKER, "abc"),
         describe(TOPIC, "adm.nope"),
         describe(TOPIC, ".."),
+    ],
+    "levels of loggers": [
+        *(describe(LOGGER, name, "root") for name in ("", "7", "x")),
+        describe(LOGGER, "1", "nope"),
+        alter(LOGGER, "1", ("root", "WARN", SET)),
+        describe(LOGGER, "1", "root", LOGS),
+        *(
+            step
+            for change in (
+                *((LOGS, level, SET) for level in ("DEBUG", "debug", "LOUD", "OFF", "", None, "FATAL", "TRACE")),
+                *((LOGS, "INFO", operation) for operation in (APPEND, SUBTRACT)),
+                *((name, None, DELETE) for name in (LOGS, LOGS, "root", "nope")),
+                ("nope", "INFO", SET),
+                ("nope", None, SET),
+                ("root", "ERROR", SET),
+                ("root", "WARN", SET),
+            )
+            for step in (alter(LOGGER, "1", change), describe(LOGGER, "1", "root", LOGS))
+        ),
+        alter(LOGGER, "1", (LOGS, "INFO", SET), ("nope", "INFO", SET)),
+        alter(LOGGER, "1", (LOGS, "INFO", SET), (LOGS, "DEBUG", SET)),
+        alter(LOGGER, "1", (LOGS, "INFO", SET), validate_only=True),
+        describe(LOGGER, "1", LOGS),
+        *(alter(LOGGER, name, (LOGS, "INFO", SET)) for name in ("", "7", "x")),
+        alter(LOGGER, "1"),
+        replace((LOGGER, "1", {LOGS: "INFO"}), (LOGGER, "7", {})),
     ],
     "replaced settings": [
         create(topic("adm.l", retention_ms="1000", segment_ms="7"), validate_only=False),

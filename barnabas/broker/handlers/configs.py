@@ -7,7 +7,9 @@ settings of a resource, IncrementalAlterConfigs changes single settings.
 
 Version notes: DescribeConfigs v3 returns types and documentation. ListConfigResources v0 lists client metrics only (KIP-1142).
 
-Deviations: INVALID_REQUEST answers resources other than topics, brokers, groups and client metrics (loggers), unknown operations of
+Levels of loggers (resource BROKER_LOGGER) are this node's own: no controller is asked.
+
+Deviations: INVALID_REQUEST answers other types of resources, unknown operations of
 IncrementalAlterConfigs (Kafka answers UNKNOWN_SERVER_ERROR), a resource named twice in AlterConfigs (Kafka 4.3.1 never answers), and the
 resources of a DescribeConfigs request whose answer would exceed DESCRIBED_BYTES_MAX.
 """
@@ -28,7 +30,14 @@ from barnabas.broker.config_entries import (
     group_entries,
     topic_entries,
 )
-from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from barnabas.broker.logger_levels import alter_levels, logger_entries
+from barnabas.broker.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import DESCRIBED_BYTES_MAX
@@ -91,8 +100,10 @@ class Needs(Protocol):
 
 
 def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRequest]) -> Work:
-    """Changes single settings of topics, of this broker, or of all brokers."""
-    mine, refused = yield from _split(needs, call.request.resources)
+    """Changes single settings of topics, of this broker, or of all brokers; levels of this node's loggers."""
+    mine, refused = yield from _split(needs, call.request.resources, validate_only=call.request.validate_only)
+    if not mine and refused:
+        return IncrementalAlterConfigsResponse(responses=refused)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     refuse = partial(refuse_incremental_alter_configs, call)
     return _changed(call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request))
@@ -106,8 +117,9 @@ def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     return _changed(call.request.resources, refused, refuse, partial(needs.controller.request, request))
 
 
-def _split(needs: Needs, resources: list[R]) -> Work:
-    """Returns the resources for the controller to decide, and refusals of resources that belong to other brokers."""
+def _split(needs: Needs, resources: list[R], *, validate_only: bool = False) -> Work:
+    """Returns the resources for the controller to decide, and the answers of this node: refusals of resources that belong to other
+    brokers, and those about loggers, which are changed here."""
     mine: list[R] = []
     refused: list[AlterConfigsResourceResponse] = []
     for number, resource in enumerate(resources):
@@ -116,6 +128,10 @@ def _split(needs: Needs, resources: list[R]) -> Work:
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
+            if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
+                _alter_loggers(needs, resource, validate_only)
+                refused.append(_resource_response(resource, None))
+                continue
             if resource.resource_type not in RESOURCES:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
             mine.append(resource)
@@ -123,6 +139,17 @@ def _split(needs: Needs, resources: list[R]) -> Work:
             refused.append(_resource_response(resource, error))
             yield 1
     return mine, refused
+
+
+def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: bool) -> None:
+    name = resource.resource_name
+    if not name.lstrip("-").isdecimal():
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != needs.node_id:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {needs.node_id}, but received {name}"
+        )
+    alter_levels(resource.configs, validate_only=validate_only)
 
 
 def _changed(
@@ -166,7 +193,7 @@ def _is_about(response: AlterConfigsResourceResponse, resource: Resource) -> boo
     return response.resource_name == resource.resource_name and response.resource_type == resource.resource_type
 
 
-def _check_broker_name(needs: Needs, name: str, what: str, expected: str) -> None:
+def _check_broker_name(needs: Needs, name: str, what: str, expected: str, *, comma: str = ",") -> None:
     """Refuses a request about one broker that names another; "" means all brokers."""
     if not name:
         return
@@ -176,13 +203,13 @@ def _check_broker_name(needs: Needs, name: str, what: str, expected: str) -> Non
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}") from None
     if broker_id != needs.node_id:
         wanted = expected.format(needs.node_id)
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {wanted}, but received {name}")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {wanted}{comma} but received {name}")
 
 
-def _resource_response(resource: Resource, error: BrokerError) -> AlterConfigsResourceResponse:
+def _resource_response(resource: Resource, error: BrokerError | None) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
-        error_code=error.code,
-        error_message=error.message,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
@@ -265,6 +292,11 @@ def _settings(needs: Needs, resource: DescribeConfigsResource) -> Mapping[str, s
     if resource.resource_type == BROKER_RESOURCE:
         _check_broker_name(needs, name, "Broker id", "expected {} or empty string")
         return image.cluster_config
+    if resource.resource_type == LOGGER_RESOURCE:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _check_broker_name(needs, name, "Broker id", "expected {}", comma="")
+        return {}
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -283,6 +315,8 @@ def _described(needs: Needs, resource: DescribeConfigsResource, settings: Mappin
         return group_entries(needs.config, settings)
     if resource.resource_type == CLIENT_METRICS_RESOURCE:
         return client_metrics_entries(settings)
+    if resource.resource_type == LOGGER_RESOURCE:
+        return logger_entries()
     return broker_entries(needs.config) if resource.resource_name else cluster_entries(settings)
 
 
