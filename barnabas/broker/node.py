@@ -29,6 +29,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.identity import BrokerIdentity
 from barnabas.broker.lifecycle import Lifecycle
 from barnabas.broker.listing import BrokerListing
+from barnabas.broker.metadata.change_lines import log_changes
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, MetadataDelta, MetadataImage
@@ -234,7 +235,7 @@ class Node:
             TRANSACTION_STATE_TOPIC: self.transactions,
             GROUP_METADATA_TOPIC: self.groups,
         }
-        self.current_image.followers = (self._reconfigure, self._apply_to_replicas)
+        self.current_image.followers = (self._reconfigure, self._apply_to_replicas, self._log_changes)
         self.current_image.subscribers = (
             self.listing.on_image,
             self.transactions.on_image,
@@ -477,6 +478,10 @@ class Node:
         """Applies the next image to the replicas once their logs are open."""
         if self._logs_open:
             yield from self.replicas.apply(image, delta)
+
+    def _log_changes(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """Logs what the next image changes."""
+        yield from log_changes(self.node_id, self.current_image.image, image, delta)
 
     def _on_elections(self, elections: list[LeadershipChange]) -> None:
         """Notifies the coordinator of each topic of elections in the topic's partitions."""

@@ -17,6 +17,7 @@ version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Generator
 from struct import Struct
 from types import GeneratorType
@@ -138,6 +139,14 @@ class Router:
             RemoteProtocolError: the request breaks the protocol, so the connection must close.
             InvariantViolated: the node must stop.
         """
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "Request: api=%s version=%d client_id=%s host=%s",
+                registry.API[call.api_key].name,
+                call.version,
+                call.client_id,
+                call.client_host,
+            )
         try:
             response = route.handler(self._needs, call)
         except (RemoteProtocolError, InvariantViolated):

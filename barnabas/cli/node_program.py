@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from barnabas import __version__
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
 from barnabas.cli.logs import LogOutput
@@ -100,6 +101,14 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
 def _node(config: BrokerConfig, end: Callable[[int], None]) -> Node:
     """Makes the node over the real clock, disks and network; raises the limit of open files."""
     soft, allowed = descriptors.raise_limit()
+    log.info(
+        "Node starts: node_id=%d roles=%s version=%s pid=%d directories=%s",
+        config.node_id,
+        ",".join(sorted(config.roles)),
+        __version__,
+        os.getpid(),
+        ",".join(config.log_dirs),
+    )
     log.info("Limit of open files and connections: allowed=%d soft_limit_before=%d", allowed, soft)
     files_max = descriptors.open_files_max(len(config.log_dirs))
     disks = [FileDisk(path, open_files_max=files_max) for path in config.log_dirs]

@@ -79,7 +79,6 @@ __all__ = [
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})
-LOGGER_RESOURCE: Final = 8
 LISTED: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 RESOURCES_A_YIELD: Final = 16
 ENTRY_BYTES: Final = 8  # of an entry of DescribeConfigs and of a synonym, without its texts

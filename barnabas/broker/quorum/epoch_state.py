@@ -81,6 +81,13 @@ class EpochState:
             self.voted_directory_id = None
         if self.role is Role.LEADER and role is not Role.LEADER:
             log.info("Node no longer leads the metadata quorum: node_id=%d epoch=%d", self._node_id, self.epoch)
+        if leader_id not in (NO_NODE, self._node_id) and (epoch, leader_id) != (self.epoch, self.leader_id):
+            log.info(
+                "Node follows a leader of the metadata quorum: node_id=%d epoch=%d leader=%d",
+                self._node_id,
+                epoch,
+                leader_id,
+            )
         self.role, self.epoch, self.leader_id, self.voted_id = role, epoch, leader_id, voted_id
 
     def _remember(self, epoch: int, leader_id: int, voted_id: int) -> None:

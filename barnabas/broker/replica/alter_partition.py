@@ -99,8 +99,6 @@ class IsrChanges:
         self._due = True  # repeated proposals wait a little
         for replica, proposal in asked.items():
             answer = answers.get((replica.topic_id, replica.partition))
-            if answer is not None and answer.error_code == ErrorCode.NONE:
-                log.info("%r: in sync are %s", replica, list(answer.isr))
             replica.on_isr_answer(proposal, answer or failure or BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
         self._due = False
         again = failure is not None or any(self._proposed.get(one) is proposal for one, proposal in asked.items())

@@ -41,6 +41,7 @@ SLICE_MS: Final = 5
 SLICE_STEPS: Final = 64  # in one slice, if the clock does not advance within a turn of the loop (simulation)
 BEFORE_SERVING_MS: Final = 1_000
 PROGRESS_MS: Final = 1_000  # between two progress lines in the log
+SLOW_MS: Final = 1_000  # a log whose recovery takes longer has a line of its own
 RETRY_MS: Final = 1_000  # after a passing error
 DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that must not be truncated
 TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the directory
@@ -146,6 +147,7 @@ class LogRecovery:
         self._total = self._opened = 0
         self._planned_bytes = self._read_bytes = 0
         self._told_ms = 0
+        self._began_ms: dict[TopicIdPartition, int] = {}  # of the logs that are being read
 
     def __contains__(self, key: TopicIdPartition) -> bool:
         return key in self._unopened
@@ -284,6 +286,7 @@ class LogRecovery:
         try:
             if one.steps is None:
                 self._fresh.pop(key, None)
+                self._began_ms[key] = self._reactor.clock.monotonic_ms()
                 one.steps = one.opening(self._reactor.clock.now_ms())
                 planned = next(one.steps)
                 self._planned_bytes += planned
@@ -291,6 +294,7 @@ class LogRecovery:
             else:
                 self._read_bytes += next(one.steps)
         except StopIteration as end:
+            self._tell_slow(key, one)
             self._on_opened(key, one, end.value)
         except BrokerError:
             one.steps = None
@@ -371,6 +375,13 @@ class LogRecovery:
         for one, partition_log in done:
             if one.directory.online and not self._stopped:
                 self._finish(one, partition_log)
+
+    def _tell_slow(self, key: TopicIdPartition, one: UnopenedLog) -> None:
+        """Logs how long the recovery of a log took, if that was long."""
+        now_ms = self._reactor.clock.monotonic_ms()
+        duration_ms = now_ms - self._began_ms.pop(key, now_ms)
+        if duration_ms >= SLOW_MS:
+            log.info("Log is recovered: folder=%s duration_ms=%d", one.folder, duration_ms)
 
     def _tell_progress(self, *, at_once: bool = False) -> None:
         """Logs the progress of slow logs."""

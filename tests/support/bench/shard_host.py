@@ -63,6 +63,9 @@ class Registry:
     def on_active(self) -> None:
         self.active = True
 
+    def size(self) -> int:
+        return 0
+
     def on_resigned(self) -> None:
         self.resigned = True
 

@@ -29,6 +29,7 @@ from barnabas.broker.coordinator.groups.effects import (
 )
 from barnabas.broker.coordinator.groups.group import OffsetExpiry
 from barnabas.broker.coordinator.groups.group_base import ExistingGroup
+from barnabas.broker.coordinator.groups.group_lines import on_expired
 from barnabas.broker.coordinator.groups.records import AnyRecord, ConsumerRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError
@@ -147,7 +148,10 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
         return False
 
     def on_deadline(self, key: DeadlineKey, at: At, effects: Effects) -> bool:
-        return self._protocol.is_overdue(self._group, key)
+        overdue = self._protocol.is_overdue(self._group, key)
+        if overdue:
+            on_expired(self._group.group_id, key[2], key[0])
+        return overdue
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from barnabas.broker.coordinator.groups.effects import (
     Responder,
 )
 from barnabas.broker.coordinator.groups.group import Group
+from barnabas.broker.coordinator.groups.group_lines import on_record
 from barnabas.broker.coordinator.groups.missing_group import MissingGroup
 from barnabas.broker.coordinator.groups.offset_expiry import expired_offsets
 from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
@@ -87,6 +88,9 @@ class GroupShard:
         for group_id in list(chain(self.tables.classic, self.tables.consumer)):
             yield self.group(group_id)
 
+    def size(self) -> int:
+        return len(self.tables.classic) + len(self.tables.consumer)
+
     # -- the log (Shard) -----------------------------------------------------------------------------------------------
 
     def encode(self, record: AnyRecord) -> tuple[bytes, bytes | None]:
@@ -99,7 +103,9 @@ class GroupShard:
         return self.tables.stage(record, producer)
 
     def on_committed(self, record: AnyRecord) -> None:
-        """Does nothing: `stage` has applied the record."""
+        """Logs changes of groups; `stage` has applied the record."""
+        if not isinstance(record, OffsetRecord):
+            on_record(record)
 
     def replay(self, record: AnyRecord, producer_id: int, producer_epoch: int) -> None:
         self.tables.replay(record, producer_id)

@@ -64,6 +64,10 @@ class Shard(Protocol[R]):
         """Applies a transaction marker of the log while loading."""
         ...
 
+    def size(self) -> int:
+        """Returns the number of groups or transactional ids."""
+        ...
+
     def on_active(self) -> None:
         """Loading is complete: starts deadlines, continues interrupted work."""
         ...

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from barnabas.broker.call import Done
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
+from barnabas.broker.coordinator.host.load_lines import LoadLines
 from barnabas.broker.coordinator.host.loading import replay_log
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.reactor import Reactor
@@ -126,6 +127,7 @@ class ShardHost(Generic[S]):
         self._compression = compression
         self._answer_timeout_ms = answer_timeout_ms
         self._partitions: dict[int, _Partition[S]] = {}
+        self._lines = LoadLines(topic, reactor)
         self._dirty: dict[int, _Partition[S]] = {}
         self._flush_due = False
 
@@ -146,6 +148,7 @@ class ShardHost(Generic[S]):
             return
         # Up to the log end, not the high watermark: this leader will commit what earlier ones appended.
         end_offset = replica.log.log_end_offset
+        self._lines.on_begin(partition, replica.log.size_bytes)
         part.loading = self._slices.run(
             replay_log(part.shard, replica, end_offset),
             lambda _: replica.when_committed(end_offset, partial(self._on_loaded, part, replica, end_offset)),
@@ -185,12 +188,14 @@ class ShardHost(Generic[S]):
             self._close(part, ErrorCode.NOT_COORDINATOR)
             return
         part.phase = _Phase.ACTIVE
+        self._lines.on_loaded(part.partition, part.shard.size())
         part.shard.on_active()
 
     def _close(self, part: _Partition[S], code: ErrorCode) -> None:
         if part.phase is _Phase.CLOSED:
             return
         part.phase = _Phase.CLOSED
+        self._lines.on_resigned(part.partition)
         if part.loading is not None:
             part.loading.cancel()
         if self._partitions.get(part.partition) is part:

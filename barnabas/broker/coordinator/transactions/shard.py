@@ -26,6 +26,7 @@ from barnabas.broker.coordinator.transactions.state import (
     TransactionState,
     check_transition,
 )
+from barnabas.broker.coordinator.transactions.transition_lines import on_fenced, on_transition
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.storage.checkpoints import TopicPartition
@@ -98,6 +99,9 @@ class TransactionShard:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
+    def size(self) -> int:
+        return len(self.transactions)
+
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         return encode_record(record, self._record_version())
 
@@ -135,6 +139,7 @@ class TransactionShard:
             del self.pending[record.transactional_id]
         before = self.transactions.get(record.transactional_id)
         self.transactions[record.transactional_id] = metadata
+        on_transition(before, metadata)
         if metadata.state is _S.ONGOING and not metadata.is_two_phase:
             if before is None or before.state is not _S.ONGOING:
                 self.deadlines[record.transactional_id] = metadata.started_monotonic_ms + metadata.timeout_ms
@@ -247,6 +252,7 @@ class TransactionShard:
     def _fence(
         self, before: TransactionMetadata, new_producer_id: Callable[[], int], server_version: int, now_ms: int
     ) -> Decision[TransactionAnswer, TransactionRecord]:
+        on_fenced(before)
         if server_version >= 2:
             # An abort under TV2 increments the epoch, which fences. The producer may take the new epoch (KIP-360).
             next_producer_id = new_producer_id() if before.is_epoch_exhausted else NO_PRODUCER_ID

@@ -1,0 +1,64 @@
+"""Log lines about groups: states, epochs, and members that join, leave or expire.
+
+Driven by: the decisions about groups, and committed records of consumer groups. Group ids and member ids come from clients; the output of
+the log escapes and shortens them. Members that join and leave are logged at level debug.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupRecord, Kind
+from barnabas.loggers import logger
+
+__all__ = ["on_expired", "on_joined", "on_record", "on_removed", "on_state"]
+
+log = logger("kafka.coordinator.group")
+
+
+def on_state(group_id: str, before: str, after: str, generation: int, members: int) -> None:
+    """A classic group changes its state."""
+    log.info(
+        "Group changes its state: group=%s before=%s after=%s generation=%d members=%d",
+        group_id,
+        before,
+        after,
+        generation,
+        members,
+    )
+
+
+def on_joined(group_id: str, member_id: str, client_id: str, client_host: str) -> None:
+    """A new member of a classic group."""
+    log.debug("Member joins: group=%s member=%s client_id=%s host=%s", group_id, member_id, client_id, client_host)
+
+
+def on_removed(group_id: str, member_id: str) -> None:
+    """A member of a classic group leaves, or is removed."""
+    log.debug("Member is removed: group=%s member=%s", group_id, member_id)
+
+
+def on_expired(group_id: str, member_id: str, deadline: str) -> None:
+    """A deadline of a member has passed: "session", "join", "sync" or "rebalance"; the member is removed."""
+    log.info("Member has expired and is removed: group=%s member=%s deadline=%s", group_id, member_id, deadline)
+
+
+def on_record(record: ConsumerRecord | GroupRecord) -> None:
+    """A record of a group is committed."""
+    if isinstance(record, GroupRecord):
+        if record.value is None:
+            log.info("Group is deleted: group=%s", record.group_id)
+        return
+    kind, value = record.kind, record.value
+    if kind is Kind.GROUP_EPOCH:
+        if value is None:
+            log.info("Group is deleted: group=%s", record.group_id)
+        else:
+            log.info("Group has a new epoch: group=%s epoch=%d", record.group_id, value.epoch)
+    elif kind is Kind.TARGET_ASSIGNMENT_EPOCH and value is not None:
+        log.info("Group has a new target assignment: group=%s epoch=%d", record.group_id, value.epoch)
+    elif kind is Kind.MEMBER_METADATA and log.isEnabledFor(logging.DEBUG):
+        if value is None:
+            on_removed(record.group_id, record.part)
+        else:
+            log.debug("Member joins or changes: group=%s member=%s", record.group_id, record.part)
