@@ -160,11 +160,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "dump",
         "barnabas.cli.dump:dump",
-        "Print any file of a partition in readable form.",
+        "Print files of a partition, or of a whole data directory, in readable form.",
         (
-            "`barnabas dump data/orders-0/*.log` shows batches and records.",
+            "`barnabas dump data/orders-0` shows everything a partition keeps: batches, records, indexes, snapshots, epochs.",
+            "`barnabas dump data/orders-0 --offsets 100..200` shows the records of a range.",
             "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
-            "`barnabas dump data/orders-0/*` shows everything a partition keeps: indexes, producer snapshots, epochs.",
+            "`barnabas dump data --json | head` shows a data directory as JSON lines.",
         ),
     ),
     (

@@ -1,13 +1,11 @@
-"""The command `barnabas` called inside the test's process: what it prints and its exit code."""
+"""The command `barnabas` called inside the test's process: its exit code, what it prints, and that as a document or as rows."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from typing import Any, NamedTuple
 
-from barnabas.cli.main import app
+from tests.support.processes import cli
 
 __all__ = ["Shown", "called"]
 
@@ -33,11 +31,6 @@ class Shown(NamedTuple):
 
 
 def called(*arguments: str) -> Shown:
-    """Runs `barnabas` with these arguments. No event loop may be running."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = app(list(arguments))
-        except SystemExit as ended:
-            code = ended.code
-    return Shown(int(code or 0), out.getvalue(), err.getvalue())
+    """Calls `barnabas` with these arguments, as `tests.support.processes.cli.called` does."""
+    done = cli.called(*arguments)
+    return Shown(done.returncode, done.stdout, done.stderr)

@@ -1,15 +1,21 @@
-"""What `barnabas dump` shows of the saved state of a log."""
+"""What `barnabas dump` shows of files, folders and ranges, and of what is damaged."""
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.cli.dump import lines_of
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.runtime.files import FileDisk
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
+from tests.support.processes.cli import called
 from tests.support.storage.batches import append, append_transactional, end_transaction, idempotent, open_log
 
 
@@ -33,3 +39,94 @@ def test_dump_shows_an_emptied_state_and_names_a_damaged_one(tmp_path: Path) -> 
     (tmp_path / LATEST_STATE).write_bytes(b"BLS1" + bytes(100))
     with pytest.raises(RemoteProtocolError, match="torn or damaged"):
         list(lines_of(tmp_path / LATEST_STATE, records=True))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with the folder t-0: ten batches, one record each, in two segments."""
+    log = open_log(FileDisk(str(tmp_path / "data")), LogConfig(segment_bytes=600))
+    for number in range(10):
+        append(log, idempotent(4, number))
+    log.close()
+    (tmp_path / "data" / "meta.properties").write_text("version=1\n")
+    (tmp_path / "data" / ".lock").touch()
+    return tmp_path / "data"
+
+
+def documents(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    shown = called("dump", *arguments, "--json")
+    assert shown.returncode == code, shown.stdout[-1000:]
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def test_a_folder_is_shown_with_all_its_files(data: Path) -> None:
+    assert len(list((data / "t-0").glob("*.log"))) > 1
+    found = documents(str(data))
+    assert [each["offset"] for each in found if each["kind"] == "record"] == list(range(10))
+    assert {"batch", "record", "text"} <= {each["kind"] for each in found}
+    assert not any(each["file"].endswith(".lock") for each in found)
+    assert {each["file"] for each in documents(str(data / "t-0"))} <= {each["file"] for each in found}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"), [("3..5", [3, 4, 5]), ("8..", [8, 9]), ("..1", [0, 1]), ("7", [7]), ("99..", [])]
+)
+def test_a_range_of_offsets(data: Path, offsets: str, expected: list[int]) -> None:
+    found = documents(str(data / "t-0"), "--offsets", offsets)
+    assert [each["offset"] for each in found if each["kind"] == "record"] == expected
+    assert {each["kind"] for each in found} <= {"batch", "record"}
+
+
+@pytest.mark.parametrize("offsets", ["..", "5..3", "x", "-1", "1...2", ""])
+def test_a_wrong_range(data: Path, offsets: str) -> None:
+    refused = called("dump", str(data), f"--offsets={offsets}")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+
+
+def test_what_is_before_a_damage_is_shown(data: Path) -> None:
+    log = max((data / "t-0").glob("*.log"))
+    contents = bytearray(log.read_bytes())
+    contents[-1] ^= 1
+    log.write_bytes(contents)
+    found = documents(str(data / "t-0"), code=1)
+    assert [each["offset"] for each in found if each["kind"] == "record"] == list(range(9))
+    (error,) = [each for each in found if each["kind"] == "error"]
+    assert "does not match its checksum" in error["error"]
+
+
+def test_preallocated_zeros_are_no_damage(data: Path) -> None:
+    log = max((data / "t-0").glob("*.log"))
+    log.write_bytes(log.read_bytes() + bytes(2_000_000))
+    assert documents(str(log))[-1]["offset"] == 9
+
+
+def test_paths_without_files(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "missing", tmp_path / "data" / ".lock"):
+        shown = called("dump", str(path))
+        assert (shown.returncode, shown.stdout.count("  ! ")) == (1, 1)
+
+
+def test_metadata_snapshots_are_decoded(tmp_path: Path) -> None:
+    assert called("storage", "format", str(tmp_path / "d"), "--node-id", "1").returncode == 0
+    found = documents(str(tmp_path / "d" / "bootstrap.checkpoint"))
+    values = [each["value"] for each in found if each["kind"] == "record"]
+    assert {"type": "FeatureLevelRecord", "name": "metadata.version", "feature_level": 30} in values
+    assert [each["type"] for each in found if each["kind"] == "control"] == ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"]
+
+
+def test_a_large_log_needs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    with path.open("wb") as file:
+        for number in range(64):
+            record = NewRecord(None, bytes([number]) * 500_000, 0)
+            file.write(build_batch([record], base_offset=number))
+    assert path.stat().st_size > 30_000_000
+    tracemalloc.start()
+    try:
+        lines = sum(1 for _ in lines_of(path, records=True))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert lines == 128
+    assert peak < 8_000_000
