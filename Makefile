@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help demo demo-spark test test-core test-pipeline test-pipeline-chaos check lint soak bench docs clean
+.PHONY: help demo demo-spark test test-core test-pipeline test-pipeline-chaos check lint soak bench dist docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -68,6 +68,11 @@ soak: $(VENV)/.dev $(VENV)/.flights ## what is too long for the suite
 
 bench: $(VENV)/.dev ## side by side with a real Kafka (needs Java and Maven)
 	$(BIN)/python bench/side_by_side.py
+
+dist: $(VENV)/.dev ## the sdist and the pure wheel, checked; cibuildwheel makes the compiled wheels
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 docs: $(VENV)/.dev ## the documents that are drawn from the code
 	$(BIN)/python docs/generate.py

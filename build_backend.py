@@ -1,4 +1,4 @@
-"""setuptools' build backend, which asks for mypy only where it will compile: not for editable installs, not under BARNABAS_PURE=1."""
+"""setuptools' build backend, which asks for mypy only where it will compile: with BARNABAS_PURE=0, and not for editable installs."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ MYPY = "mypy==2.4.*"  # as in pyproject.toml's extra `dev`
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
     """What a build of a wheel needs beside setuptools."""
     needed: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
-    return needed if os.environ.get("BARNABAS_PURE", "0") != "0" else [*needed, MYPY]
+    return [*needed, MYPY] if os.environ.get("BARNABAS_PURE", "1") == "0" else needed

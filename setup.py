@@ -1,14 +1,19 @@
-"""Compiles the few hot loops with mypyc where that can be; all else about the package is in pyproject.toml.
+"""Compiles the few hot loops with mypyc if that is asked for; all else about the package is in pyproject.toml.
 
-An installed package (`pip install .`, a wheel) gets an extension module beside each file of `LOOPS`, made of that very file; Python
-prefers it. Without mypy, a C compiler or the wish for it (BARNABAS_PURE=1) the package is the same in plain Python, and a
-line says so. An editable install is never compiled: what runs there is what was edited. `barnabas --version` tells which it is.
+By default the package is pure Python, and its wheel is one for all platforms. With BARNABAS_PURE=0 an installed package (`pip install
+.`, a wheel) gets an extension module beside each file of `LOOPS`, made of that very file; Python prefers it. Without mypy or a C
+compiler the package stays plain Python, and a line says so. An editable install is never compiled: what runs there is what was
+edited. `barnabas --version` tells which it is.
+
+The readme of the package is README.md with absolute links if pyproject.toml has a URL "Repository", else without links to files.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -26,8 +31,7 @@ def say(text: str) -> None:
 
 def compiled_loops() -> list[Extension]:
     """The extensions to build, their C written by mypyc; none where the package stays plain Python."""
-    if os.environ.get("BARNABAS_PURE", "0") != "0":
-        say("BARNABAS_PURE is set: plain Python")
+    if os.environ.get("BARNABAS_PURE", "1") != "0":
         return []
     if IN_PLACE.intersection(sys.argv):
         say("an editable install: plain Python, so that what runs is what was edited")
@@ -57,4 +61,22 @@ class BuildLoops(build_ext):
             say(f"the C compiler cannot be used ({error}): plain Python, slower and otherwise the same")
 
 
-setup(ext_modules=compiled_loops(), cmdclass={"build_ext": BuildLoops})
+def readme() -> str:
+    """README.md for the page of a package index, where links relative to the repository lead nowhere."""
+    root = Path(__file__).parent
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    repository = project.get("urls", {}).get("Repository", "").rstrip("/")
+    text = (root / "README.md").read_text(encoding="utf-8")
+    if repository:
+        text = re.sub(r"(!\[[^]]*\])\((?!\w+:)", rf"\1({repository}/raw/HEAD/", text)
+        return re.sub(r"\]\((?!\w+:|#)", f"]({repository}/blob/HEAD/", text)
+    text = re.sub(r"^!\[[^]]*\]\((?!\w+:)[^)]*\)\n+", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^]]*)\]\((?!\w+:|#)[^)]*\)", r"\1", text)
+
+
+setup(
+    ext_modules=compiled_loops(),
+    cmdclass={"build_ext": BuildLoops},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+)

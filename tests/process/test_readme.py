@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.support.snippets import snippets
 pytestmark = pytest.mark.process
 
 README = Path(__file__).parents[2] / "README.md"
-MAKE, COMMANDS = snippets(README, "")
+START, COMMANDS, MAKE = snippets(README, "")
 # The last one is run by tests/pipeline/test_snippets.py, the first one by tests/testing_kit/test_documents.py.
 TESTS, PROGRAM, EXACTLY_ONCE, SPARK = snippets(README, "python")
 
@@ -65,7 +66,7 @@ def _on_a_terminal(*command: str) -> Iterator[int]:
 
 
 def test_every_example_is_run() -> None:
-    assert re.findall(r"^make \S+", MAKE, re.MULTILINE) == ["make demo", "make demo-spark", "make test"]
+    assert re.findall(r"^make \S+", MAKE, re.MULTILINE) == ["make demo", "make test"]
     assert "def test_" in TESTS
     assert "asyncio.run(main())" in PROGRAM
     assert "exactly_once(" in EXACTLY_ONCE
@@ -74,10 +75,11 @@ def test_every_example_is_run() -> None:
 
 def test_commands_and_programs(up: Up, tmp_path: Path) -> None:
     lines = [re.sub(r"\s+#.*", "", line) for line in COMMANDS.splitlines() if line.strip()]
-    install, start, *commands, watch, transactions = lines
+    install, start = [re.sub(r"\s+#.*", "", line) for line in START.splitlines()]
     assert (install, start) == ("pip install .", "barnabas up")  # the fixture `up` ran the second
+    *commands, watch, transactions = lines
     written = [_run(command, up) for command in commands]
-    assert "hello" in written[-1].splitlines()
+    assert "hello" in written[-2].splitlines()
 
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace('"localhost:9092"', f'"{up.bootstrap}"'))
@@ -96,3 +98,17 @@ def test_commands_and_programs(up: Up, tmp_path: Path) -> None:
         while len(copied) < 2:
             copied = _run("barnabas consume shouted --from-beginning --exit-at-end", up).split()
     assert sorted(copied) == ["HELLO", "TEA"]
+
+
+def test_the_picture_shows_the_commands_and_loads_nothing() -> None:
+    """docs/images/record.py draws it."""
+    text = (README.parent / "docs" / "images" / "first-minute.svg").read_text()
+    shown = "".join(ElementTree.fromstring(text).itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    for command in (
+        "barnabas up",
+        *COMMANDS.splitlines()[:1],
+        "barnabas consume orders --from-beginning --exit-at-end",
+    ):
+        assert f"$ {command}" in shown
+    assert "@font-face" not in text
+    assert "url(http" not in text
