@@ -55,6 +55,7 @@ def send_each(folder: Path, world: BrokerObjects, requests: Sequence[Huge], *set
     address = f"127.0.0.1:{controller_port}"
     broker = ServedBroker(
         folder / "data",
+        "metrics.listen=127.0.0.1:0",  # so that it takes the metrics of clients
         *settings,
         module="tests.support.processes.watched_broker",
         arguments=["--controller-listen", address, "--quorum", f"1@{address}"],

@@ -13,6 +13,7 @@ from tests.support.processes.huge.controller import CONTROLLER
 from tests.support.processes.huge.groups import GROUPS
 from tests.support.processes.huge.records import RECORDS
 from tests.support.processes.huge.request import Huge
+from tests.support.processes.huge.telemetry import CLIENT_METRICS
 from tests.support.processes.huge.topics import DELETIONS, METADATA, PARTITIONS, TOPICS
 from tests.support.processes.huge.transactions import TRANSACTIONS
 
@@ -25,6 +26,7 @@ CATALOGUE: tuple[Huge, ...] = (
     *GROUPS,
     *TOPICS,
     *CONFIGS,
+    *CLIENT_METRICS,
     *PARTITIONS,
     *TRANSACTIONS,
     *CONTROLLER,
