@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.feed import feed
 from barnabas.cli.kills import Kills
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, line_of
@@ -77,6 +78,8 @@ def demo(
     ] = 12,
 ) -> int:
     """Show an exactly-once copy through crashes of brokers and of its worker; with --spark a pipeline on Spark."""
+    if brokers_refused("demo"):
+        return 1
     if data is not None and data.exists() and (not data.is_dir() or any(data.iterdir())):
         what = "is not empty" if data.is_dir() else "is no directory"
         print(f"barnabas demo: --data {data} {what}: name a new directory", file=sys.stderr)

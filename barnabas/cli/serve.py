@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.logs import LogFormat, LogLevel, LogOutput
 from barnabas.errors import BrokerError
 
@@ -93,6 +94,8 @@ def serve(
     log_level
         Least severe level that is logged, to stderr.
     """
+    if brokers_refused("serve"):
+        sys.exit(1)
     output = LogOutput(log_level, log_format)
     arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen)
     broker_config, ignored = _checked(arguments, strict)

@@ -23,6 +23,7 @@ from cyclopts import Parameter
 
 from barnabas.broker.config_key import host_and_port
 from barnabas.broker.config_remarks import remarks
+from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
@@ -73,6 +74,8 @@ def up(
     ] = None,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
+    if brokers_refused("up"):
+        return 1
     if not 1 <= brokers <= BROKERS_MAX:
         return wrong_call("up", f"--brokers {brokers}: 1 to {BROKERS_MAX} are possible")
     for setting in set_:

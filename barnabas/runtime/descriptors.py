@@ -6,7 +6,13 @@ for everything else that a node opens. Client connections get the rest: the node
 
 from __future__ import annotations
 
-import resource
+from types import ModuleType
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows: sockets and files have no common limit
+    resource = None
 
 __all__ = ["OPEN_FILES_MAX", "RESERVED", "limit", "open_files_max", "raise_limit"]
 
@@ -14,16 +20,22 @@ OPEN_FILES_MAX = (
     4_096  # partition files; above it the least recently used ones are closed, and opened again when needed
 )
 OPEN_FILES_MIN = 16
+UNKNOWN_LIMIT = 8_192  # what a C runtime of Windows allows
 RESERVED = 32  # for folders and checkpoints that are opened for a short time, and for connections to other nodes
 
 
 def limit() -> int:
     """The soft limit of open descriptors."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if resource is None:
+        return UNKNOWN_LIMIT
+    soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft
 
 
 def raise_limit() -> tuple[int, int]:
     """Raises the soft limit to the hard one, as Java does. Returns the soft limit before and after."""
+    if resource is None:
+        return UNKNOWN_LIMIT, UNKNOWN_LIMIT
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -6,9 +6,9 @@ that is not there is not an error where the name of the function says so.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -31,7 +31,6 @@ _PARALLEL_MIN = 256  # files in one call, from which on threads share the work
 _PARALLEL_THREADS = 16
 _PARALLEL_CHUNK = 64
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone writes only to the drive's cache
 
 
 @functools.cache
@@ -48,8 +47,10 @@ def boot_id() -> str:
 
 def fsync(fd: int) -> None:
     """Makes the data of an open file durable."""
-    if _FULL_SYNC is not None:
-        fcntl.fcntl(fd, _FULL_SYNC)
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone writes only to the drive's cache
     elif hasattr(os, "fdatasync"):
         os.fdatasync(fd)  # it also flushes the size, without which the data could not be read
     else:

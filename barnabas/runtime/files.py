@@ -8,7 +8,7 @@ calls that arrived during the present one (group commit). `discard` has its own 
 a soft limit of 1,024 descriptors.
 
 Invariants: a descriptor is pinned during its sync, so it is neither closed nor reused while the worker uses it. A file is opened again
-by its path: close a handle before its file is renamed. POSIX only (`fcntl`).
+by its path: close a handle before its file is renamed. Linux and macOS only: Windows has no `pread`.
 
 A lack of descriptors (EMFILE, ENFILE) is not a failure of the disk: the disk closes other files and repeats the call. The call
 fails only if no other file can be closed.
@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +161,8 @@ class _FileLock:
         if self._name in self.held:
             raise DirectoryInUse(f"{full_path} is locked by this process already")
         fd = os.open(full_path, _OPEN_FLAGS | os.O_CREAT, _FILE_MODE)
+        import fcntl  # not on Windows
+
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

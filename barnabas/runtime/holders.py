@@ -5,7 +5,6 @@ Every function returns None where it cannot know: without /proc, for a process o
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import struct
@@ -38,6 +37,8 @@ def command_of(pid: int) -> str | None:
 
 def lock_holder(fd: int) -> int | None:
     """Returns the pid of the process that holds a POSIX lock on an open file."""
+    import fcntl  # Windows has none, and no such locks
+
     asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     ordered = asked if sys.platform == "linux" else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
     try:

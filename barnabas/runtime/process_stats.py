@@ -6,7 +6,6 @@ Driven by: calls. Emits: numbers; None where the system has no such number (othe
 from __future__ import annotations
 
 import os
-import resource
 import time
 from typing import Final
 
@@ -49,9 +48,15 @@ def virtual_bytes() -> int | None:
 
 
 def resident_bytes() -> int:
-    """Memory in use; the most so far where the system does not say."""
+    """Memory in use; the most so far where the system does not say, and 0 on Windows."""
     pages = _memory_pages()
-    return int(pages[1]) * _PAGE if pages else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if pages:
+        return int(pages[1]) * _PAGE
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def open_descriptors() -> int | None:
