@@ -94,8 +94,6 @@ def serve(
     log_level
         Least severe level that is logged, to stderr.
     """
-    if brokers_refused("serve"):
-        sys.exit(1)
     output = LogOutput(log_level, log_format)
     arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen)
     broker_config, ignored = _checked(arguments, strict)
@@ -107,6 +105,8 @@ def serve(
 
 def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[str]]:
     """Returns the configuration and remarks on ignored settings, and makes the data directory. Exits with 2 if that fails."""
+    if brokers_refused("serve"):
+        sys.exit(1)
     try:
         broker_config = node_config(*arguments)
         ignored = _ignored_settings(broker_config, strict)

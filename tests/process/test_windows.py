@@ -26,17 +26,13 @@ POSIX_ONLY = {
     "cli/demo.py",
     "cli/flights/chaos.py",
     "cli/flights/driver.py",
-    "cli/kills.py",
     "cli/lab.py",
     "cli/local_cluster.py",
-    "cli/node_program.py",
     "cli/up.py",
     "runtime/file_calls.py",
     "runtime/files.py",
     "runtime/process_stats.py",
     "testing/audit/runs.py",
-    "testing/disk_faults.py",
-    "testing/node_process.py",
     "testing/process_backend.py",
 }
 
