@@ -51,10 +51,11 @@ T = TypeVar("T")
 class _Waiting(Slot):
     """The place of an answer that is made later."""
 
-    __slots__ = ("correlation", "route")
+    __slots__ = ("correlation", "route", "timing")
 
     def __init__(self, route: Route, correlation: int) -> None:
         super().__init__()
+        self.timing = route.hold() if route.began_ns else None
         self.route = route
         self.correlation = correlation
 
@@ -148,6 +149,10 @@ class Connection(asyncio.BufferedProtocol):
     def apis(self) -> Mapping[int, Api]:
         """The APIs that its listener serves, by key."""
         return self._router.apis
+
+    def waiting_apis(self) -> list[int]:
+        """API keys of the requests that wait for their answer."""
+        return [slot.route.api_key for slot in self.core.unanswered if isinstance(slot, _Waiting)]
 
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
@@ -323,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
         """A large request: holds the later requests of this connection until its answer is ready to be written."""
+        route.begin()
         slot = _Waiting(route, correlation)
         self.core.open(slot)
         self.core.block(frame_bytes)
@@ -375,6 +381,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fill(slot, parts)
 
     def _fill(self, slot: _Waiting, parts: list[Buffer]) -> None:
+        if slot.timing is not None:
+            slot.route.finish(slot.timing)
         self.core.fill(slot, parts)
         if not self._turn and not self._flush_due:
             self._flush_due = True

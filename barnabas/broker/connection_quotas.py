@@ -13,6 +13,7 @@ the connections of ten seconds cannot come in one burst.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
@@ -74,6 +75,11 @@ class ConnectionQuotas:
     def total(self) -> int:
         """Connections of all listeners."""
         return sum(self._counts.values())
+
+    @property
+    def by_listener(self) -> Mapping[str, int]:
+        """Open connections of each listener."""
+        return self._counts
 
     def add_listener(self, listener: str) -> None:
         """Adds a listener without connections."""

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peer_traffic import PeerTraffic
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slices
@@ -72,7 +73,11 @@ class _Queued(NamedTuple):
 
 
 class Peers:
-    """All connections of a node to other nodes."""
+    """All connections of a node to other nodes.
+
+    Attributes:
+        traffic: by purpose, of all connections so far.
+    """
 
     def __init__(self, reactor: Reactor, network: Network, config: BrokerConfig, slices: Slices) -> None:
         self.reactor = reactor
@@ -81,6 +86,7 @@ class Peers:
         self.node_id = config.node_id
         # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.
         self.frame_bytes_max = config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
+        self.traffic: dict[str, PeerTraffic] = {}
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False
 
@@ -146,6 +152,7 @@ class Peer:
         self.purpose = purpose
         self.node_id = node_id
         self._peers = peers
+        self._traffic = peers.traffic.setdefault(purpose, PeerTraffic())
         self._reactor = peers.reactor
         self._network = peers.network
         self._exchange = Exchange(
@@ -275,8 +282,11 @@ class Peer:
         """Bytes arrived: calls `done` with each whole response."""
         exchange = self._exchange
         socket = self._socket
+        traffic = self._traffic
+        traffic.bytes_in += count
         try:
             for frame in reader.received(count):
+                traffic.responses += 1
                 exchange.on_frame(frame)
                 if exchange.versions_answer is not None:
                     answer, exchange.versions_answer = exchange.versions_answer, None
@@ -376,7 +386,8 @@ class Peer:
         self._peers.slices.start(work, partial(self._deliver, done), failed)
 
     def _write(self, parts: list[Buffer]) -> None:
-        """Collects the writes of one wake-up into one call."""
+        """Collects the writes of one wake-up into one call. `parts` are one request."""
+        self._traffic.requests += bool(parts)
         if parts and not self._unwritten:
             self._reactor.soon(self._flush)
         self._unwritten += parts
@@ -385,6 +396,7 @@ class Peer:
         parts, self._unwritten = self._unwritten, []
         socket = self._socket
         if parts and socket is not None and socket.transport is not None and not socket.transport.is_closing():
+            self._traffic.bytes_out += sum(map(len, parts))
             if len(parts) == 1:
                 socket.transport.write(parts[0])
             else:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.call import Answer, Call, Handler, Refuse, Table
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
@@ -34,7 +34,7 @@ from barnabas.work import Work
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["Route", "Router"]
+__all__ = ["MeasuredWait", "Route", "Router"]
 
 log = logger("kafka.request.logger")
 
@@ -46,11 +46,24 @@ _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
 
+class MeasuredWait(NamedTuple):
+    """A measured request that waits: when it began, when it began to wait, and who measures it."""
+
+    began_ns: int
+    waits_ns: int
+    meter: object
+
+
 class Route:
-    """Everything needed to serve one (API, version); made on its first request."""
+    """Everything needed to serve one (API, version); made on its first request.
+
+    Attributes:
+        began_ns: when the present request began, in a `Route` that measures; 0 in every other, and while no request is measured.
+    """
 
     __slots__ = (
         "api_key",
+        "began_ns",
         "blank",
         "by_parts",
         "decode",
@@ -64,6 +77,7 @@ class Route:
 
     def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
         self.api_key = api.key
+        self.began_ns = 0
         self.version = version
         self.handler = handler
         self.refuse = refuse
@@ -74,6 +88,16 @@ class Route:
         # Room for length and correlation id, and the empty tag section of a version 1 header.
         self.blank = bytes(8 if registry.response_header_version(api.key, version) == 0 else 9)
         self.by_parts = api.key in _ANSWERS_WITH_RECORDS
+
+    def begin(self) -> None:
+        """A request begins that is not decoded at once."""
+
+    def hold(self) -> MeasuredWait | None:
+        """The present request waits; `finish` takes the result when it is answered."""
+        return None
+
+    def finish(self, timing: MeasuredWait) -> None:
+        """A request that waited is answered."""
 
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
         """The whole frame of an answer, as buffers in write order."""
@@ -103,6 +127,9 @@ class Router:
     Args:
         needs: what handlers work on; has every member of every family's `Needs`.
         listener: "broker" for clients and brokers, "controller" for the controller listener.
+
+    Attributes:
+        make_route: makes a route; the metrics set one that measures.
     """
 
     def __init__(self, needs: AllNeeds, listener: str = "broker") -> None:
@@ -110,6 +137,7 @@ class Router:
         self.listener = listener
         self.apis = {key: api for key, api in registry.API.items() if listener in api.listeners}
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
+        self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
 
     def route(self, api_key: int, version: int) -> Route:
         """The route of an API version; made on first use.
@@ -129,7 +157,7 @@ class Router:
                     f"{api.name} version {version} is not served, only {api.versions[0]} to {api.versions[1]}"
                 )
             handler, refuse = self._handler(api)
-            route = self.routes[api_key << 16 | version] = Route(api, version, handler, refuse)
+            route = self.routes[api_key << 16 | version] = self.make_route(api, version, handler, refuse)
         return route
 
     def answer(self, route: Route, call: Call[Message]) -> Answer:

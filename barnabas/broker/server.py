@@ -39,7 +39,11 @@ SWEEP_MS: Final = 5_000  # between searches for silent connections
 
 
 class Server:
-    """All client connections of a node."""
+    """All client connections of a node.
+
+    Attributes:
+        accepted: connections so far, by listener.
+    """
 
     def __init__(
         self, reactor: Reactor, config: BrokerConfig, network: Network, router: Router, slices: Slices
@@ -55,6 +59,7 @@ class Server:
         self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # frame size that any API may send
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses, by listener name
+        self.accepted: dict[str, int] = {}
         self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
         self._listeners: dict[str, Listener] = {}
         self._held_back: dict[str, None] = {}  # listeners that accept no connections at present
@@ -83,6 +88,7 @@ class Server:
         )
         self._listeners[name] = listener
         self.addresses[name] = listener.address
+        self.accepted[name] = 0
         return listener.address
 
     def _names_of_clients(self) -> list[str]:
@@ -93,6 +99,7 @@ class Server:
     def _accepted(self, listener: str) -> Connection:
         """Makes the protocol of an accepted connection and counts it."""
         connection = Connection(self, listener)
+        self.accepted[listener] += 1
         self.quotas.opened(listener, self.reactor.clock.monotonic_ms())
         self._hold_back()
         return connection

@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas.errors import LocalProtocolError
@@ -263,6 +263,16 @@ class ServerConnection:
     def on_room(self) -> None:
         """Called by the budget: others have released memory."""
         self._on_room()
+
+    @property
+    def unanswered(self) -> Iterable[Slot]:
+        """The places of the answers that are not written yet."""
+        return self._slots
+
+    @property
+    def held_requests(self) -> int:
+        """The number of requests that may not be served yet."""
+        return len(self._held)
 
     @property
     def waits(self) -> bool:

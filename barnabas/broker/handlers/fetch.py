@@ -38,7 +38,7 @@ from barnabas.broker.handlers.fetch_partitions import (
     name_partitions,
     unknown_partition,
 )
-from barnabas.broker.handlers.fetch_reading import Found, PartitionReader
+from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER
@@ -240,6 +240,8 @@ class _Fetch:
     def _answer_some(self, parts: _Parts, topics: list[FetchableTopicResponse]) -> None:
         session = self.session
         by_id = self.call.version >= FIRST_BY_ID
+        if self.needs.replicas.traffic is not None:
+            count_traffic(parts, follows=self.reader.follows)
         for wanted, found in parts:
             if session is not None:
                 if isinstance(found, Replica):

@@ -10,6 +10,7 @@ KIP-392, KIP-595 (divergence).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.handlers.fetch_partitions import UNKNOWN, replica_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.replica.throttle import ReplicationThrottles
 
-__all__ = ["Found", "PartitionReader"]
+__all__ = ["Found", "PartitionReader", "count_traffic"]
 
 READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11
@@ -45,6 +46,26 @@ class Needs(Protocol):
     reactor: Reactor
     replicas: Replicas
     throttles: ReplicationThrottles
+
+
+def count_traffic(
+    parts: Sequence[tuple[WantedPartition, PartitionData | Replica | ErrorCode]], *, follows: bool
+) -> None:
+    """Counts the partitions of an answer, and the bytes of their records."""
+    for wanted, found in parts:
+        replica = wanted.replica
+        counts = None if replica is None else replica.traffic
+        if counts is None:
+            continue
+        code = 0
+        if isinstance(found, PartitionData):
+            code = found.error_code
+            size = len(found.records or b"")
+            if follows:
+                counts.replication_bytes_out += size
+            else:
+                counts.bytes_out += size
+        counts.on_read(code)
 
 
 class PartitionReader:
@@ -66,6 +87,11 @@ class PartitionReader:
         self._rack_id = "" if self._from_leader or not needs.fetch_sessions.reads_by_rack else request.rack_id
         self.committed = request.isolation_level == READ_COMMITTED and self._follower_id < 0
         self.urgent = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether the peer is a follower."""
+        return self._follower_id >= 0
 
     def _find(self, wanted: WantedPartition) -> Replica:
         """The replica of a requested partition.

@@ -110,7 +110,7 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
         or [p.partition_index for p in first.partitions[:2]] != [0]
     ):
         return _nothing_else(request)
-    leadership = quorum.leadership
+    leadership = None if quorum.member is None else quorum.member.leadership
     if leadership is None:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.node_id} does not lead the metadata quorum")
     now_ms = needs.reactor.clock.now_ms()
@@ -164,7 +164,7 @@ def _nothing_else(request: DescribeQuorumRequest) -> Work:
 
 def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Answer:
     """On a broker: answers if this node leads, else forwards to the leader."""
-    if needs.quorum.leadership is not None:
+    if needs.quorum.is_leader:
         return describe_quorum(needs, call)
     pending: Pending[DescribeQuorumResponse] = Pending()
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
@@ -49,7 +49,7 @@ from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerReg
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Work, finished
 
-__all__ = ["QuorumController"]
+__all__ = ["ControllerObserver", "QuorumController"]
 
 log = logger("kafka.controller")
 
@@ -60,10 +60,23 @@ DECISION_UNITS: Final = 4  # of any decision, besides its records
 NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 
+class ControllerObserver(Protocol):
+    """Takes the times of an active controller, in milliseconds."""
+
+    def on_decision(self, queued_ms: int, took_ms: int) -> None:
+        """A decision has waited in the queue, and was made at once or for its first slice."""
+        ...
+
+    def on_published(self, latency_ms: int) -> None:
+        """Appended records are committed, and in the published image."""
+        ...
+
+
 class _Queued(NamedTuple):
     decide: Decide
     done: AnyDone
     between: bool  # decided while a long decision is under way, if it needs no records
+    since_ms: int
 
 
 class _Answers(NamedTuple):
@@ -79,6 +92,7 @@ class QuorumController:
     Attributes:
         epoch: epoch in which this node is the active controller, NOT_ACTIVE otherwise.
         image: the cluster with everything appended; valid only while active.
+        observer: takes the times of decisions and commits; None: nothing is measured.
     """
 
     def __init__(
@@ -114,6 +128,8 @@ class QuorumController:
         self._long_done: AnyDone | None = None  # its callback
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
+        self.observer: ControllerObserver | None = None
+        self._appended: deque[tuple[int, int]] = deque()  # last offset and time, ascending; empty without an observer
 
     @property
     def active(self) -> bool:
@@ -172,6 +188,7 @@ class QuorumController:
         waiting += [queued.done for queued in self._queue]
         self._cancel_long()
         self._waiting.clear()
+        self._appended.clear()
         self._queue.clear()
         for done in waiting:
             deliver(done, _not_controller(self._node_id))
@@ -231,7 +248,7 @@ class QuorumController:
         if not self.active:
             done(_not_controller(self._node_id))
             return
-        self._queue.append(_Queued(decide, done, between))
+        self._queue.append(_Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
         if not self._flush_due:
             self._flush_due = True
             linger_ms = self._config.get_int("controller.quorum.append.linger.ms")
@@ -254,8 +271,12 @@ class QuorumController:
         left = UNITS_PER_SLICE
         while self._queue and left > 0:
             queued = self._queue.popleft()
+            began_ms = self._reactor.clock.monotonic_ms()
             work = self._decided(queued.decide)
             rest = advance(work)
+            if self.observer is not None:
+                now_ms = self._reactor.clock.monotonic_ms()
+                self.observer.on_decision(began_ms - queued.since_ms, now_ms - began_ms)
             if not isinstance(rest, WorkResult):
                 self._long_done = queued.done
                 self._long = self._slices.start(rest, self._on_decided, self._on_failed)
@@ -331,6 +352,8 @@ class QuorumController:
             builder.replay(record)
             yield 1
         last_offset = self._quorum.append(values)
+        if self.observer is not None:
+            self._appended.append((last_offset, self._reactor.clock.monotonic_ms()))
         for remark in remarks_on_change(records):
             log.warning("Changed setting: %s", remark)
         builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
@@ -345,6 +368,8 @@ class QuorumController:
         if not self._queue and image.offset == self.image.offset:
             self.image = image  # the same content: releases the copy
         self._answer(image)
+        while self._appended and self._appended[0][0] <= image.offset and self.observer is not None:
+            self.observer.on_published(self._reactor.clock.monotonic_ms() - self._appended.popleft()[1])
         self.liveness.on_image(image, delta)
         if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):
             self.submit(elect_unclean_leaders)

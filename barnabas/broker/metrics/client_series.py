@@ -82,4 +82,4 @@ class ClientSeries:
 
 
 def _labels(key: LabelPairs) -> str:
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in key)
+    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in key) + "}"

@@ -13,21 +13,29 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final, Protocol
 
 from prometheus_client import exposition as text_format
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from barnabas.broker.metrics.line_table import LineTable
-from barnabas.work import SLICE, Steps
+from barnabas.work import SLICE, Steps, Work
 
 __all__ = ["Collected", "Collector", "Exposition", "gzipped", "wants_openmetrics"]
 
 log = logging.getLogger(__name__)
 
-Collected = Metric | LineTable[Any] | None
+
+class _Written(Protocol):
+    """A `LineTable` of any kind of key."""
+
+    def written(self, out: list[bytes], *, openmetrics: bool) -> Work:
+        """Appends the text of all its series to `out`, in slices."""
+        ...
+
+
+Collected = Metric | _Written | None
 Collector = Callable[[], Iterable[Collected]]
 Preparation = Callable[[], Awaitable[None]]
 
@@ -86,11 +94,11 @@ class Exposition:
                 for each in collector():
                     if each is None:
                         yield SLICE
-                    elif isinstance(each, LineTable):
-                        yield from each.written(out, openmetrics=openmetrics)
-                    else:
+                    elif isinstance(each, Metric):
                         out.append(encoded(each, openmetrics=openmetrics))
                         yield 1 + len(each.samples) // SAMPLES_PER_UNIT
+                    else:
+                        yield from each.written(out, openmetrics=openmetrics)
             except Exception:  # a bug of one collector: the others are still worth their scrape
                 self.failures += 1
                 log.exception("metrics of %r failed", collector)

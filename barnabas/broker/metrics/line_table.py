@@ -55,7 +55,7 @@ class LineTable(Generic[K]):
 
     Args:
         series: the families.
-        labels: the labels of a row's key, without braces (`labels_text`); called once for each row.
+        labels: the labels of a row's key, as `labels_text` makes them; called once for each row.
     """
 
     def __init__(self, series: Sequence[Series], labels: Callable[[K], str]) -> None:
@@ -140,7 +140,7 @@ class LineTable(Generic[K]):
 
 def _text(name: str, number: int, rows: Iterator[_Row] | dict[_Row, None]) -> bytes:
     return "".join(
-        [f"{name}{{{row.labels}}} {value}\n" for row in rows if (value := row.values[number]) is not None]
+        [f"{name}{row.labels} {value}\n" for row in rows if (value := row.values[number]) is not None]
     ).encode()
 
 
@@ -162,5 +162,6 @@ def escaped(value: str) -> str:
 
 
 def labels_text(**labels: str) -> str:
-    """The labels of a sample, without braces."""
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(labels.items()))
+    """The labels of a sample, with braces; empty without labels."""
+    found = ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(labels.items()))
+    return f"{{{found}}}" if found else ""

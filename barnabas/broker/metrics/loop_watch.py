@@ -28,6 +28,7 @@ class LoopWatch:
         cpu_s: the CPU time of the loop's thread.
 
     Attributes:
+        on_tick: called at every tick.
         longest_pause_ms: the longest delay of a timer since the start.
         stalls: how many delays were longer than any work takes.
     """
@@ -39,6 +40,7 @@ class LoopWatch:
         self._due_ms = 0
         self._samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES)  # time, CPU time
         self._stall = (0, 0)  # duration, end
+        self.on_tick: list[Callable[[int], None]] = []
         self.longest_pause_ms = 0
         self.stalls = 0
 
@@ -66,6 +68,8 @@ class LoopWatch:
             self._stall = (late_ms, now_ms)
         if now_ms - self._samples[-1][0] >= SAMPLE_MS:
             self._samples.append((now_ms, self._cpu_s()))
+        for callback in self.on_tick:
+            callback(now_ms)
         self._arm()
 
     def recent_stall(self) -> tuple[int, int] | None:

@@ -7,18 +7,31 @@ Only a node with `metrics.listen` imports this package: another one pays neither
 
 from __future__ import annotations
 
+from typing import Final
+
+from barnabas.broker.config import BROKER
 from barnabas.broker.metrics.client_series import ClientSeries
+from barnabas.broker.metrics.controller_series import ControllerSeries
 from barnabas.broker.metrics.endpoint import MetricsEndpoint
 from barnabas.broker.metrics.exporter import add_exporter
 from barnabas.broker.metrics.health import Health
+from barnabas.broker.metrics.histogram import Histogram
 from barnabas.broker.metrics.loop_watch import LoopWatch
+from barnabas.broker.metrics.partition_series import PartitionSeries
 from barnabas.broker.metrics.parts import Observed
 from barnabas.broker.metrics.process_series import process_series
+from barnabas.broker.metrics.quorum_series import QuorumSeries
+from barnabas.broker.metrics.request_meters import RequestMeters
+from barnabas.broker.metrics.server_series import ServerSeries
+from barnabas.broker.metrics.topic_series import TopicSeries
+from barnabas.broker.replica.traffic import Traffic
 from barnabas.errors import BarnabasError
 from barnabas.network_port import Network
 from barnabas.runtime.process_stats import thread_cpu_s
 
 __all__ = ["MetricsAddressRefused", "NodeMetrics"]
+
+MINUTE_MS: Final = 60_000
 
 
 class MetricsAddressRefused(BarnabasError):
@@ -40,10 +53,45 @@ class NodeMetrics:
         self.health = Health(node, self.watch)
         self._endpoint = MetricsEndpoint(node.slices, self.health)
         self.exposition = self._endpoint.exposition
-        self.exposition.add(process_series)
+        self._requests = RequestMeters()
+        self._controller: ControllerSeries | None = None
+        self._turned_ms = node.reactor.clock.monotonic_ms()
+        self._add_collectors(node)
+
+    def _add_collectors(self, node: Observed) -> None:
+        """Adds the collectors of this node's roles, and makes its parts count."""
+        add, watch = self.exposition.add, self.watch
+        commit_latency = Histogram()
+        if BROKER in node.config.roles:
+            traffic = node.replicas.traffic = Traffic()
+            add(TopicSeries(traffic).collect)
+            add(PartitionSeries(node.replicas, node.isr_changes, node.log_dirs).collect)
+        if node.quorum_controller is not None:
+            controller = self._controller = ControllerSeries(node.quorum_controller, node.current_image)
+            node.quorum_controller.observer = controller
+            node.current_image.followers = (*node.current_image.followers, controller.follow)
+            watch.on_tick.append(controller.on_tick)
+            commit_latency = controller.commit_latency
+            add(controller.collect)
+        quorum = QuorumSeries(node.reactor, node.quorum, node.current_image, node.peers, commit_latency)
+        watch.on_tick.append(quorum.on_tick)
+        watch.on_tick.append(self._on_tick)
+        add(quorum.collect)
+        add(ServerSeries((node.server, node.controller_server), node.lifecycle, watch).collect)
+        node.router.make_route = self._requests.make_route
+        node.controller_router.make_route = self._requests.make_route
+        add(self._requests.collect)
+        add(process_series)
         if node.telemetry is not None:
-            self.exposition.add(ClientSeries(node.telemetry, node.reactor.clock.monotonic_ms).collect)
+            add(ClientSeries(node.telemetry, node.reactor.clock.monotonic_ms).collect)
         add_exporter(self.exposition, node)
+
+    def _on_tick(self, now_ms: int) -> None:
+        if now_ms - self._turned_ms >= MINUTE_MS:
+            self._turned_ms = now_ms
+            self._requests.turn()
+            if self._controller is not None:
+                self._controller.turn()
 
     async def open(self, network: Network) -> None:
         """Listens at metrics.listen. Raises MetricsAddressRefused."""

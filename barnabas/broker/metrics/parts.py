@@ -13,6 +13,7 @@ from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.router import Router
@@ -32,6 +33,7 @@ class Observed(Protocol):
     node_id: int
     current_image: CurrentImage
     log_dirs: LogDirectories
+    isr_changes: IsrChanges
     peers: Peers
     quorum: Quorum
     quorum_controller: QuorumController | None

@@ -27,7 +27,6 @@ from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
 from barnabas.broker.quorum.installer import SnapshotInstaller
-from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (
@@ -255,9 +254,9 @@ class Quorum:
         return self._log.start_offset
 
     @property
-    def leadership(self) -> Leadership | None:
-        """The leader's state about the replicas; None if this node does not lead."""
-        return self._machine.leadership if self._running else None
+    def member(self) -> RaftMachine | None:
+        """Role, vote and leadership of this node, to be read only; None before `open` and after the end."""
+        return self._machine if self._running else None
 
     def leader_endpoint(self) -> tuple[int, str, int] | None:
         """Node id, host and port of the leader; None if it is unknown, or is a sole voter without a listener."""

@@ -35,7 +35,11 @@ TIMEOUT_MS: Final = 30_000
 
 
 class IsrChanges:
-    """The ISR proposals of one node."""
+    """The ISR proposals of one node.
+
+    Attributes:
+        shrinks, expansions, failed: partitions whose ISR became smaller, larger, or was refused by the controller.
+    """
 
     def __init__(self, reactor: Reactor, node_id: int, current: CurrentImage, controller: ControllerChannel) -> None:
         self._reactor = reactor
@@ -44,7 +48,9 @@ class IsrChanges:
         self._controller = controller
         self._proposed: dict[Replica, IsrProposal] = {}
         self._asked: dict[Replica, IsrProposal] = {}
+        self._former: dict[Replica, int] = {}  # size of the ISR before the proposal
         self._due = False
+        self.shrinks = self.expansions = self.failed = 0
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
         """Sends a proposal to the controller, together with all others of this wake-up or of the time of the pending request."""
@@ -69,6 +75,7 @@ class IsrChanges:
         if not asked or own is None:
             return
         self._asked = asked
+        self._former = {replica: len(replica.isr) for replica in asked}
         topics: dict[bytes, AlterPartitionRequestTopic] = {}
         for replica, proposal in asked.items():
             topic = topics.get(replica.topic_id)
@@ -80,6 +87,7 @@ class IsrChanges:
 
     def _on_outcome(self, outcome: AlterPartitionResponse | BrokerError) -> None:
         asked, self._asked = self._asked, {}
+        former, self._former = self._former, {}
         failure: BrokerError | None = None
         answers: dict[tuple[bytes, int], IsrAnswer] = {}
         if isinstance(outcome, BrokerError):
@@ -99,6 +107,11 @@ class IsrChanges:
         self._due = True  # repeated proposals wait a little
         for replica, proposal in asked.items():
             answer = answers.get((replica.topic_id, replica.partition))
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                self.expansions += len(answer.isr) > former[replica]
+                self.shrinks += len(answer.isr) < former[replica]
+            else:
+                self.failed += 1
             replica.on_isr_answer(proposal, answer or failure or BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
         self._due = False
         again = failure is not None or any(self._proposed.get(one) is proposal for one, proposal in asked.items())

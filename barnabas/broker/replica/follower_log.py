@@ -52,6 +52,8 @@ def on_fetched(
         raise replica.broken(error, cut=cut) from error
     if records:
         replica.durability.ask()
+        if replica.traffic is not None:
+            replica.traffic.replication_bytes_in += len(records)
     if replica.high_watermark != shown:
         replica.progressed()  # consumers may read from this follower
     return True

@@ -15,13 +15,15 @@ Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.broker.call import Done
 from barnabas.broker.replica.commit_waiters import CommitWaiters
 from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
+from barnabas.broker.replica.traffic import TopicTraffic
+from barnabas.broker.replica.verification_guard import VerificationGuard
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
 from barnabas.loggers import logger
 from barnabas.ports import Buffer, Clock
@@ -42,13 +44,6 @@ class Watcher(Protocol):
     def on_progress(self, replica: Replica) -> None:
         """The readable end of the log moved, or leadership was lost. Called during an append: only record it."""
         ...
-
-
-class VerificationGuard(NamedTuple):
-    """A verification in progress, and the leader epoch in which it began."""
-
-    verification: object
-    leader_epoch: int
 
 
 class Replica:
@@ -82,6 +77,7 @@ class Replica:
         "partition",
         "topic",
         "topic_id",
+        "traffic",
         "watchers",
     )
 
@@ -121,6 +117,7 @@ class Replica:
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
         self.earlier_refusals = EarlierRefusals(clock)
+        self.traffic: TopicTraffic | None = None  # counts what is written and read
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -265,6 +262,8 @@ class Replica:
             raise self.broken(error) from error
         except BrokerError as error:
             raise self.earlier_refusals.error_for(error) from None
+        if self.traffic is not None:
+            self.traffic.on_append(info)
         if not info.duplicate:
             self._advance()
         return info
@@ -297,6 +296,8 @@ class Replica:
             )
         except OSError as error:
             raise self.broken(error) from error
+        if self.traffic is not None:
+            self.traffic.on_append(info)
         if not info.duplicate:
             self._advance()
         return info

@@ -30,6 +30,7 @@ from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
 from barnabas.broker.replica.log_folders import LogFolders, assigned_directory, note_recovery
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
+from barnabas.broker.replica.traffic import Traffic
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
@@ -68,6 +69,9 @@ class Replicas:
         tell_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
         checkpoint_soon: writes every checkpoint at the end of the wake-up.
         elected: called with elections, except those of a failed directory.
+
+    Attributes:
+        traffic: counts what is written and read; None: nothing is counted. Set before `load`.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Replicas:
         self._image = MetadataImage()
         self._homes: dict[Replica, LogDirectory] = {}
         self._recovery = LogRecovery(reactor, self._on_opened)
+        self.traffic: Traffic | None = None
 
     # -- lookup
 
@@ -410,6 +415,7 @@ class Replicas:
             high_watermark=one.offsets.high_watermark,
             may_lead=self._may_lead,
         )
+        replica.traffic = None if self.traffic is None else self.traffic.of(one.topic)
         directory.replicas[replica] = None
         self._homes[replica] = directory
         directory.discard(opened.take_deleted(0))
@@ -431,6 +437,8 @@ class Replicas:
             self._folders.forget(topic.name, number)
             yield 1 if replica is None else UNITS_OF_A_FOLDER
         self._by_topic.pop(topic.name, None)
+        if self.traffic is not None:
+            self.traffic.forget(topic.name)
 
     def _discard(self, replica: Replica) -> None:
         """This node no longer holds the partition: removes its folder later."""

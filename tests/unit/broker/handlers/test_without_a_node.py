@@ -140,7 +140,7 @@ def test_the_controller_is_told_the_connection_of_a_heartbeat() -> None:
 
 def test_the_quorum_is_described_by_its_leader() -> None:
     controller = Controller()
-    follower = SimpleNamespace(leadership=None, node_id=2)
+    follower = SimpleNamespace(member=None, is_leader=False, node_id=2)
     pending = quorum.describe_quorum_elsewhere(
         Needs(quorum=follower, controller=controller), call_of(DescribeQuorumRequest())
     )

@@ -1,0 +1,151 @@
+"""The series of kafka.controller: the state of the cluster, elections, and the times of the active controller.
+
+Driven by: `Exposition`; images, for unclean elections; the controller's decisions. Emits: families, on every node with the role
+controller, as in Kafka: a standby controller counts partitions and brokers, too.
+
+The counts of a topic are made again only if its image is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.controller import QuorumController
+from barnabas.broker.metadata.image import NO_LEADER, PARTITIONS_PER_UNIT, MetadataDelta, MetadataImage, TopicImage
+from barnabas.broker.metrics.families import counter, gauge, quantile_family
+from barnabas.broker.metrics.histogram import NS_PER_MS, Histogram
+from barnabas.work import Work
+
+__all__ = ["ControllerSeries"]
+
+TOPICS_PER_SLICE: Final = 1_000  # a partition of a topic with another image counts as a topic
+PREFIX: Final = "kafka_controller_kafkacontroller_"
+
+
+class ControllerSeries:
+    """See the module.
+
+    Attributes:
+        commit_latency: from the append of metadata records to their publication here.
+    """
+
+    def __init__(self, controller: QuorumController, current: CurrentImage) -> None:
+        self._controller = controller
+        self._current = current
+        self._image: MetadataImage | None = None  # of the counts
+        self._topics: dict[bytes, tuple[TopicImage, int, int]] = {}  # with its offline and its imbalanced partitions
+        self._partitions = self._offline = self._imbalanced = 0
+        self._queue_times = Histogram()
+        self._processing_times = Histogram()
+        self.commit_latency = Histogram()
+        self._unclean_elections = 0
+        self._became_active = 0
+        self._was_active = False
+
+    # -- what happens
+
+    def on_decision(self, queued_ms: int, took_ms: int) -> None:
+        """A decision of the active controller."""
+        self._queue_times.record(queued_ms * NS_PER_MS)
+        self._processing_times.record(took_ms * NS_PER_MS)
+
+    def on_published(self, latency_ms: int) -> None:
+        """Records of the active controller are committed and published."""
+        self.commit_latency.record(latency_ms * NS_PER_MS)
+
+    def on_tick(self, _now_ms: int) -> None:
+        """Notices that the controller became active."""
+        active = self._controller.active
+        self._became_active += active and not self._was_active
+        self._was_active = active
+
+    def turn(self) -> None:
+        """A minute is over."""
+        for histogram in (self._queue_times, self._processing_times, self.commit_latency):
+            histogram.turn()
+
+    def follow(self, image: MetadataImage, delta: MetadataDelta) -> Work:
+        """Counts unclean elections of the next image: the new leader was neither in sync nor an eligible leader."""
+        former = self._current.image
+        for topic_id, numbers in delta.partitions.items():
+            before, after = former.topics_by_id.get(topic_id), image.topics_by_id.get(topic_id)
+            if before is None or after is None:
+                continue
+            for number in numbers:
+                if number < len(before.partitions):
+                    was, now = before.partitions[number], after.partitions[number]
+                    self._unclean_elections += (
+                        now.leader not in (was.leader, NO_LEADER)
+                        and now.leader not in was.isr
+                        and now.leader not in was.eligible_leader_replicas
+                    )
+            yield 1 + len(numbers) // PARTITIONS_PER_UNIT
+
+    # -- what is shown
+
+    def collect(self) -> Iterator[Metric | None]:
+        """All families."""
+        image = self._current.image
+        if image is not self._image:
+            yield from self._count(image)
+        active = self._controller.active
+        fenced = sum(broker.fenced for broker in image.brokers.values())
+        for name, doc, value in (
+            ("activecontrollercount", "1 on the active controller, else 0.", int(active)),
+            ("activebrokercount", "Registered brokers that are not fenced.", len(image.brokers) - fenced),
+            ("fencedbrokercount", "Registered brokers that are fenced.", fenced),
+            ("globaltopiccount", "Topics of the cluster.", len(image.topics_by_id)),
+            ("globalpartitioncount", "Partitions of the cluster.", self._partitions),
+            ("offlinepartitionscount", "Partitions of the cluster without a leader.", self._offline),
+            (
+                "preferredreplicaimbalancecount",
+                "Partitions whose leader is not their preferred replica.",
+                self._imbalanced,
+            ),
+            ("metadataerrorcount", "Errors of metadata records: always 0, a node stops at the first one.", 0),
+            ("lastappliedrecordoffset", "Offset of the last record in the published image.", image.offset),
+            ("lastappliedrecordtimestamp", "Its time, in ms since the epoch.", image.timestamp_ms),
+        ):
+            yield gauge(PREFIX + name, doc, value)
+        yield counter(
+            f"{PREFIX}newactivecontrollerscount_total", "How often this node became active.", self._became_active
+        )
+        yield counter(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "Elections of a leader that was not in sync.",
+            self._unclean_elections,
+        )
+        for name, doc, histogram in (
+            ("eventqueuetimems", "How long decisions waited, in milliseconds.", self._queue_times),
+            ("eventqueueprocessingtimems", "How long decisions took, in milliseconds.", self._processing_times),
+        ):
+            yield from quantile_family(f"kafka_controller_controllereventmanager_{name}", doc, "", {"": histogram})
+
+    def _count(self, image: MetadataImage) -> Iterator[None]:
+        topics = self._topics
+        partitions = offline = imbalanced = cost = 0
+        for topic_id, topic in image.topics_by_id.items():
+            found = topics.get(topic_id)
+            if found is None or found[0] is not topic:
+                found = topics[topic_id] = (topic, *_counts(topic))
+                cost += len(topic.partitions)
+            partitions += len(topic.partitions)
+            offline += found[1]
+            imbalanced += found[2]
+            cost += 1
+            if cost >= TOPICS_PER_SLICE:
+                cost = 0
+                yield None
+        for topic_id in [each for each in topics if each not in image.topics_by_id]:
+            del topics[topic_id]
+        self._partitions, self._offline, self._imbalanced, self._image = partitions, offline, imbalanced, image
+
+
+def _counts(topic: TopicImage) -> tuple[int, int]:
+    """Partitions without a leader, and those led by another than their preferred replica."""
+    offline = sum([each.leader == NO_LEADER for each in topic.partitions])
+    return offline, sum([bool(each.replicas) and each.leader != each.replicas[0] for each in topic.partitions])

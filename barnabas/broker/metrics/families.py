@@ -1,0 +1,49 @@
+"""Families of samples in the shapes that Strimzi's rules for the JMX exporter give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
+
+from barnabas.broker.metrics.histogram import Histogram
+
+__all__ = ["counter", "gauge", "labelled", "quantile_family"]
+
+
+def gauge(name: str, doc: str, value: float) -> Metric:
+    """A gauge without labels."""
+    return GaugeMetricFamily(name, doc, value)
+
+
+def counter(name: str, doc: str, value: float) -> Metric:
+    """A counter without labels; the name of its sample ends with _total."""
+    return CounterMetricFamily(name.removesuffix("_total"), doc, value)
+
+
+def quantile_family(name: str, doc: str, label: str, histograms: Mapping[str, Histogram]) -> Iterator[Metric]:
+    """A histogram of Kafka: a gauge for each quantile, and _count; there is no _sum. Without `label` there is one histogram."""
+    labels = [label] if label else []
+    quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
+    counts = UnknownMetricFamily(f"{name}_count", f"How many are in {name}.", labels=labels)
+    for key, histogram in histograms.items():
+        of_key = [key] if label else []
+        for quantile, value in histogram.quantiles_ms().items():
+            quantiles.add_metric([*of_key, quantile], value)
+        counts.add_metric(of_key, histogram.count)
+    yield quantiles
+    yield counts
+
+
+def labelled(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    doc: str,
+    label: str,
+    values: Iterable[tuple[str, float]],
+) -> Metric:
+    """A family with one label."""
+    family = kind(name, doc, labels=[label])
+    for key, value in values:
+        family.add_metric([key], value)
+    return family

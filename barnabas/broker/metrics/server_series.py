@@ -1,0 +1,97 @@
+"""The series of the server: connections by listener, requests that wait, idle time, the state of the broker.
+
+Driven by: `Exposition`. Emits: families. The loop of a node is its network threads and its request handlers in one, so both idle
+shares are that of the loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from barnabas.broker.lifecycle import BrokerState, Lifecycle
+from barnabas.broker.metrics.families import gauge
+from barnabas.broker.metrics.loop_watch import LoopWatch
+from barnabas.broker.server import Server
+
+__all__ = ["ServerSeries"]
+
+CONNECTIONS_PER_SLICE: Final = 1_000
+LABELS: Final = ("listener", "networkProcessor")
+
+# Numbers of org.apache.kafka.metadata.BrokerState.
+STATES: Final = {
+    BrokerState.STARTING: 1,
+    BrokerState.RECOVERY: 2,
+    BrokerState.RUNNING: 3,
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: 6,
+    BrokerState.STOPPED: 7,
+}
+
+# API keys of the requests in Kafka's purgatories.
+PURGATORIES: Final = {"Produce": (0,), "Fetch": (1,), "Rebalance": (11, 14), "DeleteRecords": (21,), "topic": (19, 20)}
+
+
+class ServerSeries:
+    """See the module."""
+
+    def __init__(self, servers: Sequence[Server], lifecycle: Lifecycle, watch: LoopWatch) -> None:
+        self._servers = servers
+        self._lifecycle = lifecycle
+        self._watch = watch
+
+    def collect(self) -> Iterator[Metric | None]:
+        """All families."""
+        open_now = GaugeMetricFamily(
+            "kafka_server_socket_server_metrics_connection_count", "Open connections.", labels=LABELS
+        )
+        made = CounterMetricFamily(
+            "kafka_server_socket_server_metrics_connection_creation", "Connections so far.", labels=LABELS
+        )
+        ended = CounterMetricFamily(
+            "kafka_server_socket_server_metrics_connection_close", "Connections that have ended.", labels=LABELS
+        )
+        for server in self._servers:
+            for listener, accepted in server.accepted.items():
+                count = server.quotas.by_listener.get(listener, 0)
+                open_now.add_metric((listener, "0"), count)
+                made.add_metric((listener, "0"), accepted)
+                ended.add_metric((listener, "0"), accepted - count)
+        yield from (open_now, made, ended)
+        idle = self._watch.idle()
+        for name in (
+            "kafka_network_socketserver_networkprocessoravgidle_percent",
+            "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        ):
+            yield gauge(name, "Share of the last minute in which the loop had nothing to do, 0 to 1.", idle)
+        state = STATES[self._lifecycle.state]
+        yield gauge("kafka_server_kafkaserver_brokerstate", "1 starts, 2 recovers, 3 runs, 6 and 7 stops.", state)
+        yield from self._waiting()
+
+    def _waiting(self) -> Iterator[Metric | None]:
+        waiting: Counter[int] = Counter()
+        held = seen = 0
+        for server in self._servers:
+            for connection in list(server.connections):
+                if connection.core.waits:
+                    waiting.update(connection.waiting_apis())
+                    held += connection.core.held_requests
+                seen += 1
+                if seen % CONNECTIONS_PER_SLICE == 0:
+                    yield None
+        sizes = GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait for an event or their deadline.",
+            labels=["delayedOperation"],
+        )
+        for name, keys in PURGATORIES.items():
+            sizes.add_metric([name], sum(waiting[key] for key in keys))
+        yield sizes
+        yield gauge(
+            "kafka_network_requestchannel_requestqueuesize",
+            "Received requests that are not served yet, because an earlier one of their connection is.",
+            held,
+        )

@@ -1,0 +1,17 @@
+"""PeerTraffic: what a node has exchanged with other nodes, for one purpose.
+
+Driven by: the connections of `Peers`. Emits: plain counts, read by the metrics.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PeerTraffic"]
+
+
+class PeerTraffic:
+    """Bytes and requests of all connections for a purpose so far. A request counts when it is written, a response when it is received."""
+
+    __slots__ = ("bytes_in", "bytes_out", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.requests = self.responses = 0

@@ -1,0 +1,144 @@
+"""Traffic: what clients and followers have written to and read from the topics of this node, counted where it happens.
+
+Driven by: appends of replicas, answers of Produce and Fetch. Emits: plain integers that only grow, read by the metrics.
+
+A node without metrics has no Traffic, and its replicas count nothing. A batch that a producer repeats counts once. The counts of a topic
+end with it; those of all topics do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.errors import ErrorCode
+from barnabas.ports import Buffer
+from barnabas.storage.inspection import Inspection
+from barnabas.storage.log_config import AppendInfo
+
+__all__ = ["TopicTraffic", "Traffic"]
+
+TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+EXPECTED_OF_PRODUCE: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR}
+)
+EXPECTED_OF_FETCH: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class TopicTraffic:
+    """The counts of one topic, or of all.
+
+    Attributes:
+        messages_in, bytes_in: records and bytes of batches appended as leader, by clients and by coordinators.
+        bytes_out: bytes of records sent to consumers.
+        bytes_rejected: bytes of batches that were too large.
+        produce_requests, fetch_requests: partitions of the topic in answered requests.
+        failed_produce_requests, failed_fetch_requests: those with an error that Kafka does not expect.
+        replication_bytes_in, replication_bytes_out: bytes fetched from leaders, and sent to followers.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+        "replication_bytes_in",
+        "replication_bytes_out",
+    )
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.bytes_rejected = 0
+        self.produce_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        self.failed_fetch_requests = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+
+    def on_append(self, info: AppendInfo) -> None:
+        """Counts a batch that was appended or repeated."""
+        self.produce_requests += 1
+        if not info.duplicate:
+            self.bytes_in += info.size_bytes
+            self.messages_in += info.last_offset - info.base_offset + 1
+
+    def on_refusal(self, code: ErrorCode, records: Buffer | Inspection) -> None:
+        """Counts a refused batch: as failed only if Kafka does not expect the error (`ReplicaManager.appendToLocalLog`)."""
+        self.produce_requests += 1
+        if code in TOO_LARGE:
+            self.bytes_rejected += len(records.batch if isinstance(records, Inspection) else records)
+        elif code not in EXPECTED_OF_PRODUCE:
+            self.failed_produce_requests += 1
+
+    def on_read(self, code: int) -> None:
+        """Counts a partition in an answer to Fetch: as failed only if Kafka does not expect the error
+        (`ReplicaManager.readFromLog`)."""
+        self.fetch_requests += 1
+        if code and code not in EXPECTED_OF_FETCH:
+            self.failed_fetch_requests += 1
+
+    def values(self) -> tuple[int, ...]:
+        """All counts, in the order of their description."""
+        return (
+            self.messages_in,
+            self.bytes_in,
+            self.bytes_out,
+            self.bytes_rejected,
+            self.produce_requests,
+            self.failed_produce_requests,
+            self.fetch_requests,
+            self.failed_fetch_requests,
+            self.replication_bytes_in,
+            self.replication_bytes_out,
+        )
+
+    def add(self, other: TopicTraffic) -> None:
+        """Adds the counts of another one."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Traffic:
+    """The counts of a node.
+
+    Attributes:
+        topics: by name; a topic is here from its first replica on this node to its deletion.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicTraffic] = {}
+        self._gone = TopicTraffic()
+
+    def of(self, topic: str) -> TopicTraffic:
+        """The counts of a topic."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicTraffic()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """The topic is deleted: only the sums remember it."""
+        found = self.topics.pop(topic, None)
+        if found is not None:
+            self._gone.add(found)
+
+    def total(self, present: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+        """The counts of all topics, deleted ones included, from the `values` of all present ones."""
+        return tuple(map(sum, zip(self._gone.values(), *present, strict=True)))

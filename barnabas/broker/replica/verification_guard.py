@@ -1,0 +1,17 @@
+"""VerificationGuard: what an append needs that waited for the verification of its transaction (KIP-890).
+
+Driven by: `Replica.verification_guard`. Emits: itself, as an argument of `Replica.append`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["VerificationGuard"]
+
+
+class VerificationGuard(NamedTuple):
+    """A verification in progress, and the leader epoch in which it began."""
+
+    verification: object
+    leader_epoch: int
