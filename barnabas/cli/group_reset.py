@@ -90,6 +90,7 @@ def reset_offsets(
                 await admin.alter_group_offsets(group, moved)
         _print(moved, committed, export, json_)
         if not execute:
+            sys.stdout.flush()
             print("nothing was changed; add --execute to do it", file=sys.stderr)
 
     return worked(COMMAND, connection, work())

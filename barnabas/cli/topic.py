@@ -109,9 +109,9 @@ def list_(
     """List topics."""
 
     def long_text(topics: list[TopicInfo]) -> str:
-        header = ("topic", "topic id", "partitions", "replicas", "under-replicated", "unavailable")
-        rows = [tuple(value for key, value in topic_summary(t).items() if key != "is_internal") for t in topics]
-        return table(header, rows)
+        header = ("topic", "partitions", "replicas", "under-replicated", "unavailable")
+        keys = ("partition_count", "replication_factor", "under_replicated_partitions", "unavailable_partitions")
+        return table(header, [(t.name, *(topic_summary(t)[key] for key in keys)) for t in topics])
 
     async def work() -> None:
         async with connection.admin() as admin:
@@ -171,6 +171,8 @@ def describe(
                 reports = await reported_topics(admin, await found_topics(admin, names, missing))
                 if chosen:
                     reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
+                    if not reports and not watch:
+                        print(f"no partition is {' or '.join(chosen)}", file=sys.stderr)
                 return reports
 
             await shown(

@@ -50,7 +50,7 @@ def describe_producers(
         if json_:
             print_json([_producer_document(each) for each in found])
         elif found:
-            header = ("producer", "epoch", "last sequence", "last write", "open since offset", "coordinator epoch")
+            header = ("producer", "epoch", "sequence", "last write", "open from", "coordinator")
             print(table(header, [tuple(_printed(each).values()) for each in found]))
         else:
             print(f"{topic}-{partition} knows no producers", file=sys.stderr)
@@ -92,9 +92,10 @@ def find_hanging(
         if json_:
             print_json([{**_place(each.partition), **_producer_document(each.producer)} for each in hanging])
         elif hanging:
-            header = ("topic", "partition", "producer", "epoch", "start offset", "last write", "quiet for")
+            header = ("topic", "partition", "producer", "epoch", "start offset", "no write for")
             print(table(header, [_hanging_row(each) for each in hanging]))
             one = hanging[0]
+            sys.stdout.flush()
             print(
                 f"abort one: `barnabas txn abort-hanging {one.partition.topic} --partition {one.partition.partition} "
                 f"--start-offset {one.producer.transaction_start_offset}`",
@@ -211,6 +212,5 @@ def _hanging_row(each: _Open) -> tuple[Any, ...]:
         producer.producer_id,
         producer.producer_epoch,
         producer.transaction_start_offset,
-        moment(producer.last_timestamp),
         duration(_quiet_ms(producer)),
     )
