@@ -12,7 +12,6 @@ request is held behind an earlier one of its connection is not in it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Final
@@ -26,7 +25,7 @@ from barnabas.broker.router import MeasuredWait, Route
 from barnabas.errors import ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.protocol.registry import API, Api
+from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 
 __all__ = ["RequestMeters"]
@@ -39,9 +38,11 @@ ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 class Meter:
     """One kind of request, in all versions."""
 
-    __slots__ = ("errors", "local", "remote", "total", "waited")
+    __slots__ = ("counts", "errors", "local", "remote", "total")
 
     def __init__(self) -> None:
+        # Requests by API and version, each in a list of one: the routes of all listeners count in it.
+        self.counts: dict[tuple[str, int], list[int]] = {}
         self.total = Histogram()
         self.local = Histogram()  # of requests that waited; the others are in `total` alone
         self.remote = Histogram()
@@ -51,11 +52,11 @@ class Meter:
 class MeasuredRoute(Route):
     """A route that measures its requests."""
 
-    __slots__ = ("_decode", "_has_error", "_meter", "_meter_of", "requests")
+    __slots__ = ("_count", "_decode", "_has_error", "_meter")
 
     def __init__(self, api: Api, version: int, handler: Handler, refuse: Refuse, meter: Meter) -> None:
         super().__init__(api, version, handler, refuse)
-        self.requests = 0
+        self._count = meter.counts.setdefault((api.name, version), [0])
         self._meter = meter
         self._decode = self.decode
         self._has_error = "error_code" in getattr(api.response, "__annotations__", {})
@@ -63,14 +64,14 @@ class MeasuredRoute(Route):
 
     def _measured_decode(self, buffer: Buffer, pos: int = 0) -> tuple[Message, int]:
         self.began_ns = perf_counter_ns()
-        self.requests += 1
+        self._count[0] += 1
         return self._decode(buffer, pos)
 
     def begin(self) -> None:
         """A request begins that is not decoded at once."""
         if not self.began_ns:
             self.began_ns = perf_counter_ns()
-            self.requests += 1
+            self._count[0] += 1
 
     def hold(self) -> MeasuredWait | None:
         """The present request waits; `finish` takes the result when it is answered."""
@@ -126,21 +127,16 @@ class RequestMeters:
 
     def __init__(self) -> None:
         self._meters: dict[str, Meter] = {}
-        self._routes: list[MeasuredRoute] = []
 
     def _meter(self, name: str) -> Meter:
         return self._meters.setdefault(name, Meter())
 
     def make_route(self, api: Api, version: int, handler: Handler, refuse: Refuse) -> Route:
         """Makes a measured route; set as `Router.make_route`."""
-        made: MeasuredRoute
         if api.key == FETCH_KEY:
             consumer, follower = self._meter("FetchConsumer"), self._meter("FetchFollower")
-            made = MeasuredFetch(api, version, handler, refuse, consumer, follower)
-        else:
-            made = MeasuredRoute(api, version, handler, refuse, self._meter(api.name))
-        self._routes.append(made)
-        return made
+            return MeasuredFetch(api, version, handler, refuse, consumer, follower)
+        return MeasuredRoute(api, version, handler, refuse, self._meter(api.name))
 
     def turn(self) -> None:
         """A minute is over."""
@@ -153,11 +149,9 @@ class RequestMeters:
         requests = CounterMetricFamily(
             "kafka_network_requestmetrics_requests", "Requests, by API and version.", labels=("request", "version")
         )
-        counts: Counter[tuple[str, str]] = Counter()  # clients and controllers have routes of their own
-        for route in self._routes:
-            counts[API[route.api_key].name, str(route.version)] += route.requests
-        for key, count in counts.items():
-            requests.add_metric(key, count)
+        for meter in self._meters.values():
+            for (name, version), requests_so_far in meter.counts.items():
+                requests.add_metric((name, str(version)), requests_so_far[0])
         yield requests
         errors = CounterMetricFamily(
             "kafka_network_requestmetrics_errors",

@@ -1,0 +1,133 @@
+"""The metrics of three brokers: every name that known boards ask for, and alerts whose cause is made."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas.client import Consumer, Producer
+from barnabas.testing import Cluster, kit_thread
+from tests.support.broker.board_names import ALERTED, KAFKA_BOARD, KRAFT_BOARD, NOT_SERVED, WATCHED
+from tests.support.broker.scrapes import Scrape
+
+DEADLINE_S = 30.0
+RECORDS, SIZE = 60, 500
+
+
+@pytest.fixture
+def kafka() -> Iterator[Cluster]:
+    config = {"metrics.listen": "127.0.0.1:0", "min.insync.replicas": 2, "broker.session.timeout.ms": 1_000}
+    with Cluster(brokers=3, config=config, topics={"orders": 6}) as cluster:
+        yield cluster
+
+
+def scraped(kafka: Cluster, broker: int) -> Scrape:
+    command = kafka.backend("metrics").command(broker, "metrics_address", {})
+    host, port = kit_thread.wait(command, DEADLINE_S)
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=DEADLINE_S) as answer:
+        return Scrape(answer.read().decode())
+
+
+def until(kafka: Cluster, brokers: tuple[int, ...], condition: Callable[[list[Scrape]], object]) -> list[Scrape]:
+    """Scrapes until the condition holds."""
+
+    def hold() -> list[Scrape] | None:
+        found = [scraped(kafka, each) for each in brokers]
+        return found if condition(found) else None
+
+    for _ in range(2_000):
+        if (found := hold()) is not None:
+            return found
+    raise AssertionError("the metrics never showed it")
+
+
+def total(scrapes: list[Scrape], name: str, **labels: str) -> float:
+    return sum(each.total(name, **labels) for each in scrapes)
+
+
+async def traffic(kafka: Cluster) -> None:
+    async with Producer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True) as producer:
+        for number in range(RECORDS):
+            await producer.send_and_wait("orders", bytes(SIZE), partition=number % 6)
+    async with Consumer(
+        "orders", bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", group_id=None
+    ) as consumer:
+        for _ in range(RECORDS):
+            await consumer.getone()
+
+
+async def test_every_series_that_the_boards_ask_for(kafka: Cluster) -> None:
+    await traffic(kafka)
+    every = [scraped(kafka, each.id) for each in kafka.brokers]
+    for name, labels in (KAFKA_BOARD | KRAFT_BOARD | ALERTED | WATCHED).items():
+        for each in every:
+            assert name in each.names, name
+            for label in labels:
+                assert each.labels(name, label) - {""}, (name, label)
+    assert not NOT_SERVED & {name for each in every for name in each.names}
+
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+    assert total(every, name, topic="orders") == RECORDS
+    assert (
+        RECORDS * SIZE < total(every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders") < RECORDS * 650
+    )
+    assert total(every, "kafka_server_brokertopicmetrics_bytesout_total", topic="orders") == total(
+        every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders"
+    )
+    copied = total(every, "kafka_log_log_size", topic="orders")
+    assert copied == 3 * total(every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders")
+    assert (
+        sum(each.value("kafka_server_brokertopicmetrics_replicationbytesin_total") for each in every) >= copied * 2 / 3
+    )
+    assert (
+        total(every, "kafka_server_replicamanager_leadercount")
+        == total(every, "kafka_cluster_partition_replicascount") / 3
+    )
+    assert total(every, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert {each.value("kafka_controller_kafkacontroller_activebrokercount") for each in every} == {3}
+    states = [each.labels("kafka_server_raftmetrics_current_state", "current_state") for each in every]
+    assert sorted(next(iter(state)) for state in states) == ["follower", "follower", "leader"]
+    assert len({each.value("kafka_server_raftmetrics_current_leader") for each in every}) == 1
+    assert total(every, "kafka_server_raftchannelmetrics_incoming_byte_total") > 1_000
+    assert total(every, "kafka_server_raftchannelmetrics_response_total") > 0
+
+
+def test_alerts_fire_when_their_cause_is_made(kafka: Cluster) -> None:
+    """One broker of three is killed and comes back; then a majority is killed."""
+    kafka.create_topic("pair", 9, replication_factor=2)  # needs both in sync
+    kafka.create_topic("single", 9, replication_factor=1)
+    manager, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
+    fine = {
+        f"{manager}underreplicatedpartitions": 0,
+        f"{manager}underminisrpartitioncount": 0,
+        f"{controller}offlinepartitionscount": 0,
+        f"{controller}fencedbrokercount": 0,
+        f"{controller}activecontrollercount": 1,
+    }
+
+    def is_fine(found: list[Scrape]) -> bool:
+        return all(total(found, name) == value for name, value in fine.items())
+
+    until(kafka, (1, 2, 3), is_fine)
+    kafka.kill(3)
+
+    def alerts(found: list[Scrape]) -> bool:
+        return (
+            total(found, f"{manager}underreplicatedpartitions") >= 6
+            and total(found, f"{manager}underminisrpartitioncount") > 0
+            and total(found, f"{manager}atminisrpartitioncount") >= 6
+            and all(each.value(f"{controller}offlinepartitionscount") > 0 for each in found)
+            and all(each.value(f"{controller}fencedbrokercount") == 1 for each in found)
+            and total(found, f"{controller}activecontrollercount") == 1
+        )
+
+    until(kafka, (1, 2), alerts)
+    kafka.restart(3)
+    recovered = until(kafka, (1, 2, 3), is_fine)
+    assert total(recovered, f"{manager}isrexpands_total") > 0
+    assert total(recovered, "kafka_controller_controllerstats_uncleanleaderelections_total") == 0
+    kafka.kill(2)
+    kafka.kill(3)
+    until(kafka, (1,), lambda found: total(found, f"{controller}activecontrollercount") == 0)
