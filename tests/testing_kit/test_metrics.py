@@ -123,11 +123,13 @@ def test_alerts_fire_when_their_cause_is_made(kafka: Cluster) -> None:
             and total(found, f"{controller}activecontrollercount") == 1
         )
 
-    until(kafka, (1, 2), alerts)
+    offline = until(kafka, (1, 2), alerts)[0].value(f"{controller}offlinepartitionscount")
     kafka.restart(3)
     recovered = until(kafka, (1, 2, 3), is_fine)
     assert total(recovered, f"{manager}isrexpands_total") > 0
-    assert total(recovered, "kafka_controller_controllerstats_uncleanleaderelections_total") == 0
+    # The killed broker may have lost records that it alone had: its election is not clean (KIP-966, last known leader).
+    for survivor in recovered[:2]:
+        assert survivor.value("kafka_controller_controllerstats_uncleanleaderelections_total") == offline
     kafka.kill(2)
     kafka.kill(3)
     until(kafka, (1,), lambda found: total(found, f"{controller}activecontrollercount") == 0)
