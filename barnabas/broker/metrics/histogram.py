@@ -55,12 +55,12 @@ class Histogram:
     def turn(self) -> None:
         """A minute is over."""
         total = sum(self.counts)
-        if total:
-            self._before += total
-            self._windows.append(self.counts)
-            self.counts = [0] * (len(BOUNDS) + 1)
-        elif self._windows:
-            self._windows.popleft()
+        if not total and not any(map(any, self._windows)):
+            self._windows.clear()
+            return
+        self._before += total
+        self._windows.append(self.counts)
+        self.counts = [0] * (len(BOUNDS) + 1)
 
     @property
     def count(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,18 +71,6 @@ async def test_a_failed_log_directory_is_named_and_counted(nodes: Nodes) -> None
     assert found.value("kafka_server_replicamanager_offlinereplicacount") == 2
     assert found.value("kafka_server_replicamanager_partitioncount") == 4
     assert len(found.labels("kafka_log_log_size", "partition")) == 2
-
-
-async def test_a_stall_of_the_loop_is_told_for_a_while(nodes: Nodes) -> None:
-    node = await nodes.start(**LISTEN)
-    assert node.metrics is not None
-    watch = node.metrics.watch
-    time.sleep(0.7)  # noqa: ASYNC251  # the loop must stand still
-    await until(lambda: watch.recent_stall() is not None)
-    status, reason = await health(node)
-    assert status == 503
-    assert reason.startswith("the loop stalled for ")
-    assert watch.longest_pause_ms > 500
 
 
 @pytest.mark.parametrize(
