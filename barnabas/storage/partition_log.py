@@ -34,6 +34,7 @@ from barnabas.storage.saved_state import StateFiles
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.storage.segments import Segments
 from barnabas.storage.validation import RecordValidationError
+from barnabas.work import Steps, finished
 
 __all__ = [
     "AbortedTxn",
@@ -282,11 +283,16 @@ class PartitionLog(AppendableLog):
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
 
     def save_state(self, *, synced: bool = False, complete: bool = False) -> bool:
-        """Saves the state at the present end, so that a start after a kill reads nothing below it. Returns whether it was necessary.
+        """Runs all steps of `saving_state` at once."""
+        return finished(self.saving_state(synced=synced, complete=complete))
+
+    def saving_state(self, *, synced: bool = False, complete: bool = False) -> Steps[bool]:
+        """Saves the state at the end of the log, so that a start after a kill reads nothing below it. Returns whether it was necessary.
+        The state is that of the first step: later appends are not in it. After a truncation or the closing nothing is written.
         Raises OSError.
 
         Args:
-            synced: save it for a start after a power loss instead; it is written after a sync has covered the present end.
+            synced: save it for a start after a power loss instead; it is written after a sync has covered its end.
             complete: the index files were completed.
         """
         active = self.segments.active
@@ -294,10 +300,13 @@ class PartitionLog(AppendableLog):
             return False
         if not complete:
             self._files.store_indexes(active, complete=False)
-        state = self.states.capture(active, self.log_end_offset, self.epochs, self.producers)
-        if state is not None and synced:
+        trusted = self.states.trusted
+        state = yield from self.states.capturing(active, self.log_end_offset, self.epochs, self.producers)
+        if state is None or trusted is not self.states.trusted:
+            return True
+        if synced:
             self.states.save_when_synced(state, self.recovery_point)
-        elif state is not None:
+        else:
             self.states.save(state)
         return True
 
@@ -331,6 +340,7 @@ class PartitionLog(AppendableLog):
 
     def abandon(self) -> None:
         """Closes the files without writing: the disk failed, or the folder will be deleted."""
+        self.states.drop()
         for segment in self.segments:
             segment.close()
 

@@ -16,54 +16,31 @@ Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 marke
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from crc32c import crc32c
-
-from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import REFUSED_PRODUCERS_MAX, RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Buffer
 from barnabas.storage.aborted import AbortedTxn
+from barnabas.storage.producer_entries import (
+    NO_EPOCH,
+    MalformedSnapshot,
+    ProducerCapture,
+    ProducerEntry,
+    RetainedBatch,
+    read_snapshot,
+    wrapped,
+)
+from barnabas.work import finished
 
-__all__ = ["CompletedTransaction", "MalformedSnapshot", "PartitionProducers", "ProducerEntry", "RetainedBatch"]
-
-NO_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
-
-_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc32c of what follows it, number of entries
-_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_SNAPSHOT_VERSION = 1
-_CRC_END = 6
-_new = tuple.__new__  # a named tuple's own constructor takes twice as long
-
-
-class MalformedSnapshot(BarnabasError):
-    """A .snapshot file is damaged or has another version: an older one or the log must be read instead."""
-
-
-class RetainedBatch(NamedTuple):
-    """A batch that is kept so that its repetition is recognised."""
-
-    first_sequence: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-    @classmethod
-    def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
-        """The batch with these offsets; a sequence of -1 if it has none."""
-        delta = last_offset - first_offset
-        last_sequence = first_sequence + delta if first_sequence >= 0 else NO_SEQUENCE
-        if last_sequence > SEQUENCE_MAX:
-            last_sequence = _wrapped(last_sequence)
-        return _new(cls, (first_sequence, last_sequence, last_offset, delta, timestamp))
+__all__ = [
+    "CompletedTransaction",
+    "MalformedSnapshot",
+    "PartitionProducers",
+    "ProducerCapture",
+    "ProducerEntry",
+    "RetainedBatch",
+]
 
 
 class CompletedTransaction(NamedTuple):
@@ -80,28 +57,6 @@ class CompletedTransaction(NamedTuple):
         if not self.aborted:
             return None
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
-
-
-class ProducerEntry:
-    """The state of one producer id."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
-
-    def __init__(self) -> None:
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = -1  # of the last marker
-        self.last_timestamp = -1
-        self.transaction_first_offset = -1  # -1: no transaction open
-        self.batches: list[RetainedBatch] = []
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        """The offset of its last data record; -1 if the state has no batch of this epoch."""
-        return self.batches[-1].last_offset if self.batches else -1
 
 
 class _Verification:
@@ -124,10 +79,6 @@ class _Verification:
         return self.epoch < marker_epoch if self.supports_epoch_bump else self.epoch <= marker_epoch
 
 
-def _wrapped(sequence: int) -> int:
-    return sequence if sequence <= SEQUENCE_MAX else sequence - SEQUENCE_MAX - 1
-
-
 class PartitionProducers:
     """All producers of one partition.
 
@@ -137,12 +88,22 @@ class PartitionProducers:
         complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted or cleaned.
     """
 
-    __slots__ = ("_ongoing", "_refused", "_unreplicated", "_verifications", "complete", "end_offset", "entries")
+    __slots__ = (
+        "_captures",
+        "_ongoing",
+        "_refused",
+        "_unreplicated",
+        "_verifications",
+        "complete",
+        "end_offset",
+        "entries",
+    )
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self.complete = True
+        self._captures: list[ProducerCapture] = []  # not packed yet
         self._refused: dict[int, tuple[int, int]] = {}  # epoch and next sequence by producer id, oldest first
         self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
         # First offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed the marker.
@@ -204,7 +165,7 @@ class PartitionProducers:
         entry = self.entries.get(producer_id)
         if entry is None or entry.epoch != epoch or not entry.batches or sequence < 0:
             return False
-        return _wrapped(entry.last_sequence - sequence + SEQUENCE_MAX + 1) <= SEQUENCE_MAX // 2
+        return wrapped(entry.last_sequence - sequence + SEQUENCE_MAX + 1) <= SEQUENCE_MAX // 2
 
     # -- checks before an append ----------------------------------------------------------------------------------
 
@@ -216,7 +177,7 @@ class PartitionProducers:
         if entry is not None and entry.epoch == epoch and entry.batches:
             if first_sequence == entry.batches[-1].last_sequence + 1:
                 return None  # it continues the sequence: the retained batches are too few to wrap around to the same sequence
-            last_sequence = _wrapped(first_sequence + offset_delta)
+            last_sequence = wrapped(first_sequence + offset_delta)
             for batch in entry.batches:
                 if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                     return batch
@@ -282,7 +243,7 @@ class PartitionProducers:
             return
         last = entry.last_sequence
         if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
-            raise self._out_of_order(producer_id, sequence, f"{_wrapped(last + 1)}")
+            raise self._out_of_order(producer_id, sequence, f"{wrapped(last + 1)}")
 
     def on_refused(self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int) -> None:
         """Notes a client's batch that was refused because of its records. The client will not send it again.
@@ -293,7 +254,7 @@ class PartitionProducers:
             return
         if first_sequence == 0 or self._refused.get(producer_id) == (epoch, first_sequence):
             self._refused.pop(producer_id, None)
-            self._refused[producer_id] = epoch, _wrapped(first_sequence + offset_delta + 1)
+            self._refused[producer_id] = epoch, wrapped(first_sequence + offset_delta + 1)
             if len(self._refused) > REFUSED_PRODUCERS_MAX:
                 del self._refused[next(iter(self._refused))]
 
@@ -349,6 +310,8 @@ class PartitionProducers:
             entry = self.entries[producer_id] = ProducerEntry()
             if self._refused:
                 self._refused.pop(producer_id, None)
+        elif self._captures:
+            self._keep(producer_id, entry)
         batches = entry.batches
         if epoch != entry.epoch:
             entry.epoch = epoch
@@ -363,6 +326,10 @@ class PartitionProducers:
                 self._ongoing[first_offset] = producer_id
             if self._verifications:
                 self._verifications.pop(producer_id, None)
+
+    def _keep(self, producer_id: int, entry: ProducerEntry) -> None:
+        for capture in self._captures:
+            capture.keep(producer_id, entry)
 
     def remember(self, producer_id: int, batches: list[RetainedBatch]) -> None:
         """Adds batches of a producer's present epoch from the log, oldest first: those before the batch that a snapshot has."""
@@ -379,6 +346,8 @@ class PartitionProducers:
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
+        elif self._captures:
+            self._keep(producer_id, entry)
         if epoch != entry.epoch:
             entry.epoch = epoch
             entry.batches.clear()
@@ -423,25 +392,13 @@ class PartitionProducers:
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
+    def capture(self) -> ProducerCapture:
+        """The producers as they are now. Run its `packing`, or close it: until then each changed entry costs a copy."""
+        return ProducerCapture(self.entries, self._captures)
+
     def to_snapshot(self) -> bytes:
         """The bytes of a .snapshot file, version 1."""
-        pack, no_batch = _SNAPSHOT_ENTRY.pack, RetainedBatch(NO_SEQUENCE, NO_SEQUENCE, -1, 0, -1)
-        packed = [
-            pack(
-                producer_id,
-                entry.epoch,
-                (last := entry.batches[-1] if entry.batches else no_batch).last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
-            )
-            for producer_id, entry in self.entries.items()
-        ]
-        data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self.entries)) + b"".join(packed))
-        struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
-        return bytes(data)
+        return finished(self.capture().packing())
 
     def load_snapshot(
         self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int, *, complete: bool = False
@@ -454,7 +411,7 @@ class PartitionProducers:
         Raises:
             MalformedSnapshot: the snapshot is damaged; the state is not changed.
         """
-        loaded = list(_read_snapshot(data))
+        loaded = list(read_snapshot(data))
         self.clear(end_offset)
         self.complete = complete
         for producer_id, entry in loaded:
@@ -468,32 +425,3 @@ class PartitionProducers:
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
     return entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
-
-
-def _read_snapshot(data: Buffer) -> Iterable[tuple[int, ProducerEntry]]:
-    if len(data) < _SNAPSHOT_HEADER.size:
-        raise MalformedSnapshot(f"{len(data)} bytes, a snapshot has at least {_SNAPSHOT_HEADER.size}")
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise MalformedSnapshot(f"snapshot of version {version}, only {_SNAPSHOT_VERSION} is read")
-    if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
-        raise MalformedSnapshot(f"{len(data)} bytes for {count} entries")
-    if crc32c(memoryview(data)[_CRC_END:]) != crc:
-        raise MalformedSnapshot("its checksum does not hold")
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = fields
-        entry = ProducerEntry()
-        entry.epoch = epoch
-        entry.coordinator_epoch = coordinator_epoch
-        entry.last_timestamp = timestamp
-        entry.transaction_first_offset = first_offset
-        if last_offset >= 0:
-            first_sequence = last_sequence - delta
-            if last_sequence >= 0 > first_sequence:
-                first_sequence += SEQUENCE_MAX + 1
-            entry.batches.append(
-                RetainedBatch(
-                    first_sequence if last_sequence >= 0 else NO_SEQUENCE, last_sequence, last_offset, delta, timestamp
-                )
-            )
-        yield producer_id, entry

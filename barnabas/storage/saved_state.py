@@ -28,6 +28,7 @@ from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment, StoredIndexes
+from barnabas.work import Steps
 
 __all__ = ["LATEST_STATE", "SYNCED_STATE", "SavedState", "StateFiles", "read_states"]
 
@@ -168,6 +169,7 @@ class StateFiles:
         end_offset: the end of the log when a state was last saved.
         synced_end_offset: the end of the log in the newest synced state.
         size_bytes: of the last written state.
+        trusted: changes when no state that was captured before may be written any more.
     """
 
     __slots__ = (
@@ -179,6 +181,7 @@ class StateFiles:
         "position",
         "size_bytes",
         "synced_end_offset",
+        "trusted",
     )
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -188,6 +191,7 @@ class StateFiles:
         self.end_offset = self.synced_end_offset = -1
         self.base_offset = self.position = 0
         self.size_bytes = 0
+        self.trusted = object()
 
     def found(self, states: list[SavedState]) -> None:
         """Sets the states that recovery found and used."""
@@ -208,14 +212,14 @@ class StateFiles:
         if state.end_offset > self.end_offset:
             self.end_offset, self.base_offset, self.position = state.end_offset, state.base_offset, state.size
 
-    def capture(
+    def capturing(
         self, segment: Segment, end_offset: int, epochs: EpochCache, producers: PartitionProducers
-    ) -> SavedState | None:
-        """The present state. The index files must have every entry. None if the last batch is damaged."""
+    ) -> Steps[SavedState | None]:
+        """Returns the state of the first step. The index files must have every entry. None if the last batch is damaged."""
         position, header = segment.last_batch()
         if segment.size and not header:
             return None
-        return SavedState(
+        state = SavedState(
             self._disk.boot_id,
             segment.base_offset,
             end_offset,
@@ -225,14 +229,16 @@ class StateFiles:
             segment.stored,
             [entry for entry in epochs.entries if entry[1] < end_offset],
             encode_aborted(segment.aborted),
-            producers.to_snapshot(),
+            b"",
             producers.complete,
         )
+        packed = yield from producers.capture().packing()
+        return state._replace(producers=packed)
 
     def save(self, state: SavedState) -> None:
         """Writes the state for a start on this boot."""
-        if not state.boot_id:
-            return  # the system has no boot id
+        if not state.boot_id or state.end_offset < self.end_offset:
+            return  # the system has no boot id; or a later state was saved while this one was packed
         data = state.to_bytes()
         file = self._disk.open(f"{self._directory}/{LATEST_STATE}", create=True)
         file.pwrite(data, 0)
@@ -242,6 +248,8 @@ class StateFiles:
 
     def save_when_synced(self, state: SavedState, recovery_point: int) -> None:
         """Keeps the state until the log is durable up to its end, and then writes it; at once if it is durable already."""
+        if state.end_offset < self.synced_end_offset:
+            return  # a later state was saved while this one was packed
         self._unsynced = state
         self.on_synced(recovery_point)
 
@@ -264,14 +272,19 @@ class StateFiles:
 
     def distrust(self) -> None:
         """Removes the state after a failure of the disk, which may have lost writes within the same boot. Raises OSError if that fails."""
-        self._unsynced = None
+        self.drop()
         self._disk.remove(f"{self._directory}/{LATEST_STATE}")
+
+    def drop(self) -> None:
+        """States that are not written yet are never written: the log was truncated or closed, or its disk failed."""
+        self._unsynced = None
+        self.trusted = object()
 
     def on_cut(self, end_offset: int) -> list[str]:
         """Handles a truncation to `end_offset`; -1: the log is emptied. Empties files of states beyond it, and returns their paths.
         The caller syncs them together with the truncation."""
         changed: list[str] = []
-        self._unsynced = None
+        self.drop()
         if max(self.end_offset, self.synced_end_offset) <= end_offset:
             return changed
         for name in (LATEST_STATE, SYNCED_STATE):

@@ -129,8 +129,9 @@ class QuorumMember:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether the log needs a sync: a leader counts its own synced end, a follower acknowledges it."""
-        return self.log.synced_end_offset < self.log.end_offset
+        """Whether the log needs a sync: a leader counts its own synced end, a follower acknowledges it; both write only behind a durable
+        truncation."""
+        return not self.log.synced
 
     @property
     def ended_quietly(self) -> bool:

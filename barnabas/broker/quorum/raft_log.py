@@ -79,6 +79,7 @@ class RaftLog:
         appended_bytes: bytes appended since the newest snapshot.
         snapshot_bytes: size of the newest snapshot, 0 without one.
         generation: number of truncations.
+        cut: truncated, and not synced since: nothing may be written before that.
         lost_records: whether the log may lack acknowledged, and therefore committed, records; true until `recovered`, also across
             restarts.
     """
@@ -100,6 +101,7 @@ class RaftLog:
         """
         self.disk = disk
         self.generation = 0
+        self.cut = False
         self._clock = clock
         self._alone = alone
         try:
@@ -221,6 +223,11 @@ class RaftLog:
         return self._log.recovery_point
 
     @property
+    def synced(self) -> bool:
+        """Whether the log is durable as it is, also its last truncation."""
+        return not self.cut and self._log.recovery_point >= self._log.log_end_offset
+
+    @property
     def size_bytes(self) -> int:
         """Size of the segments."""
         return self._log.size_bytes
@@ -271,19 +278,26 @@ class RaftLog:
         self._append(batch, epoch, now_ms)
 
     def _append(self, batch: bytearray, epoch: int, now_ms: int) -> int:
+        self._end_cut()
         self._log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms, origin=AppendOrigin.RAFT)
         self.appended_bytes += len(batch)
         return self._log.log_end_offset - 1
 
     def append_replicated(self, batches: Buffer) -> None:
         """Writes a leader's batches. Raises BrokerError if they do not start at the log's end, and OSError."""
+        self._end_cut()
         self.appended_bytes += self._log.append_as_follower(batches, now_ms=self._clock.now_ms()).size_bytes
 
     def truncate_to(self, offset: int) -> None:
-        """Truncates the log to end at `offset`, durably. Raises OSError."""
+        """Truncates the log to end at `offset`. The caller syncs before it writes anything; an append syncs at once if it did not.
+        Raises OSError."""
         if offset < self._log.log_end_offset:
             self.generation += 1
+            self.cut = True
             self._log.truncate_to(offset)
+
+    def _end_cut(self) -> None:
+        if self.cut:
             self.sync_now()
 
     def _start_at(self, offset: int) -> None:
@@ -329,13 +343,14 @@ class RaftLog:
 
     def mark_synced(self, end_offset: int) -> None:
         """The files of `unsynced_files` are synced up to `end_offset`, and the log was not truncated since."""
+        self.cut = False
         self._log.mark_synced(end_offset)
 
     def sync_now(self) -> None:
         """Syncs everything, blocking. Raises OSError."""
         end_offset = self._log.log_end_offset
         self.disk.sync_now(self._log.unsynced_files())
-        self._log.mark_synced(end_offset)
+        self.mark_synced(end_offset)
 
     def close(self) -> None:
         """Stops cleanly: syncs and closes. Raises OSError."""

@@ -114,8 +114,8 @@ class Replication(QuorumMember):
 
     @property
     def _may_fetch(self) -> bool:
-        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced."""
-        unsynced = self.node_id in self.voters and self.wants_sync
+        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced; so must a truncation be."""
+        unsynced = self.wants_sync if self.node_id in self.voters else self.log.cut
         if self._fetching is not None or unsynced or self.installation is not None or self.voters == (self.node_id,):
             return False
         return self.role in (Role.UNATTACHED, Role.FOLLOWER)

@@ -23,7 +23,8 @@ from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
-from barnabas.work import Work
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.work import UNITS_PER_SLICE, Work
 
 __all__ = ["Upkeep"]
 
@@ -31,7 +32,6 @@ log = logger("kafka.log.UnifiedLog")
 
 UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a check of a replica is one unit; other work counts too
 UNITS_OF_A_SAVE: Final = 15
-PRODUCERS_PER_UNIT: Final = 30  # saved with the state of a log
 UNITS_OF_A_SEGMENT: Final = 4  # deleted: five files are renamed
 DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
@@ -58,6 +58,7 @@ class Upkeep:
         self._checkpoint_due = False
         self._collecting = False
         self._collect_again = self._wanted = False  # another collection is due; of all files
+        self._saving: dict[Replica, bool] = {}  # whose state is being saved in slices
         self._written: dict[
             Replica, tuple[int, int]
         ] = {}  # (monotonic ms, log end) when unsynced writes were first found
@@ -75,7 +76,7 @@ class Upkeep:
         )
         self._every(max(config.get_int("replica.lag.time.max.ms") // 2, 1), lambda: self._walk(Replica.shrink_isr))
         self._every(FLUSH_LOOK_MS, self._flush_by_time)
-        self._every(SAVE_LOOK_MS, lambda: self._walk(_save))
+        self._every(SAVE_LOOK_MS, lambda: self._walk(self._save_grown))
 
     def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -164,11 +165,36 @@ class Upkeep:
         self._walk(self._sync)
 
     def _sync(self, replica: Replica) -> int:
-        saved = replica.log.save_state(synced=True)
+        units = self._save(replica, synced=True)
         if replica.log.log_end_offset > replica.log.recovery_point:
             self._replicas.request_sync(replica)
-            saved = True
-        return UNITS_OF_A_SAVE + len(replica.log.producers.entries) // PRODUCERS_PER_UNIT if saved else 0
+            units = max(units, UNITS_OF_A_SAVE)
+        return units
+
+    def _save_grown(self, replica: Replica) -> int:
+        return self._save(replica, synced=False) if _has_grown(replica.log) else 0
+
+    def _save(self, replica: Replica, *, synced: bool) -> int:
+        """Saves the state of a log, that of many producers in several turns. Returns the units of this turn."""
+        if replica in self._saving:
+            return 0
+        rest = advance(replica.log.saving_state(synced=synced))
+        if isinstance(rest, WorkResult):
+            return rest.units + (UNITS_OF_A_SAVE if rest.result else 0)
+        self._saving[replica] = synced
+
+        def failed(error: BaseException) -> None:
+            del self._saving[replica]
+            if not isinstance(error, OSError):
+                self._reactor.fatal(error)
+            elif not replica.failed:
+                self._replicas.on_io_error(replica, error)
+
+        def done(_: bool) -> None:
+            del self._saving[replica]
+
+        self._slices.start(rest, done, failed)
+        return UNITS_PER_SLICE
 
     def _write(self) -> None:
         """Wakes the writer without waiting for it; newer contents replace those it has not begun to write."""
@@ -223,17 +249,14 @@ class Upkeep:
                 self._replicas.request_sync(replica)
 
 
-def _save(replica: Replica) -> int:
-    partition_log = replica.log
+def _has_grown(partition_log: PartitionLog) -> bool:
+    """Whether a start after a kill would have to read so much that a save is worth its cost."""
     states = partition_log.states
     grown = states.unsaved_bytes(partition_log.segments.active)
     if grown < states.size_bytes:
-        return 0  # many producers: saving must not write more than the producers do
+        return False  # many producers: saving must not write more than the producers do
     records = partition_log.log_end_offset - max(states.end_offset, partition_log.log_start_offset)
-    if grown < SAVED_BYTES_MIN and records < SAVED_RECORDS_MIN:
-        return 0
-    partition_log.save_state()
-    return UNITS_OF_A_SAVE + len(partition_log.producers.entries) // PRODUCERS_PER_UNIT
+    return grown >= SAVED_BYTES_MIN or records >= SAVED_RECORDS_MIN
 
 
 async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes, lowered: int) -> None:

@@ -12,6 +12,7 @@ from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
 from barnabas.storage.segment import StoredIndexes
+from barnabas.work import Steps, finished
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
     CONFIG,
@@ -300,6 +301,123 @@ class TestBelief:
                     disk.kill()
                     assert described(open_log(disk, config)) == before, f"seed {seed}, life {life}"
                     disk.kill()
+
+    def test_a_crash_between_two_slices_of_a_save(self) -> None:
+        for seed in range(60):
+            rng = random.Random(seed)
+            disk = MemoryDisk()
+            synced = number = 0
+            config = small_segments(20_000)
+            for life in range(4):
+                log = open_log(disk, config)
+                assert log.log_end_offset >= synced, f"seed {seed}, life {life}"
+                for _ in range(80):
+                    number += 1
+                    append(log, idempotent(1_000 + number, 0), leader_epoch=life)
+                saving: list[Steps[bool]] = []
+                for _ in range(rng.randrange(12)):
+                    draw = rng.randrange(6)
+                    if draw < 2:
+                        saving.append(log.saving_state(synced=draw == 0))
+                    elif draw == 2:
+                        sync(disk, log)
+                        synced = log.log_end_offset
+                    elif draw == 3 and rng.random() < 0.3:
+                        log.truncate_to(log.log_end_offset - rng.randrange(4))
+                        sync(disk, log)
+                        synced = log.log_end_offset
+                    for each in saving:
+                        next(each, None)
+                    producer = 1_001 + rng.randrange(number)
+                    entry = log.producers.entries.get(producer)
+                    append(
+                        log, idempotent(producer, 0 if entry is None else entry.last_sequence + 1), leader_epoch=life
+                    )
+                before = described(log)
+                if rng.random() < 0.5:
+                    disk.crash(SeededRng(seed * 100 + life))
+                else:
+                    disk.kill()
+                    assert described(open_log(disk, config)) == before, f"seed {seed}, life {life}"
+                    disk.kill()
+
+
+class TestInSlices:
+    @staticmethod
+    def many(disk: MemoryDisk) -> PartitionLog:
+        log = open_log(disk, LARGE)
+        for producer in range(300):
+            append_transactional(log, producer, 0, 1)
+        return log
+
+    def test_the_state_is_that_of_the_first_slice(self) -> None:
+        disk = MemoryDisk()
+        log = self.many(disk)
+        expected, end = log.producers.to_snapshot(), log.log_end_offset
+        work = log.saving_state()
+        assert isinstance(next(work), int)
+        append_transactional(log, 299, 1, 2)  # changed, ended, new and expired while it is packed
+        end_transaction(log, 298, commit=True)
+        append(log, idempotent(7_000, 0))
+        log.producers.expire(2**62, 1)
+        slices = sum(1 for _ in work)
+        assert slices > 5
+        state = SavedState.from_bytes(disk.read(f"t-0/{LATEST_STATE}"))
+        assert state is not None
+        assert (state.end_offset, state.producers) == (end, expected)
+        before = log.producers.to_snapshot()
+        disk.kill()
+        assert open_log(disk, LARGE).producers.entries.keys() >= {7_000, 0}
+        assert before != expected
+
+    @pytest.mark.parametrize("synced", [False, True])
+    @pytest.mark.parametrize("event", ["cut", "emptied", "lost", "distrusted", "abandoned"])
+    def test_nothing_is_written_after_the_log_has_changed_otherwise(self, event: str, synced: bool) -> None:
+        disk = MemoryDisk()
+        log = self.many(disk)
+        sync(disk, log)
+        work = log.saving_state(synced=synced)
+        next(work)
+        if event == "cut":
+            log.truncate_to(log.log_end_offset - 1)
+        elif event == "emptied":
+            log.truncate_fully_and_start_at(5)
+        elif event == "lost":
+            log.on_records_lost()
+        elif event == "distrusted":
+            log.states.distrust()
+        else:
+            log.abandon()
+        finished(work)
+        assert not any(disk.exists(f"t-0/{name}") for name in (LATEST_STATE, SYNCED_STATE))
+
+    def test_a_later_state_is_not_replaced_by_an_earlier_one(self) -> None:
+        disk = MemoryDisk()
+        log = self.many(disk)
+        for synced in (False, True):
+            work = log.saving_state(synced=synced)
+            next(work)
+            append(log, plain(2))
+            log.save_state(synced=synced)
+            sync(disk, log)
+            finished(work)
+            state = SavedState.from_bytes(disk.read(f"t-0/{SYNCED_STATE if synced else LATEST_STATE}"))
+            assert state is not None
+            assert state.end_offset == log.log_end_offset
+
+    def test_a_synced_state_waits_for_the_sync_that_covers_it(self) -> None:
+        disk = MemoryDisk()
+        log = self.many(disk)
+        work = log.saving_state(synced=True)
+        next(work)
+        end = log.log_end_offset
+        append(log, plain(2))
+        finished(work)
+        assert not disk.exists(f"t-0/{SYNCED_STATE}")
+        sync(disk, log)
+        state = SavedState.from_bytes(disk.read(f"t-0/{SYNCED_STATE}"))
+        assert state is not None
+        assert state.end_offset == end
 
 
 class TestFile:

@@ -12,7 +12,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.quorum import snapshots
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
-from barnabas.broker.quorum.messages import Fetch, FetchReply, LogPoint, Vote
+from barnabas.broker.quorum.messages import BeginEpoch, Fetch, FetchReply, LogPoint, Vote
 from barnabas.broker.quorum.quorum_state import QuorumState
 from barnabas.broker.quorum.raft_log import ASIDE, LOST_RECORDS, RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
@@ -21,6 +21,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_s
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
+from barnabas.protocol.records import NewRecord, build_batch, stamp
 from barnabas.storage.disk import MemoryDisk
 from tests.support.clock import ManualClock
 from tests.support.rng import SeededRng
@@ -324,3 +325,59 @@ async def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch:
     again = open_log(disk, clean=False)
     assert (again.start_offset, again.end_offset) == (9, 9)
     assert list(again.snapshot_values()) == [b"value"] * 3_000
+
+
+def diverged(disk: MemoryDisk) -> RaftMachine:
+    """A voter whose leader has told it that its log of three durable records diverges at offset 1."""
+    machine = member(replaced_log(disk))
+    machine.start(0)
+    machine.on_begin_epoch(BeginEpoch(4, 2), 100)
+    machine.take_outgoing()
+    machine.on_timer(150)
+    (fetches,) = machine.take_outgoing()
+    machine.on_reply(2, fetches.request, FetchReply(ErrorCode.NONE, 2, 4, diverging=LogPoint(1, 1)), 200)
+    assert machine.log.end == LogPoint(1, 1)
+    return machine
+
+
+def test_a_divergence_is_synced_off_the_loop_and_nothing_is_fetched_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    syncs: list[RaftLog] = []
+    sync_now = RaftLog.sync_now
+
+    def counted(raft_log: RaftLog) -> None:
+        syncs.append(raft_log)
+        sync_now(raft_log)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RaftLog, "sync_now", counted)
+        machine = diverged(disk)
+    raft_log = machine.log
+    assert len(syncs) == 1, "that of the log before"
+    assert machine.wants_sync
+    assert machine.take_outgoing() == []
+    machine.on_timer(210)
+    assert machine.take_outgoing() == []
+    disk.sync_now(raft_log.unsynced_files())
+    raft_log.mark_synced(1)
+    machine.on_synced(220)
+    (fetches,) = machine.take_outgoing()
+    assert isinstance(fetches.request, Fetch)
+    assert fetches.request.log == LogPoint(1, 1)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_truncation_is_durable_before_anything_is_written_behind_it(leads: bool) -> None:
+    """A power loss never leaves records that were truncated behind newer ones."""
+    for seed in range(20):
+        disk = MemoryDisk()
+        raft_log = diverged(disk).log
+        if leads:
+            raft_log.append([b"new"], 5)
+        else:
+            batch = build_batch([NewRecord(None, b"new", 0)])
+            stamp(batch, 0, 1, 5)
+            raft_log.append_replicated(batch)
+        disk.crash(SeededRng(random.Random(seed)))
+        again = open_log(disk, clean=False)
+        assert again.end in (LogPoint(1, 1), LogPoint(5, 2))
