@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from barnabas.cli.output import table, watched
 from barnabas.cli.throttles import remove_throttles, set_throttles
 from barnabas.client.admin import Admin, PartitionReassignment
-from barnabas.client.errors import IllegalState
+from barnabas.client.errors import BrokerUnreachable, IllegalState, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
 __all__ = [
@@ -117,20 +117,24 @@ async def finish(
 ) -> None:
     """Waits until no partition of the plan is being reassigned, then removes the throttles. With `watch` shows the progress."""
 
-    async def shown() -> str:
-        left = {each: move for each, move in (await admin.list_partition_reassignments()).items() if each in targets}
-        if not left:
-            raise _Ended
-        return await progress(admin, left, len(targets))
+    async def left() -> dict[TopicPartition, PartitionReassignment]:
+        moves = await admin.list_partition_reassignments()
+        return {each: move for each, move in moves.items() if each in targets}
 
-    try:
-        if watch:
+    async def shown() -> str:
+        now = await left()
+        if not now:
+            raise _Ended
+        return await progress(admin, now, len(targets))
+
+    if watch:
+        try:
             await watched(every, shown)
-        while True:
-            await shown()
+        except _Ended:
+            pass
+    else:
+        while await left():  # noqa: ASYNC110 - the controller is asked: nothing here could set an event
             await asyncio.sleep(every)
-    except _Ended:
-        pass
     if not keep_throttles:
         await end_throttles(admin, targets)
 
@@ -151,7 +155,11 @@ async def progress(admin: Admin, left: Mapping[TopicPartition, PartitionReassign
     serving = {broker.node_id for broker in await admin.list_brokers() if not broker.is_fenced}
     concerned = {node for move in left.values() for node in move.replicas} & serving
     sizes: dict[tuple[TopicPartition, int], int] = {}
-    for node, directories in (await admin.describe_log_dirs(sorted(concerned))).items():
+    for node in sorted(concerned):
+        try:
+            directories = (await admin.describe_log_dirs([node]))[node]
+        except (BrokerUnreachable, RequestTimedOut):
+            continue  # it has just stopped: the share of its replicas counts as 0
         for directory in directories:
             for partition, replica in directory.replicas.items():
                 if partition in left:

@@ -20,10 +20,11 @@ FIRST_OFFSET = re.compile(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is
 
 
 def tool(name: str, *arguments: str, stdin: str = "", expected: int = 0) -> str:
-    """Runs a class of Kafka's tools and returns its stdout. It must end with the expected code."""
+    """Runs a class of Kafka's tools, or of kafka.admin, and returns its stdout. It must end with the expected code."""
     needs_java("no tools of Kafka")
+    path = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
     ran = subprocess.run(
-        ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments],
+        ["bash", str(KAFKA_UP), "tool", path, *arguments],
         input=stdin,
         capture_output=True,
         text=True,
