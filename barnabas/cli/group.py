@@ -123,11 +123,14 @@ def describe(
 
             async def read() -> list[GroupReport]:
                 names = [group.group_id for group in sorted(await admin.list_groups())] if all_ else groups
+                missing.clear()
                 reports = []
                 for name in dict.fromkeys(names):
                     try:
                         reports.append(await reported_group(admin, name))
                     except ResponseError as error:
+                        if watch and not all_:
+                            raise
                         missing[name] = error
                 return reports
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
+
 __all__ = [
     "Every",
     "Json",
@@ -37,6 +39,7 @@ Watch = Annotated[bool, Parameter(name="--watch", negative=(), help="Keep the ou
 Every = Annotated[float, Parameter(name="--every", help="Seconds between two updates with --watch.")]
 
 EVERY_S_MIN = 0.1
+EVERY_S_MAX = 3_600
 
 
 def print_json(document: Any) -> None:
@@ -96,7 +99,12 @@ async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place:
     """Shows what `read` returns, again every `every` seconds until it is cancelled.
 
     On a terminal the text replaces the one before. Elsewhere each text that differs from the one before is printed.
+
+    Raises:
+        WrongCall: `every` is not a time to wait.
     """
+    if not 0 < every <= EVERY_S_MAX:  # also "not a number"
+        raise WrongCall(f"--every {every:g}: it must be above 0 and at most {EVERY_S_MAX} seconds")
     every = max(every, EVERY_S_MIN)
     if not in_place or not sys.stdout.isatty():
         before = None

@@ -168,7 +168,10 @@ def describe(
             async def read() -> list[TopicReport]:
                 names = topics or await admin.list_topics(include_internal=internal)
                 missing.clear()
-                reports = await reported_topics(admin, await found_topics(admin, names, missing))
+                found = await found_topics(admin, names, missing)
+                if watch and topics and missing:
+                    raise next(iter(missing.values()))
+                reports = await reported_topics(admin, found)
                 if chosen:
                     reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
                     if not reports and not watch:

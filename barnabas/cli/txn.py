@@ -128,6 +128,8 @@ def describe(
                         found.append(await described_transaction(admin, name))
                     except ResponseError as error:
                         missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
+                        if watch:
+                            raise missing[name] from error
                 return found
 
             await shown(
