@@ -19,7 +19,7 @@ from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, work
 from barnabas.cli.times import parse_duration, parse_time
 from barnabas.cli.topic_report import found_topics
 from barnabas.client.admin import Admin
-from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.errors import IllegalState, KafkaError, UnknownGroup
 from barnabas.client.types import TopicPartition
 
 __all__ = ["read_offsets_csv", "reset_offsets"]
@@ -187,7 +187,10 @@ async def _moved(
 
 
 async def _check_inactive(admin: Admin, group: str) -> None:
-    members = (await admin.describe_group(group)).members
+    try:
+        members = (await admin.describe_group(group)).members
+    except UnknownGroup:  # the offsets begin one
+        return
     if members:
         what = "1 member" if len(members) == 1 else f"{len(members)} members"
         raise IllegalState(f"group {group!r} has {what}: stop its consumers first; nothing was changed")

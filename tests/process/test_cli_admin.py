@@ -149,6 +149,16 @@ def test_json_has_the_documented_keys(kafka: Broker, call: Any) -> None:
         member.wait(SECONDS_MAX)
 
 
+def test_offsets_begin_a_group(call: Any) -> None:
+    call("topic", "create", "begun")
+    refused = call("group", "reset-offsets", "new", "--to", "latest", "--execute")
+    assert (refused.returncode, "name a --topic to begin one" in refused.stderr) == (1, True)
+    assert call("group", "reset-offsets", "new", "--to", "latest", "--topic", "begun", "--execute").stderr == ""
+    assert ["begun-0", "0", "0", "0"] in [
+        row.split()[:4] for row in call("group", "describe", "new").stdout.splitlines()
+    ]
+
+
 def test_topic_ids_are_printed_as_kafka_prints_them(kafka: Broker, call: Any) -> None:
     """32 digits of hex in Metadata, 22 characters of base64 for URLs here."""
     call("topic", "create", "named")
