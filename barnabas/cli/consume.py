@@ -1,94 +1,234 @@
-"""`barnabas consume TOPIC`: prints a topic's records on standard output."""
+"""`barnabas consume TOPIC…`: prints records on standard output.
+
+With --group it is a member of that group: it commits what it has printed, and leaves at the end, also at Ctrl-C, SIGTERM, and when
+the reader of a pipe has ended.
+"""
 
 from __future__ import annotations
 
-import base64
-import json
+import asyncio
+import re
 import sys
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client.errors import UnknownTopicOrPartition
-from barnabas.client.types import Record, TopicPartition
+from barnabas.cli.extra_properties import ExtraProperties, extra_arguments
+from barnabas.cli.pipes import BlockOutput
+from barnabas.cli.print_options import DEFAULT_PRINT, PrintOptions
+from barnabas.cli.read_range import Range, parse_range
+from barnabas.cli.record_format import Shown
+from barnabas.cli.record_reader import CommitsBeforeRevoke, RecordReader, read_tail
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.errors import IllegalState, KafkaError, UnknownTopicOrPartition
+from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
 __all__ = ["consume"]
 
+TAIL_MAX: Final = 100_000
+LEAVE_S: Final = 0.2  # after a signal: time to leave the group
+
 
 def consume(
-    topic: Annotated[str, Parameter(help="Which topic.")],
-    *,
+    *topics: Annotated[str, Parameter(help="Which topics.")],
+    pattern: Annotated[str | None, Parameter(help="Topics whose whole name matches this regular expression.")] = None,
+    partition: Annotated[
+        tuple[int, ...], Parameter(name=["--partition", "-p"], negative=(), help="Only this one; may be repeated.")
+    ] = (),
     from_beginning: Annotated[
         bool, Parameter(negative=(), help="Begin at the first record [default: at new records].")
     ] = False,
-    group: Annotated[str | None, Parameter(help="Consume as a member of this group and commit its offsets.")] = None,
+    offset: Annotated[
+        str | None,
+        Parameter(
+            name=["--offset", "-o"],
+            help="Begin at this offset, N before the end (--offset=-N), earliest or latest, in each partition.",
+            allow_leading_hyphen=True,
+        ),
+    ] = None,
+    since: Annotated[str | None, Parameter(help="Begin at this time, or at a duration before now (10m).")] = None,
+    until: Annotated[str | None, Parameter(help="End before this time, or at a duration before now.")] = None,
+    tail: Annotated[int | None, Parameter(help="Print the last N records of all partitions and end.")] = None,
+    max_records: Annotated[
+        int | None, Parameter(name=["--max-records", "-n"], help="Stop after this many records.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, Parameter(name=["--exit-at-end", "-e"], negative=(), help="Stop at the present end of the topic.")
+    ] = False,
+    group: Annotated[str | None, Parameter(help="Consume as a member of this group; commit what is printed.")] = None,
     isolation: Annotated[
-        Literal["read_uncommitted", "read_committed"],
-        Parameter(help="read_committed leaves out open and aborted transactions."),
+        Literal["read_uncommitted", "read_committed", "raw"],
+        Parameter(help="read_committed leaves out open and aborted transactions; raw shows control records, too."),
     ] = "read_committed",
-    format_: Annotated[
-        Literal["value", "json"], Parameter(name="--format", help="Print values only, or a JSON object per record.")
-    ] = "value",
-    max_records: Annotated[int | None, Parameter(help="Stop after this many records.")] = None,
-    exit_at_end: Annotated[bool, Parameter(negative=(), help="Stop at the present end of the topic.")] = False,
+    properties: ExtraProperties = (),
+    printing: PrintOptions = DEFAULT_PRINT,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Print a topic's records."""
-
-    async def work() -> None:
-        consumer = connection.consumer(
-            group_id=group,
-            isolation_level=isolation,
-            auto_offset_reset="earliest" if from_beginning else "latest",
-        )
-        async with consumer:
-            partitions = sorted(TopicPartition(topic, p) for p in await consumer.partitions_for_topic(topic))
-            if not partitions:
-                raise UnknownTopicOrPartition(
-                    "there is no such topic", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic
-                )
-            if group is None:
-                consumer.assign(partitions)
-            else:
-                consumer.subscribe([topic])
-            ends = await consumer.end_offsets(partitions) if exit_at_end else {}
-            left = sys.maxsize if max_records is None else max_records
-            while left > 0:
-                for records in (await consumer.getmany(timeout_ms=250, max_records=min(left, 1000))).values():
-                    left -= len(records)
-                    for record in records:
-                        _print(record, format_)
-                sys.stdout.flush()
-                mine = sorted(consumer.assignment())
-                if exit_at_end and mine and all([await consumer.position(tp) >= ends[tp] for tp in mine]):
-                    return
-
-    return worked("consume", connection, work())
-
-
-def _print(record: Record[bytes | None, bytes | None], format_: str) -> None:
-    if format_ == "value":
-        sys.stdout.buffer.write((record.value or b"") + b"\n")
-        return
-    shown: dict[str, Any] = {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-    }
-    if record.headers:
-        shown["headers"] = [[name, _readable(value)] for name, value in record.headers]
-    sys.stdout.buffer.write(json.dumps(shown, ensure_ascii=False).encode() + b"\n")
-
-
-def _readable(data: bytes | None) -> str | dict[str, str] | None:
-    """Decodes UTF-8 to text; returns other bytes as an object with their base64 form."""
-    if data is None:
-        return None
+    """Print records of topics."""
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        limits = parse_range(
+            offset=offset, since=since, until=until, from_beginning=from_beginning, exit_at_end=exit_at_end
+        )
+        chosen = _Chosen(topics, pattern, frozenset(partition), group, tail, max_records)
+        chosen.check(moved=(offset, since, until, tail))
+        settings = {
+            "isolation_level": "read_uncommitted" if isolation == "raw" else isolation,
+            **extra_arguments("consumer", properties),
+            "group_id": group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest" if limits.begin == "earliest" else "latest",
+            "raw_records": isolation == "raw",
+        }
+        run = _Run(connection, _consumer(connection, settings), chosen, limits, printing.shown())
+    except WrongCall as error:
+        return wrong_call("consume", str(error))
+    return worked("consume", connection, run.work())
+
+
+def _consumer(connection: Connection, settings: dict[str, Any]) -> Consumer[Any, Any]:
+    try:
+        return connection.consumer(**settings)
+    except IllegalState as error:
+        raise WrongCall(error.message) from None
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is read, and how much of it."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: frozenset[int]
+    group: str | None
+    tail: int | None
+    max_records: int | None
+
+    def check(self, moved: Sequence[object]) -> None:
+        """Refuses what makes no sense.
+
+        Raises:
+            WrongCall: it names what to change.
+        """
+        if bool(self.topics) == (self.pattern is not None):
+            raise WrongCall(
+                "name topics, or --pattern" if not self.topics else "topics and --pattern exclude each other"
+            )
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise WrongCall(f"--pattern {self.pattern!r}: {error}") from None
+        for number in self.partitions:
+            if number < 0:
+                raise WrongCall(f"--partition {number}: partitions are numbered from 0")
+        if self.max_records is not None and self.max_records < 0:
+            raise WrongCall(f"--max-records {self.max_records}: it must be at least 0")
+        if self.tail is not None and not 0 <= self.tail <= TAIL_MAX:
+            raise WrongCall(f"--tail {self.tail}: it must be from 0 to {TAIL_MAX}")
+        if self.group is not None and (self.partitions or any(each is not None for each in moved)):
+            raise WrongCall(
+                "with --group the group decides the partitions and offsets: no --partition, --offset, --since, --until "
+                "or --tail; `barnabas group reset-offsets` moves a group"
+            )
+        if self.tail is not None and any(each is not None for each in moved[:-1]):
+            raise WrongCall("--tail reads up to the present end: no --offset, --since or --until")
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(
+        self, connection: Connection, consumer: Consumer[Any, Any], chosen: _Chosen, limits: Range, shown: Shown
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._chosen = chosen
+        self._limits = limits
+        self._shown = shown
+
+    async def work(self) -> None:
+        """Prints the records."""
+        output = BlockOutput(sys.stdout.fileno())
+        consumer = self._consumer
+        await consumer.start()
+        try:
+            partitions = await self._partitions()
+            if self._chosen.tail is not None:
+                await self._print_tail(partitions, output)
+            elif self._chosen.group is not None:
+                await self._read_in_group(partitions, output)
+            else:
+                starts = await self._limits.starts(consumer, partitions)
+                ends = await self._limits.ends(consumer, partitions)
+                consumer.assign(partitions)
+                for tp, offset in starts.items():
+                    consumer.seek(tp, offset)
+                await self._reader(output, ends).read()
+        finally:
+            output.close()
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Leaves the group and closes; after a signal not longer than LEAVE_S."""
+        task = asyncio.current_task()
+        interrupted = task is not None and task.cancelling() > 0
+        try:
+            async with asyncio.timeout(LEAVE_S if interrupted else None):
+                await self._consumer.stop()
+        except TimeoutError:
+            pass
+
+    def _reader(self, output: BlockOutput, ends: Any) -> RecordReader:
+        left = self._chosen.max_records
+        return RecordReader(
+            self._consumer,
+            output,
+            self._shown,
+            ends=ends,
+            left=sys.maxsize if left is None else left,
+            grouped=self._chosen.group is not None,
+        )
+
+    async def _print_tail(self, partitions: list[TopicPartition], output: BlockOutput) -> None:
+        records = await read_tail(self._consumer, partitions, self._chosen.tail or 0)
+        limit = self._chosen.max_records
+        await output.write(b"".join(self._shown(records if limit is None else records[:limit])))
+
+    async def _read_in_group(self, partitions: list[TopicPartition], output: BlockOutput) -> None:
+        listener = CommitsBeforeRevoke()
+        if self._chosen.pattern is not None:
+            self._consumer.subscribe(pattern=self._chosen.pattern, listener=listener)
+        else:
+            self._consumer.subscribe(self._chosen.topics, listener=listener)
+        reader = listener.reader = self._reader(output, await self._limits.ends(self._consumer, partitions))
+        await reader.read()
+
+    async def _partitions(self) -> list[TopicPartition]:
+        """The partitions to read, in order.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+        """
+        topics = self._chosen.topics if self._chosen.pattern is None else await self._matching(self._chosen.pattern)
+        wanted = self._chosen.partitions
+        found: list[TopicPartition] = []
+        for topic in dict.fromkeys(topics):
+            numbers = await self._consumer.partitions_for_topic(topic)
+            missing = sorted(wanted - numbers)
+            if not numbers or missing:
+                what = f"there is no partition {missing[0]}" if numbers else "there is no such topic"
+                raise UnknownTopicOrPartition(what, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic)
+            found += [TopicPartition(topic, number) for number in numbers if not wanted or number in wanted]
+        return sorted(found)
+
+    async def _matching(self, pattern: str) -> list[str]:
+        matches = re.compile(pattern).fullmatch
+        async with self._connection.admin() as admin:
+            found = sorted(topic for topic in await admin.list_topics() if matches(topic))
+        if not found and self._chosen.group is None:
+            raise KafkaError(f"no topic matches {pattern!r}")
+        return found

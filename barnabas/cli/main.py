@@ -65,16 +65,18 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "`echo hello | barnabas produce orders`",
             "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
-            "`barnabas produce orders --json --file orders.jsonl` reads records as JSON lines.",
+            "`barnabas produce orders --json --file orders.jsonl` writes what `barnabas consume --json` has printed.",
         ),
     ),
     (
         "consume",
         "barnabas.cli.consume:consume",
-        "Print a topic's records.",
+        "Print records of topics.",
         (
             "`barnabas consume orders --from-beginning --exit-at-end`",
-            "`barnabas consume orders --isolation read_committed --format json`",
+            "`barnabas consume orders --tail 10 --json` shows the last ten records with offsets, timestamps and headers.",
+            r"`barnabas consume orders --since 10m --format '%p@%o %k=%s\n'` formats records as kcat does.",
+            "`barnabas consume orders --group billing | head` commits what it has printed, and leaves its group.",
         ),
     ),
     (

@@ -20,6 +20,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PreparedTransaction",
+    "RawRecord",
     "Record",
     "RecordMetadata",
     "TopicPartition",
@@ -79,6 +80,29 @@ class Record(NamedTuple, Generic[KeyT, ValueT]):
     partition: int
     timestamp_type: int
     leader_epoch: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition of the record."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class RawRecord(NamedTuple):
+    """A record as it is in the log, also a control record: the fields of `Record`, then those of its batch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    topic: str
+    partition: int
+    timestamp_type: int
+    leader_epoch: int
+    producer_id: int  # −1 if there is none
+    producer_epoch: int
+    transactional: bool
+    control: bool  # key and value are those of a control record, such as the marker that ends a transaction
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -85,6 +85,7 @@ def _fetch_config(config: ConsumerConfig) -> FetchConfig:
         auto_offset_reset=config.auto_offset_reset,
         retry_backoff_ms=config.retry_backoff_ms,
         rack_id=config.client_rack,
+        raw_records=config.raw_records,
     )
 
 

@@ -45,6 +45,7 @@ class ConsumerConfig(ConnectionConfig):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     client_rack: str = ""
+    raw_records: bool = False
 
     def __post_init__(self) -> None:
         ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes

@@ -72,6 +72,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verifies the checksum of every batch.
         client_rack: the rack of this consumer; it reads from replicas in this rack if the brokers have racks (KIP-392).
+        raw_records: returns `RawRecord`s, also control records: what the log contains, with producer ids and epochs.
         partition_assignment_strategy: with "classic", the assignors in order of preference: "range", "roundrobin", "sticky",
             "cooperative-sticky".
         session_timeout_ms, heartbeat_interval_ms: with "classic"; with "consumer" the broker sets them.
@@ -112,6 +113,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         retry_backoff_ms: int = 20,
         metadata_max_age_ms: int = 300_000,
         client_rack: str = "",
+        raw_records: bool = False,
         listener: RebalanceListener | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 from barnabas.client.consumer.fetch_state import Fetched, PartitionState
 from barnabas.client.consumer.read_committed import is_delivered
 from barnabas.client.errors import CorruptRecords, KafkaError
-from barnabas.client.types import Record, TopicPartition
+from barnabas.client.types import RawRecord, Record, TopicPartition
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import BatchHeader, decode_records, read_header
@@ -22,16 +22,26 @@ Deserializer = Callable[[Any], Any]
 Deserializers = tuple[Deserializer | None, Deserializer | None]  # of keys and of values
 
 
-def decoded(tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool) -> list[Record[Any, Any]]:
+def decoded(
+    tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool, raw: bool = False
+) -> list[Record[Any, Any]]:
     """The records of the next batch; none if they must not be delivered (control batch, aborted transaction).
+
+    With `raw` they are RawRecords, and those of control batches are delivered too.
 
     Raises:
         RemoteProtocolError: the batch cannot be read.
     """
-    if not is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs):
+    delivered = is_delivered(fetched.records, fetched.position, header, fetched.aborted, check_crcs=check_crcs)
+    if not delivered and not (raw and header.is_control):
         return []
     tail = (*tp, header.timestamp_type, header.leader_epoch)
-    found: list[Record[Any, Any]] = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
+    found: list[Record[Any, Any]]
+    if raw:
+        more = (header.producer_id, header.producer_epoch, header.is_transactional, header.is_control)
+        found = decode_records(fetched.records, fetched.position, header, cls=RawRecord, tail=(*tail, *more))
+    else:
+        found = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
     return found
 
 

@@ -30,12 +30,14 @@ class FetchedRecords:
     Args:
         check_crcs: verifies the checksum of every batch.
         deserializers: applied to keys and values; None if there are none.
+        raw: returns RawRecords, also control records.
     """
 
-    def __init__(self, *, check_crcs: bool, deserializers: Deserializers | None) -> None:
+    def __init__(self, *, check_crcs: bool, deserializers: Deserializers | None, raw: bool = False) -> None:
         self.errors: list[KafkaError] = []  # raised by the next polls, oldest first
         self.size_bytes = 0
         self._check_crcs = check_crcs
+        self._raw = raw
         self._deserializers = deserializers
         self._turns: dict[PartitionState, None] = {}  # partitions with records or an error, next first
 
@@ -167,7 +169,7 @@ class FetchedRecords:
                 if fetched.position + header.size_bytes > fetched.end:
                     self._remove_first(state)  # the size limit cut the batch off; the next fetch returns all of it
                     continue
-                records = decoded(state.tp, fetched, header, check_crcs=self._check_crcs)
+                records = decoded(state.tp, fetched, header, check_crcs=self._check_crcs, raw=self._raw)
             except RemoteProtocolError as error:
                 raise corrupt(state, error) from error
             if records and records[0].offset < position:

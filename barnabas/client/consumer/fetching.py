@@ -57,6 +57,7 @@ class FetchConfig:
     auto_offset_reset: AutoOffsetReset = "latest"
     retry_backoff_ms: int = 20
     rack_id: str = ""
+    raw_records: bool = False
 
 
 class InFlightFetch(NamedTuple):
@@ -94,7 +95,9 @@ class Fetcher:
         deserializers: Deserializers | None = None
         if key_deserializer is not None or value_deserializer is not None:
             deserializers = (key_deserializer, value_deserializer)
-        self._fetched = FetchedRecords(check_crcs=config.check_crcs, deserializers=deserializers)
+        self._fetched = FetchedRecords(
+            check_crcs=config.check_crcs, deserializers=deserializers, raw=config.raw_records
+        )
         self.errors = self._fetched.errors  # raised by the next polls, oldest first
         # For polls; attributes, because one more call for each record is measurable.
         self.has_records = self._fetched.available

@@ -46,3 +46,24 @@ def read_topic(broker: Broker, topic: str, *, committed: bool = True) -> list[Re
         return found
 
     return asyncio.run(read())
+
+
+def committed_offsets(broker: Broker, group: str) -> dict[int, int]:
+    """The committed offsets of a group with one topic, by partition."""
+
+    async def ask() -> dict[int, int]:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            found = await admin.list_group_offsets(group)
+            return {tp.partition: committed.offset for tp, committed in found.items()}
+
+    return asyncio.run(ask())
+
+
+def members_of(broker: Broker, group: str) -> int:
+    """The number of members of a group."""
+
+    async def ask() -> int:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            return len((await admin.describe_group(group)).members)
+
+    return asyncio.run(ask())
