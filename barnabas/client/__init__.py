@@ -57,6 +57,7 @@ from barnabas.client.types import (
     Record,
     RecordMetadata,
     TopicPartition,
+    TransactionVersion,
 )
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import EncodedRecords
@@ -123,6 +124,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionFailed",
+    "TransactionVersion",
     "UnknownGroup",
     "UnknownTopicOrPartition",
     "UnsupportedByBroker",

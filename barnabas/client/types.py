@@ -24,6 +24,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "TopicPartition",
+    "TransactionVersion",
 ]
 
 UNKNOWN_OFFSET = -1  # the offset of a record that was sent with acks=0, or that the broker had already
@@ -36,6 +37,7 @@ Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 AutoOffsetReset = Literal["latest", "earliest", "none"]
+TransactionVersion = Literal[1, 2]
 GroupProtocol = Literal["classic", "consumer", "auto"]
 AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.client import Producer
+from barnabas.client import Producer, SendFailed
 from barnabas.pipeline.encoding import as_binary, encode_rows, lengths_of, partitions_of_keys
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Clock
@@ -69,7 +69,10 @@ class TopicRows:
         Raises:
             KafkaError: a row was not acknowledged.
         """
-        await producer.flush()
+        try:
+            await producer.flush()
+        except SendFailed as failed:
+            raise failed.errors[0] from None
         for future in self._waiting:
             self._settled(future)
         self._waiting.clear()

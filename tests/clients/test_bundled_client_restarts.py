@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from barnabas.client.errors import DeliveryTimedOut, TransactionFailed
+from barnabas.client.types import TransactionVersion
 from barnabas.testing import Broker
 from tests.support.clients.bundled import read_all, values
 
@@ -120,7 +121,7 @@ async def test_a_group_member_reads_on_through_restarts(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_copying_in_transactions_through_kills(broker: Broker, version: int) -> None:
+async def test_copying_in_transactions_through_kills(broker: Broker, version: TransactionVersion) -> None:
     """Exactly once: whatever the kill interrupts, the copy has every record once."""
     async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for i in range(1_500):

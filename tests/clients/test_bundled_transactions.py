@@ -23,6 +23,7 @@ from barnabas.client.errors import (
     RecordTooLarge,
     TransactionFailed,
 )
+from barnabas.client.types import TransactionVersion
 from barnabas.errors import ErrorCode
 from tests.support.clients.bundled import make_topic, read_all, values
 
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_commit_and_abort(bootstrap: str, admin: Admin, name: str, version: int) -> None:
+async def test_commit_and_abort(bootstrap: str, admin: Admin, name: str, version: TransactionVersion) -> None:
     topic = await make_topic(admin, name, 3)
     async with Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version) as producer:
         for n in range(6):
@@ -128,7 +129,9 @@ async def test_interleaved_transactions(bootstrap: str, admin: Admin, name: str)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_an_abort_right_behind_a_commit(bootstrap: str, admin: Admin, name: str, version: int) -> None:
+async def test_an_abort_right_behind_a_commit(
+    bootstrap: str, admin: Admin, name: str, version: TransactionVersion
+) -> None:
     """What is aborted has not been sent yet, or waits at a leader until the transaction before is completed."""
     topic = await make_topic(admin, name)
     async with Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version) as producer:
@@ -143,7 +146,9 @@ async def test_an_abort_right_behind_a_commit(bootstrap: str, admin: Admin, name
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_second_producer_fences_the_first(bootstrap: str, admin: Admin, name: str, version: int) -> None:
+async def test_a_second_producer_fences_the_first(
+    bootstrap: str, admin: Admin, name: str, version: TransactionVersion
+) -> None:
     topic = await make_topic(admin, name)
     first = Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version)
     second = Producer(bootstrap_servers=bootstrap, transactional_id=name, transaction_version=version)
@@ -172,7 +177,9 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, admin: Admin, 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_offsets_are_part_of_the_transaction(bootstrap: str, admin: Admin, name: str, version: int) -> None:
+async def test_offsets_are_part_of_the_transaction(
+    bootstrap: str, admin: Admin, name: str, version: TransactionVersion
+) -> None:
     topic = await make_topic(admin, name, 2)
     tp = TopicPartition(topic, 1)
     async with (

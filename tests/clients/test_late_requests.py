@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pytest
 
 from barnabas.client import Producer, TopicPartition
-from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TransactionVersion
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from tests.support.clients.committed import committed_values
@@ -72,7 +72,7 @@ class Asynchronous:
 
 
 class Bundled(Asynchronous):
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: TransactionVersion) -> None:
         self._version = version
 
     async def start(self, bootstrap: str, transactional_id: str) -> None:

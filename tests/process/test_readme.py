@@ -25,7 +25,7 @@ from tests.support.snippets import snippets
 pytestmark = pytest.mark.process
 
 README = Path(__file__).parents[2] / "README.md"
-START, COMMANDS, MAKE = snippets(README, "")
+START, COMMANDS, WATCH, MAKE = snippets(README, "")
 # The last one is run by tests/pipeline/test_snippets.py, the first one by tests/testing_kit/test_documents.py.
 TESTS, PROGRAM, EXACTLY_ONCE, SPARK = snippets(README, "python")
 
@@ -77,8 +77,8 @@ def test_commands_and_programs(up: Up, tmp_path: Path) -> None:
     lines = [re.sub(r"\s+#.*", "", line) for line in COMMANDS.splitlines() if line.strip()]
     install, start = [re.sub(r"\s+#.*", "", line) for line in START.splitlines()]
     assert (install, start) == ("pip install .", "barnabas up")  # the fixture `up` ran the second
-    *commands, watch, transactions = lines
-    written = [_run(command, up) for command in commands]
+    written = [_run(command, up) for command in lines]
+    watch, transactions = [re.sub(r"\s+#.*", "", line) for line in WATCH.splitlines()]
     assert "hello" in written[-2].splitlines()
 
     program = tmp_path / "program.py"

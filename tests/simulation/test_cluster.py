@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from barnabas.client.types import TransactionVersion
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
@@ -61,7 +62,7 @@ class Conditions:
     settings: dict[str, str]
     workers: int
     membership: Membership
-    version: int | None
+    version: TransactionVersion | None
     padding_max: int
     latency: Latency | None
     churn: bool

@@ -10,6 +10,7 @@ import asyncio
 
 import pytest
 
+from barnabas.client.types import TransactionVersion
 from barnabas.testing.simulation.world import World
 from tests.support.simulation.brokers import make_brokers
 from tests.support.simulation.cluster import Watch, bootstrap
@@ -24,7 +25,7 @@ STRIDE = 4  # the suite takes every fourth point, a soak all of them
 class ClusterCrash:
     """One run: who dies before or after which write, and what the client knows."""
 
-    def __init__(self, world: World, at: int, *, commit: bool, version: int, after: bool) -> None:
+    def __init__(self, world: World, at: int, *, commit: bool, version: TransactionVersion, after: bool) -> None:
         self.world = world
         self.at = at
         self.after = after
@@ -73,7 +74,9 @@ class ClusterCrash:
         await self.world.machine("judge").start(self.story.judge)
 
 
-def run_crash(at: int, *, commit: bool, version: int, after: bool = False, seed: int = 7) -> ClusterCrash:
+def run_crash(
+    at: int, *, commit: bool, version: TransactionVersion, after: bool = False, seed: int = 7
+) -> ClusterCrash:
     """One world with one crash."""
     with World(seed) as world:
         crash = ClusterCrash(world, at, commit=commit, version=version, after=after)
@@ -89,17 +92,17 @@ ENDS = pytest.mark.parametrize(
 
 
 @ENDS
-def test_a_node_dies_at_writes(commit: bool, version: int) -> None:
+def test_a_node_dies_at_writes(commit: bool, version: TransactionVersion) -> None:
     die_at_writes(commit, version, STRIDE)
 
 
 @pytest.mark.soak
 @ENDS
-def test_a_node_dies_at_every_write(commit: bool, version: int) -> None:
+def test_a_node_dies_at_every_write(commit: bool, version: TransactionVersion) -> None:
     die_at_writes(commit, version, 1)
 
 
-def die_at_writes(commit: bool, version: int, stride: int) -> None:
+def die_at_writes(commit: bool, version: TransactionVersion, stride: int) -> None:
     """Every `stride`th write of a transaction's life, before it and after it."""
     writes = run_crash(NEVER, commit=commit, version=version).writes
     assert len({write.split()[0] for write in writes}) == 3

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import KafkaError, Producer, TopicPartition
+from barnabas.client.types import TransactionVersion
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.cluster import bootstrap
@@ -22,7 +23,7 @@ LATE_MS = 10_000  # after it, the last stable offset must have moved on
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_commit_outlives_a_partition_leader_that_is_away_for_a_minute(version: int) -> None:
+def test_a_commit_outlives_a_partition_leader_that_is_away_for_a_minute(version: TransactionVersion) -> None:
     """The only replica of a partition is away when the transaction commits: its readers wait and then see all of it."""
 
     async def story(there: Story) -> None:
@@ -82,7 +83,9 @@ def test_a_commit_outlives_a_partition_leader_that_is_away_for_a_minute(version:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("added", [False, True], ids=["first batch", "second batch"])
-def test_a_batch_that_comes_after_the_end_of_its_transaction_is_refused(version: int, added: bool) -> None:
+def test_a_batch_that_comes_after_the_end_of_its_transaction_is_refused(
+    version: TransactionVersion, added: bool
+) -> None:
     """It lay in the network while the transaction was aborted by its time-out, and its producer is dead (KIP-890)."""
 
     async def story(there: Story) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.types import TransactionVersion
 from barnabas.ports import Buffer, File
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.three_transactions import NEVER, ThreeTransactions
@@ -93,7 +94,15 @@ class Crash:
     """One run: where it dies, and what the client knows."""
 
     def __init__(
-        self, world: World, at: int, *, commit: bool, version: int, power: bool, after: bool, client_dies: bool
+        self,
+        world: World,
+        at: int,
+        *,
+        commit: bool,
+        version: TransactionVersion,
+        power: bool,
+        after: bool,
+        client_dies: bool,
     ) -> None:
         self.world = world
         self.story = ThreeTransactions(
@@ -147,7 +156,7 @@ def run_crash(at: int, seed: int = 7, **how: Any) -> Crash:
         return crash
 
 
-def writes_of_a_life(commit: bool, version: int) -> list[str]:
+def writes_of_a_life(commit: bool, version: TransactionVersion) -> list[str]:
     """The log files written in the life of a transaction, in order."""
     crash = run_crash(NEVER, commit=commit, version=version, power=False, after=False, client_dies=False)
     return crash.wire.paths
@@ -155,7 +164,7 @@ def writes_of_a_life(commit: bool, version: int) -> list[str]:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: int) -> None:
+def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: TransactionVersion) -> None:
     folders = [path.split("/")[-2].rsplit("-", 1)[0] for path in writes_of_a_life(commit, version)]
     # PREPARE and COMPLETE, and what was added: each partition by its own request, as the producer comes to it.
     assert folders.count("__transaction_state") == 3 + 2
@@ -167,7 +176,7 @@ def test_what_is_written_in_the_life_of_a_transaction(commit: bool, version: int
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_dies_at_every_write(commit: bool, version: int, power: bool, client_dies: bool) -> None:
+def test_dies_at_every_write(commit: bool, version: TransactionVersion, power: bool, client_dies: bool) -> None:
     writes = writes_of_a_life(commit, version)
     prepare = [at for at, path in enumerate(writes) if "__transaction_state" in path][-2]
     seen = []

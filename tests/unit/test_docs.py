@@ -68,6 +68,27 @@ def test_what_newcomers_are_told_to_use_is_there() -> None:
             assert settings[name] == ast.literal_eval(value), text
 
 
+RUN_BY = {  # the tests that run the Python examples of a page, each as it is printed
+    "README.md": ("process/test_readme.py", "testing_kit/test_documents.py", "pipeline/test_snippets.py"),
+    "docs/client.md": ("clients/test_client_page.py",),
+    "docs/pipeline.md": ("pipeline/test_snippets.py",),
+    "docs/simulation.md": ("simulation/test_docs.py",),
+    "docs/testing.md": ("testing_kit/test_documents.py",),
+}
+
+
+def test_every_page_with_examples_is_run_by_a_test() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    with_examples = {page.relative_to(ROOT).as_posix() for page in pages if "```python\n" in page.read_text()}
+    left = {
+        page for page in with_examples if not page.startswith("docs/testing/")
+    }  # run with docs/testing.md, all of them
+    assert left == RUN_BY.keys()
+    for page, tests in RUN_BY.items():
+        for test in tests:
+            assert Path(page).name in (ROOT / "tests" / test).read_text(), (page, test)
+
+
 def _definitions(path: Path) -> set[str]:
     """The functions, classes and methods that a module defines; a method as "Class.method"."""
     found = set()

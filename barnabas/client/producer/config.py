@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.connection_config import ConnectionConfig
-from barnabas.client.types import Acks, CompressionType
+from barnabas.client.types import Acks, CompressionType, TransactionVersion
 from barnabas.protocol.compression import Compression
 
 __all__ = ["ProducerConfig", "Serializer"]
@@ -42,7 +42,7 @@ class ProducerConfig(ConnectionConfig):
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
     buffer_memory: int = 32 * 1024 * 1024
-    transaction_version: int | None = None
+    transaction_version: TransactionVersion | None = None
     two_phase_commit: bool = False
     keep_prepared: bool = False
 

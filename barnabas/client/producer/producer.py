@@ -41,6 +41,7 @@ from barnabas.client.types import (
     SentKeyT,
     SentValueT,
     TopicPartition,
+    TransactionVersion,
 )
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
@@ -113,7 +114,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         max_block_ms: int = 60_000,
         buffer_memory: int = 32 * 1024 * 1024,
         metadata_max_age_ms: int = 300_000,
-        transaction_version: int | None = None,
+        transaction_version: TransactionVersion | None = None,
         two_phase_commit: bool = False,
         keep_prepared: bool = False,
         clock: Clock | None = None,

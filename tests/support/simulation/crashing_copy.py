@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.client.types import TransactionVersion
 from barnabas.testing.simulation.world import World
 from tests.support.simulation.chaos import Chaos
 from tests.support.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
@@ -22,7 +23,7 @@ async def crashes(world: World, journal: Journal, *, flush: bool = True, faults:
     segments = SHORT_SEGMENTS if world.rng.randrange(2) else {}
     broker = Broker(**(FLUSH if power and flush else {}), **segments)
     membership = list(Membership)[world.rng.randrange(3)]
-    version = 1 + (world.rng.randrange(3) > 0)
+    version: TransactionVersion = 2 if world.rng.randrange(3) > 0 else 1
     copy = copier(journal, pause_s=0.02, abort_one_in=5, membership=membership, transaction_version=version)
     world.machine("broker").start(broker)
     fed = world.machine("feeder").start(feeder(journal, records=400, pause_s=0.3, burst_max=12, padding_max=20_000))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.client import Consumer, KafkaError, Producer, TopicPartition
+from barnabas.client.types import TransactionVersion
 from barnabas.testing.simulation.invariants import TransactionHistory, TransactionOutcome, check_atomic, check_stable
 from barnabas.testing.simulation.world import Ports
 from tests.support.simulation.workload import TARGET, read_all
@@ -34,7 +35,7 @@ class ThreeTransactions:
         bootstrap: str,
         *,
         commit: bool,
-        version: int,
+        version: TransactionVersion,
         timeout_ms: int,
         arm: Callable[[bool], None],
         before_s: float = 0.0,

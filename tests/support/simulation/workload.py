@@ -24,7 +24,7 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
-from barnabas.client.types import IsolationLevel
+from barnabas.client.types import IsolationLevel, TransactionVersion
 from barnabas.testing.simulation.invariants import check_acknowledged, check_copy, check_live, check_stable
 from barnabas.testing.simulation.world import Ports, World
 
@@ -154,7 +154,7 @@ def copier(
     pause_s: float,
     abort_one_in: int,
     membership: Membership = Membership.DYNAMIC,
-    transaction_version: int | None = 2,
+    transaction_version: TransactionVersion | None = 2,
     number: int = 1,
 ) -> Program:
     """Copies input to output by the client's `exactly_once`; starts again after an error, as a supervisor would.
