@@ -197,12 +197,11 @@ class Producer(Generic[SentKeyT, SentValueT]):
             try:
                 await self._delivery.close()
             finally:  # also if this task is cancelled meanwhile: then the cancellation tells the caller
-                failed = self._delivery.unclaimed.take()
-        if failed is None or self.transactional_id is not None:
-            return
-        if handled is None:
+                failed = self._delivery.unclaimed.take() if self.transactional_id is None else None
+        if failed is not None and handled is None:
             raise failed from failed.errors[0]
-        handled.add_note(f"When the producer was closed: {failed}")
+        if failed is not None and handled is not None:
+            handled.add_note(f"When the producer was closed: {failed}")
 
     close = stop
 
