@@ -65,6 +65,8 @@ class Server:
         self._held_back: dict[str, None] = {}  # listeners that accept no connections at present
         self._hold_back_timer: Timer | None = None  # armed while only time lets a listener accept again
         self._ended = False
+        self.refusals = 0  # connections over max.connections.per.ip since the start
+        self.evictions = 0  # connections closed for another listener (max.connections) since the start
         self._refused = 0  # connections over max.connections.per.ip since the last log line
         self._next_line_ms = 0
         self._numbers = itertools.count(1)
@@ -137,6 +139,7 @@ class Server:
         others = [each for each in self.connections if not self.quotas.protects(each.listener_name)]
         others.sort(key=lambda each: (each.core.waits, each.active, each.silent_since_ms, each.number))
         for connection in others[:count]:
+            self.evictions += 1
             connection.close("another listener needs the connection (max.connections)", level=logging.INFO)
 
     async def accept(self) -> None:
@@ -198,6 +201,7 @@ class Server:
             connection.abort()  # it was accepted while the server closed
         elif refusal is not None:
             self._refused += 1
+            self.refusals += 1
             now_ms = self.reactor.clock.monotonic_ms()
             if now_ms >= self._next_line_ms:
                 self._next_line_ms = now_ms + REFUSAL_LINES_MS

@@ -117,6 +117,11 @@ class PartitionProducers:
         """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing)) if self._ongoing else None
 
+    @property
+    def ongoing_count(self) -> int:
+        """How many transactions are open."""
+        return len(self._ongoing)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
         first = next(iter(self._ongoing)) if self._ongoing else None

@@ -374,8 +374,7 @@ class _Produce:
                     self._note(batch, replica, info, acks)
             if error is not None:
                 self._refuse(batch.answer, error)
-                if replica is not None and replica.traffic is not None:
-                    replica.traffic.on_refusal(error.code, batch.records)
+                self.needs.replicas.on_refused(replica, error.code, batch.records)
         self.at = len(batches)
         return self._end(acks)
 

@@ -59,10 +59,15 @@ class _Contact:
 
 
 class BrokerSessions:
-    """Sessions of brokers. All times are monotonic milliseconds."""
+    """Sessions of brokers. All times are monotonic milliseconds.
+
+    Attributes:
+        probe_fences: incarnations that this controller has fenced because of probes.
+    """
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
+        self.probe_fences = 0
         self._contacts: dict[int, _Contact] = {}
         self._probe_fenced: dict[int, tuple[int, int]] = {}  # by broker: epoch that a probe fenced last, and when
         self._died_ms: dict[int, list[int]] = {}  # by broker: its latest deaths, ascending
@@ -125,6 +130,7 @@ class BrokerSessions:
 
     def on_probe_fenced(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """An incarnation is being fenced because nothing accepts connections at its listener."""
+        self.probe_fences += 1
         self._probe_fenced[broker_id] = broker_epoch, now_ms
         self.on_died(broker_id, now_ms)
 

@@ -1,14 +1,17 @@
-"""Adds the collectors of kafka_exporter's series to an exposition."""
+"""Adds the collectors of kafka_exporter's series, and of the series that only this broker has, to an exposition."""
 
 from __future__ import annotations
 
 from barnabas.broker.metrics.end_offsets import EndOffsets
 from barnabas.broker.metrics.exposition import Exposition
 from barnabas.broker.metrics.group_series import GroupSeries
+from barnabas.broker.metrics.loop_watch import LoopWatch
+from barnabas.broker.metrics.own_series import OwnSeries
 from barnabas.broker.metrics.parts import Observed
 from barnabas.broker.metrics.topic_partition_series import TopicPartitionSeries
+from barnabas.broker.metrics.transaction_series import TransactionSeries
 
-__all__ = ["add_exporter"]
+__all__ = ["add_exporter", "add_own"]
 
 
 def add_exporter(exposition: Exposition, node: Observed) -> None:
@@ -26,3 +29,9 @@ def add_exporter(exposition: Exposition, node: Observed) -> None:
     )
     exposition.add_preparation(groups.ends.refresh)
     exposition.add(groups.collect)
+
+
+def add_own(exposition: Exposition, node: Observed, watch: LoopWatch) -> None:
+    """Adds transactions, fences, refusals, pauses and recovery."""
+    exposition.add(TransactionSeries(node.reactor, node.transactions, node.replicas).collect)
+    exposition.add(OwnSeries(node, watch).collect)

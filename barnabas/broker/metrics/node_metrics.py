@@ -13,7 +13,7 @@ from barnabas.broker.config import BROKER
 from barnabas.broker.metrics.client_series import ClientSeries
 from barnabas.broker.metrics.controller_series import ControllerSeries
 from barnabas.broker.metrics.endpoint import MetricsEndpoint
-from barnabas.broker.metrics.exporter import add_exporter
+from barnabas.broker.metrics.exporter import add_exporter, add_own
 from barnabas.broker.metrics.health import Health
 from barnabas.broker.metrics.histogram import Histogram
 from barnabas.broker.metrics.loop_watch import LoopWatch
@@ -85,6 +85,7 @@ class NodeMetrics:
         if node.telemetry is not None:
             add(ClientSeries(node.telemetry, node.reactor.clock.monotonic_ms).collect)
         add_exporter(self.exposition, node)
+        add_own(self.exposition, node, self.watch)
 
     def _on_tick(self, now_ms: int) -> None:
         if now_ms - self._turned_ms >= MINUTE_MS:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.lifecycle import Lifecycle
@@ -41,6 +42,7 @@ class Observed(Protocol):
     replicas: Replicas
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    connection_fence: ConnectionFence
     telemetry: ClientTelemetry | None
     router: Router
     server: Server

@@ -34,6 +34,8 @@ from barnabas.broker.replica.traffic import Traffic
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
+from barnabas.ports import Buffer
+from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Work, finished
@@ -72,6 +74,7 @@ class Replicas:
 
     Attributes:
         traffic: counts what is written and read; None: nothing is counted. Set before `load`.
+        fenced_batches: batches of producers refused with INVALID_PRODUCER_EPOCH since the start.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Replicas:
         checkpoint_soon: Callable[[], None],
         elected: Callable[[list[LeadershipChange]], None],
     ) -> None:
+        self.fenced_batches = 0
         self._reactor = reactor
         self._config = config
         self._node_id = config.node_id
@@ -268,6 +272,12 @@ class Replicas:
         home = self._homes.get(replica)
         if home is not None:
             home.fail(error)
+
+    def on_refused(self, replica: Replica | None, code: ErrorCode, records: Buffer | Inspection) -> None:
+        """Counts a batch of a producer that was refused."""
+        self.fenced_batches += code is ErrorCode.INVALID_PRODUCER_EPOCH
+        if replica is not None and replica.traffic is not None:
+            replica.traffic.on_refusal(code, records)
 
     def home_of(self, replica: Replica) -> LogDirectory | None:
         """The directory of the replica; None if the replica was removed."""

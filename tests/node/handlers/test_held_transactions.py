@@ -90,7 +90,7 @@ async def test_the_next_transaction_is_held_until_the_one_before_is_complete(nod
     # What came behind it on the connection waited for its effect.
     (state,) = (await client.peer.receive(behind)).transaction_states
     assert (state.transaction_state, state.topics[0].partitions) == ("Ongoing", [1])
-    assert slow.node.transactions.concurrent_answers == 0
+    assert slow.node.transactions.counts.concurrent == 0
 
 
 async def test_a_held_request_is_refused_when_its_time_is_over(nodes: Nodes) -> None:
@@ -190,5 +190,5 @@ async def test_offsets_added_too_early_are_held_too(nodes: Nodes) -> None:
     await until(lambda: len(slow.node.transactions.held) == 1)
     slow.disk.gate.set()
     assert await adding is ErrorCode.NONE
-    assert slow.node.transactions.concurrent_answers == 0
+    assert slow.node.transactions.counts.concurrent == 0
     assert {topic for topic, _ in slow.node.transactions.describe("tx").partitions} == {"__consumer_offsets"}

@@ -142,7 +142,7 @@ async def test_the_next_transaction_never_meets_the_one_before(node: Node, peer:
         for partition in range(4):
             assert await client.produce(partition=partition) is ErrorCode.NONE
         assert await client.end(commit=number % 2 == 0) is ErrorCode.NONE
-    assert node.transactions.concurrent_answers == 0
+    assert node.transactions.counts.concurrent == 0
     assert len(node.transactions.markers) == 0
 
 

@@ -50,6 +50,7 @@ __all__ = ["GroupCoordinator"]
 log = logger("kafka.coordinator.group")
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know
+FENCED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 ANSWERS_AT_ONCE = 256  # of one decision in one turn of the loop: 1 to 2 ms, with their encoding
 AFTER_STALL_MS = 10  # the loop reads its sockets in this time
 LOOKED_PER_UNIT = 16  # offsets whose expiry is checked: 10 microseconds
@@ -74,6 +75,9 @@ class GroupCoordinator:
     """The group coordinator; every broker has one. It is the ShardOwner of its shards.
 
     A method with `done` never raises: `done` gets the result or the error, once, maybe before the method returns.
+
+    Attributes:
+        fenced_members: requests of members answered FENCED_INSTANCE_ID or FENCED_MEMBER_EPOCH since the start.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class GroupCoordinator:
         self._slices = slices
         self._current = current
         self.settings = settings_of(config)
+        self.fenced_members = 0
         self.host: ShardHost[GroupShard] = ShardHost(
             GROUP_METADATA_TOPIC,
             reactor,
@@ -245,7 +250,12 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> None:
         """Decides a Heartbeat, which writes nothing; raises as `shard_for` and `Group.heartbeat`."""
-        self.shard_for(group_id).heartbeat(group_id, member_id, group_instance_id, generation, self.now())
+        shard = self.shard_for(group_id)
+        try:
+            shard.heartbeat(group_id, member_id, group_instance_id, generation, self.now())
+        except BrokerError as error:
+            self._count(error.code)
+            raise
 
     def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
         """Decides a LeaveGroup.
@@ -277,7 +287,15 @@ class GroupCoordinator:
         except BrokerError as error:
             done(error)
             return
-        self.host.write(partition, lambda shard, _now_ms: decide(shard, self.now()), done)
+
+        def deciding(shard: GroupShard, _now_ms: int) -> Decision[A, AnyRecord]:
+            try:
+                return decide(shard, self.now())
+            except BrokerError as error:
+                self._count(error.code)
+                raise
+
+        self.host.write(partition, deciding, done)
 
     # -- decisions about members ---------------------------------------------------------------------------------------
 
@@ -317,6 +335,8 @@ class GroupCoordinator:
         def deciding(shard: GroupShard, _now_ms: int) -> GroupDecision:
             decision = decide(shard, self.now())
             decisions.append(decision)
+            for answer in decision.answer.answers:
+                self._count(answer.response.error_code)
             self._rearm(partition, shard)
             return decision
 
@@ -331,6 +351,10 @@ class GroupCoordinator:
 
         self.host.write(partition, deciding, done)
         self._start_converted(partition, decisions)
+
+    def _count(self, code: int) -> None:
+        if code in FENCED:
+            self.fenced_members += 1
 
     def _send(self, answers: list[MemberAnswer]) -> None:
         """Sends the answers of a decision; those of a large group a few in each turn of the loop."""

@@ -26,11 +26,16 @@ __all__ = ["ConnectionFence"]
 
 
 class ConnectionFence:
-    """The newest connection of each producer; connections are numbered in the order of their acceptance."""
+    """The newest connection of each producer; connections are numbered in the order of their acceptance.
 
-    __slots__ = ("_newest",)
+    Attributes:
+        refusals: requests refused since the start.
+    """
+
+    __slots__ = ("_newest", "refusals")
 
     def __init__(self) -> None:
+        self.refusals = 0
         # Key → (producer id, epoch, connection); the one that sent nothing for the longest time first.
         self._newest: dict[Hashable, tuple[int, int, int]] = {}
 
@@ -48,6 +53,7 @@ class ConnectionFence:
             if producer_epoch < known[1]:
                 return  # another rule refuses it
             if producer_epoch == known[1] and connection < known[2]:
+                self.refusals += 1
                 raise RemoteProtocolError(
                     f"late request: producer {producer_id} of {key!r} already uses a newer connection"
                 )

@@ -22,6 +22,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
+from barnabas.broker.coordinator.transactions.answer_counts import AnswerCounts
 from barnabas.broker.coordinator.transactions.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.transactions.id_expiry import TransactionalIdExpiry
@@ -68,8 +69,7 @@ class TransactionCoordinator:
         allocate_producer_ids: requests a block of producer ids from the controller.
 
     Attributes:
-        concurrent_answers: requests answered CONCURRENT_TRANSACTIONS since the start; clients wait 20 to 100 ms after
-            each.
+        counts: refusals and completed transactions.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         )
         self.producer_ids = ProducerIds(allocate_producer_ids)
         self.held = HeldRequests(reactor.soon, reactor.call_later)
-        self.concurrent_answers = 0
+        self.counts = AnswerCounts()
         self._timeouts = TransactionTimeouts(reactor, self.host, self.producer_ids, lambda: self.transaction_version)
         self._expiry = TransactionalIdExpiry(reactor, config, self.host)
         self._stopped = False
@@ -120,7 +120,7 @@ class TransactionCoordinator:
         self._stopped = True
         self._timeouts.stop()
         self._expiry.stop()
-        log.info("Transaction coordinator stops: concurrent_transactions_answers=%d", self.concurrent_answers)
+        log.info("Transaction coordinator stops: concurrent_transactions_answers=%d", self.counts.concurrent)
         self.host.close()
 
     def expire_ids(self) -> int:
@@ -373,7 +373,7 @@ class TransactionCoordinator:
         try:
             return shard.verify_partitions(transactional_id, producer, partitions)
         except BrokerError as error:
-            self._count(error)
+            self.counts.on_refusal(error)
             raise
 
     def end_transaction(
@@ -476,12 +476,8 @@ class TransactionCoordinator:
 
     def _answer(self, done: Done[A], outcome: A | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
-            self._count(outcome)
+            self.counts.on_refusal(outcome)
         done(outcome)
-
-    def _count(self, error: BrokerError) -> None:
-        if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
-            self.concurrent_answers += 1
 
     # --- completion ---------------------------------------------------------------------------------------------------
 
@@ -489,6 +485,8 @@ class TransactionCoordinator:
         """Writes COMPLETE_* after all markers are written."""
 
         def done(outcome: bool | BrokerError) -> None:
+            if outcome is True:
+                self.counts.on_completed(self._reactor.clock.now_ms() - prepared.updated_ms)
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
                 return  # a next coordinator writes the markers again and completes the transaction
             log.info("Transaction is completed later: id=%s error=%s", prepared.transactional_id, outcome)

@@ -1,0 +1,48 @@
+"""AnswerCounts: refusals of a transaction coordinator, and how long transactions took from PREPARE_* to COMPLETE_*.
+
+Pure. Driven by: the coordinator, for each refused request and each completed transaction. Emits: plain integers that only grow, read by
+the metrics and by the log line at the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["BOUNDS_MS", "AnswerCounts"]
+
+BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000)
+
+
+class AnswerCounts:
+    """See the module.
+
+    Attributes:
+        concurrent: requests answered CONCURRENT_TRANSACTIONS; clients wait 20 to 100 ms after each.
+        fenced: requests answered PRODUCER_FENCED.
+        completed: completed transactions by bucket: bucket i has those of at most BOUNDS_MS[i], the last one all others.
+        completion_ms: the sum of their times.
+    """
+
+    __slots__ = ("completed", "completion_ms", "concurrent", "fenced")
+
+    def __init__(self) -> None:
+        self.concurrent = 0
+        self.fenced = 0
+        self.completed = [0] * (len(BOUNDS_MS) + 1)
+        self.completion_ms = 0
+
+    def on_refusal(self, error: BrokerError) -> None:
+        """Counts a refused request."""
+        if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            self.concurrent += 1
+        elif error.code is ErrorCode.PRODUCER_FENCED:
+            self.fenced += 1
+
+    def on_completed(self, duration_ms: int) -> None:
+        """Counts a completed transaction; a clock that went back counts as 0 ms."""
+        duration_ms = max(duration_ms, 0)
+        self.completed[bisect_left(BOUNDS_MS, duration_ms)] += 1
+        self.completion_ms += duration_ms
