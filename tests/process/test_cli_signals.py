@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
+from tests.support.processes.cli import as_in_a_terminal, barnabas, called, shown_until
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "barnabas.cli.main")
@@ -216,6 +217,57 @@ def test_a_live_table_in_a_terminal_is_shown_in_place(shared_broker: Broker) -> 
         _, said = running.communicate()
         os.close(ours)
     assert said == b""
+
+
+def in_a_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Runs the command on a terminal of 80 columns; returns its exit code and what appears there."""
+    ours, theirs = os.openpty()
+    running = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "COLUMNS": "80", "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 65_536):
+            shown += data
+    except OSError:  # EIO: the command has ended
+        pass
+    finally:
+        os.close(ours)
+        code = running.wait(SECONDS_MAX)
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topic list --long",
+        "topic describe a --json",
+        "topic describe missing",
+        "group list",
+        "txn list --state Foo",
+        "cluster health",
+        "profile list",
+    ],
+)
+def test_a_terminal_shows_what_a_pipe_gets(bootstrap: str, tmp_path: Path, words: str) -> None:
+    """Plain text without colours, and lines of at most 80 columns for tables with short names."""
+    environment = {"BARNABAS_BOOTSTRAP": bootstrap, "XDG_CONFIG_HOME": str(tmp_path)}
+    code, shown = in_a_terminal(*words.split(), **environment)
+    piped = called(*words.split(), environment=environment)
+    assert (code, shown) == (piped.returncode, piped.shown)
+    if not code:
+        assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_help_has_colours_on_a_terminal_only() -> None:
+    assert "\x1b[" not in barnabas("topic", "list", "--help").stdout
+    _, shown = in_a_terminal("topic", "list", "--help", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[\d;]*(3\d|9\d)", shown), "bold is allowed, colours are not"
 
 
 def test_bash_accepts_the_completion(tmp_path: Path) -> None:
