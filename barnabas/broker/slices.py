@@ -28,6 +28,7 @@ from barnabas.work import UNITS_PER_SLICE, Steps, Work
 __all__ = [
     "COSTS_PER_UNIT",
     "FREE_COST",
+    "LARGE_REQUESTS_AT_ONCE",
     "InThread",
     "Line",
     "Offload",
@@ -223,6 +224,17 @@ class Slices:
             self._begin(made)
         else:
             line.waiting.append(made)
+        return made
+
+    def go_on(
+        self, work: Steps[T], done: Callable[[T], None], failed: Callable[[BaseException], None], *, line: Line
+    ) -> Slice:
+        """As `start`, for the rest of work that holds its memory already: it begins without waiting, and the line counts it to its end."""
+        made = Slice(work, done, failed, line)
+        if self._closed:
+            made.cancel()
+        else:
+            self._begin(made)
         return made
 
     def close(self) -> None:

@@ -137,7 +137,8 @@ def delete_group_in_parts(groups: GroupCoordinator, group_id: str, done: Done[No
 
 
 def write_to_the_end(slices: Slices, writing: Work, pending: AnyPending) -> None:
-    """Writes all parts, even if the connection ends meanwhile, as Kafka does.
+    """Writes all parts, even if the connection ends meanwhile, as Kafka does. Until the last one it counts as a large request,
+    so that clients that leave cannot have more of them decoded at once than clients that stay.
 
     Args:
         pending: blocks the later requests of its connection until all parts are written.
@@ -151,7 +152,7 @@ def write_to_the_end(slices: Slices, writing: Work, pending: AnyPending) -> None
     if isinstance(rest, WorkResult):
         pending.effected()
     else:
-        slices.start(rest, lambda _: pending.effected(), failed)
+        slices.go_on(rest, lambda _: pending.effected(), failed, line=slices.requests)
 
 
 def offsets_at_once(group_id: str, topic: str) -> int:

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from barnabas.broker.call import AnyPending
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
-from barnabas.broker.handlers import offset_parts
+from barnabas.broker.handlers import group_offsets, offset_parts
 from barnabas.broker.node import Node
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -38,7 +39,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.records import iter_batches
 from barnabas.protocol.schema import Message
-from barnabas.work import finished
+from barnabas.work import Work, finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.waiting import until
 
@@ -227,6 +228,41 @@ async def test_all_parts_are_written_after_the_connection_ended(nodes: Nodes, no
     call.cancel()
     await until(lambda: log.log_end_offset >= before + COUNT)
     assert await committed(peer) == (ALL if kind == "commit" else {})
+
+
+async def test_clients_that_leave_have_no_more_requests_in_memory_than_clients_that_stay(
+    nodes: Nodes, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = await nodes.peer(node)
+    await prepare(peer)
+    at_once, begun = [0], 0
+    start = offset_parts.write_to_the_end
+
+    def counted(slices: Slices, writing: Work, pending: AnyPending) -> None:
+        nonlocal begun
+
+        def noted() -> Work:
+            at_once.append(at_once[-1] + 1)
+            try:
+                yield from writing
+            finally:
+                at_once.append(at_once[-1] - 1)
+
+        begun += 1
+        start(slices, noted(), pending)
+
+    monkeypatch.setattr(group_offsets, "write_to_the_end", counted)
+    request = commit_request()
+    request.topics[0].partitions = request.topics[0].partitions * 60  # decoded in slices
+    for number in range(1, 7):
+        leaving = await nodes.peer(node)
+        call = asyncio.ensure_future(leaving.call(request, 9))
+        await until(lambda number=number: begun == number or bool(node.slices.requests.waiting))  # type: ignore[misc]  # bound here
+        leaving.writer.transport.abort()
+        call.cancel()
+    await until(lambda: at_once[-1] == 0 and not node.slices.requests.running)
+    assert begun >= LARGE_REQUESTS_AT_ONCE
+    assert max(at_once) == LARGE_REQUESTS_AT_ONCE
 
 
 async def test_a_commit_that_needs_more_than_one_batch_may_hold_is_refused_as_a_whole(peer: Peer, node: Node) -> None:

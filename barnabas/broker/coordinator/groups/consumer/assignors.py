@@ -18,7 +18,8 @@ table, the order here is that of joining, and a surplus partition stays with a m
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 __all__ = ["ASSIGNORS", "Assignor", "Partitions", "SubscribedMember", "assign_range", "assign_uniform"]
@@ -56,14 +57,17 @@ def assign_range(
     """Assigns contiguous ranges of each topic to its subscribers; the first ones get one partition more if needed."""
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     result: dict[str, Partitions] = {member_id: {} for member_id in members}
+    alike = len({member.topic_ids for member in members.values()}) == 1
     for topic_id in _topics(members):
-        subscribers = [member_id for member_id in ordered if topic_id in members[member_id].topic_ids]
-        quota, extra = divmod(partition_counts[topic_id], len(subscribers))
+        subscribers = ordered
+        if not alike:
+            subscribers = [member_id for member_id in ordered if topic_id in members[member_id].topic_ids]
+        count = partition_counts[topic_id]
+        quota, extra = divmod(count, len(subscribers))
         start = 0
-        for position, member_id in enumerate(subscribers):
+        for position, member_id in enumerate(subscribers[:count]):
             end = start + quota + (position < extra)
-            if end > start:
-                result[member_id][topic_id] = tuple(range(start, end))
+            result[member_id][topic_id] = tuple(range(start, end))
             start = end
     return result
 
@@ -74,7 +78,7 @@ def _range_order(member_id: str, member: SubscribedMember) -> tuple[bool, str]:
 
 def _topics(members: Mapping[str, SubscribedMember]) -> list[bytes]:
     """Every subscribed topic, in the order of ids."""
-    return sorted({topic_id for member in members.values() for topic_id in member.topic_ids}, key=_java_order)
+    return sorted(frozenset().union(*{member.topic_ids for member in members.values()}), key=_java_order)
 
 
 def _java_order(topic_id: bytes) -> tuple[int, int]:
@@ -97,43 +101,70 @@ def assign_uniform(
 
 
 def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Assigns by quotas, if all members subscribe to the same topics: a member loses what is above its quota."""
+    """Assigns by quotas, if all members subscribe to the same topics: a member loses what is above its quota.
+
+    A member that neither gets nor loses a partition costs no more than a look at its target.
+    """
     topics = _topics(members)
     total = sum(partition_counts[topic_id] for topic_id in topics)
     minimum, extra = divmod(total, len(members))
-    held = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
+    result = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
+    sizes = {member_id: sum(map(len, target.values())) for member_id, target in result.items()}
     quotas = dict.fromkeys(members, minimum)
     # Members that have more than the minimum come first.
-    for member_id in sorted(members, key=lambda member_id: len(held[member_id]) <= minimum):
+    for member_id in sorted(members, key=lambda member_id: sizes[member_id] <= minimum):
         if extra:
             quotas[member_id] += 1
             extra -= 1
-    result = {member_id: partitions[: quotas[member_id]] for member_id, partitions in held.items()}
-    taken = {partition for partitions in result.values() for partition in partitions}
-    free = [(t, number) for t in topics for number in range(partition_counts[t]) if (t, number) not in taken]
-    following = iter(free)
-    for member_id, partitions in result.items():
-        for _ in range(quotas[member_id] - len(partitions)):
-            partitions.append(next(following))
-    return {member_id: _grouped(partitions) for member_id, partitions in result.items()}
+    taken = {topic_id: bytearray(partition_counts[topic_id]) for topic_id in topics}
+    for member_id, target in result.items():
+        if sizes[member_id] > quotas[member_id]:
+            target = result[member_id] = _first(target, quotas[member_id])
+        for topic_id, numbers in target.items():
+            found = taken[topic_id]
+            for number in numbers:
+                found[number] = 1
+    free = ((topic_id, number) for topic_id in topics for number, used in enumerate(taken[topic_id]) if not used)
+    for member_id, target in result.items():
+        wanting = quotas[member_id] - sizes[member_id]
+        if wanting > 0:
+            result[member_id] = _with(target, islice(free, wanting))
+    return result
 
 
-def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> list[tuple[bytes, int]]:
-    """Returns the partitions of a member's target to which it still subscribes, in a fixed order."""
-    return [
-        (topic_id, partition)
-        for topic_id in sorted(member.target, key=_java_order)
-        if topic_id in member.topic_ids
-        for partition in member.target[topic_id]
-        if partition < partition_counts[topic_id]
-    ]
+def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> Partitions:
+    """Returns the part of a member's target to which it still subscribes, the target itself if that is all."""
+    target, topic_ids = member.target, member.topic_ids
+    if all(
+        topic_id in topic_ids and found and found[-1] < partition_counts[topic_id] for topic_id, found in target.items()
+    ):
+        return target
+    kept = {
+        topic_id: tuple(number for number in found if number < partition_counts[topic_id])
+        for topic_id, found in target.items()
+        if topic_id in topic_ids
+    }
+    return {topic_id: numbers for topic_id, numbers in kept.items() if numbers}
 
 
-def _grouped(partitions: list[tuple[bytes, int]]) -> Partitions:
-    grouped: dict[bytes, list[int]] = {}
-    for topic_id, partition in partitions:
-        grouped.setdefault(topic_id, []).append(partition)
-    return {topic_id: tuple(sorted(found)) for topic_id, found in grouped.items()}
+def _first(target: Partitions, count: int) -> Partitions:
+    """Returns the first partitions of a target, in the order of topic ids."""
+    result: Partitions = {}
+    for topic_id in sorted(target, key=_java_order):
+        numbers = target[topic_id][:count]
+        if not numbers:
+            break
+        result[topic_id] = numbers
+        count -= len(numbers)
+    return result
+
+
+def _with(target: Partitions, added: Iterable[tuple[bytes, int]]) -> Partitions:
+    """Returns a target with more partitions."""
+    grouped = {topic_id: list(target[topic_id]) for topic_id in sorted(target, key=_java_order)}
+    for topic_id, number in added:
+        grouped.setdefault(topic_id, []).append(number)
+    return {topic_id: tuple(sorted(numbers)) for topic_id, numbers in grouped.items()}
 
 
 class _Balance:
@@ -148,20 +179,26 @@ class _Balance:
                 self.subscribers.setdefault(topic_id, []).append(index)
         self.owners: dict[bytes, list[int]] = {t: [-1] * partition_counts[t] for t in self.subscribers}
         for index, member in enumerate(members.values()):
-            for topic_id, partition in _kept(member, partition_counts):
-                if self.owners[topic_id][partition] < 0:
-                    self._give(topic_id, partition, index)
+            for topic_id, numbers in _kept(member, partition_counts).items():
+                owners = self.owners[topic_id]
+                for partition in numbers:
+                    if owners[partition] < 0:
+                        owners[partition] = index
+                        self.load[index] += 1
 
     def build(self) -> dict[str, Partitions]:
         ordered = sorted(self.subscribers, key=self._topic_order)
         for topic_id in ordered:
             self._fill(topic_id)
         self._even_out([topic_id for topic_id in ordered if len(self.subscribers[topic_id]) > 1])
-        result: dict[str, list[tuple[bytes, int]]] = {member_id: [] for member_id in self.member_ids}
+        result: list[Partitions] = [{} for _ in self.member_ids]
         for topic_id, owners in self.owners.items():
+            found: dict[int, list[int]] = {}
             for partition, index in enumerate(owners):
-                result[self.member_ids[index]].append((topic_id, partition))
-        return {member_id: _grouped(partitions) for member_id, partitions in result.items()}
+                found.setdefault(index, []).append(partition)
+            for index, numbers in found.items():
+                result[index][topic_id] = tuple(numbers)
+        return dict(zip(self.member_ids, result, strict=True))
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
         """Sorts topics: most partitions for each subscriber first, then fewest subscribers."""

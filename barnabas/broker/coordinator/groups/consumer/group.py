@@ -157,13 +157,13 @@ class ConsumerGroup:
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
         """Returns the topics of all subscriptions, with `changed` in its new state, `without` these members."""
-        names: set[str] = set()
+        found: dict[tuple[tuple[str, ...], str], MemberMetadata] = {}  # many members subscribe alike
         for member in self.members.values():
             if member.member_id not in without and (changed is None or member.member_id != changed.member_id):
-                names |= self.topic_names_of(member.metadata)
+                found[member.metadata.topic_names, member.metadata.topic_regex] = member.metadata
         if changed is not None:
-            names |= self.topic_names_of(changed.metadata)
-        return names
+            found[changed.metadata.topic_names, changed.metadata.topic_regex] = changed.metadata
+        return set().union(*map(self.topic_names_of, found.values()))
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a member subscribes to the topic."""

@@ -273,12 +273,7 @@ class ConsumerProtocol:
         if epoch <= made_at.epoch or waits:
             return made_at.epoch, group.target.get(updated.member_id, {})
         members = {**group.members, updated.member_id: updated}
-        subscribers = {
-            member_id: SubscribedMember(
-                member.metadata.instance_id, _topic_ids(group, member.metadata, topics), group.target.get(member_id, {})
-            )
-            for member_id, member in members.items()
-        }
+        subscribers = _subscribers(group, members, topics)
         assign = ASSIGNORS[self.assignor(group, settings, updated)]
         targets = assign(subscribers, _partition_counts(subscribers, topics))
         for member_id, target in targets.items():
@@ -413,6 +408,22 @@ def _assignment(assigned: PartitionEpochs) -> HeartbeatAssignment:
     )
 
 
+def _subscribers(
+    group: ConsumerGroup, members: dict[str, ConsumerMember], topics: Topics
+) -> dict[str, SubscribedMember]:
+    """Returns the members as an assignor sees them; those that subscribe alike share one set of topic ids."""
+    ids: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
+    result: dict[str, SubscribedMember] = {}
+    for member_id, member in members.items():
+        metadata = member.metadata
+        key = metadata.topic_names, metadata.topic_regex
+        topic_ids = ids.get(key)
+        if topic_ids is None:
+            topic_ids = ids[key] = _topic_ids(group, metadata, topics)
+        result[member_id] = SubscribedMember(metadata.instance_id, topic_ids, group.target.get(member_id, {}))
+    return result
+
+
 def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -> frozenset[bytes]:
     """Returns the ids of the existing topics to which a member subscribes."""
     ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata), topics)]
@@ -421,8 +432,8 @@ def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -
 
 def _partition_counts(subscribers: dict[str, SubscribedMember], topics: Topics) -> dict[bytes, int]:
     counts: dict[bytes, int] = {}
-    for subscriber in subscribers.values():
-        for topic_id in subscriber.topic_ids:
+    for topic_ids in {subscriber.topic_ids: None for subscriber in subscribers.values()}:
+        for topic_id in topic_ids:
             if topic_id not in counts:
                 counts[topic_id] = topics.partition_count(topics.topic_name(topic_id) or "")
     return counts

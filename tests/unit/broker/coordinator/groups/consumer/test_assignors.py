@@ -30,6 +30,17 @@ def moved(before: dict[str, Partitions], after: dict[str, Partitions]) -> int:
     return sum(len(held(before[name]) - held(after[name])) for name in before if name in after)
 
 
+def test_a_target_that_does_not_change_is_not_made_again() -> None:
+    """A group of many members pays for the members whose partitions change."""
+    members = {f"m{n}": SubscribedMember(None, frozenset([A, B]), {}) for n in range(10)}
+    before = assign_uniform(members, {A: 30, B: 20})
+    members = {name: member._replace(target=before[name]) for name, member in members.items()}
+    members["new"] = SubscribedMember(None, frozenset([A, B]), {})
+    after = assign_uniform(members, {A: 30, B: 20})
+    assert [name for name in before if after[name] is not before[name]] == ["m6", "m7", "m8", "m9"]
+    assert size(after["new"]) == 4
+
+
 @pytest.mark.parametrize("name", ASSIGNORS)
 @pytest.mark.parametrize("seed", range(150))
 def test_every_partition_has_one_subscriber_whatever_comes_and_goes(name: str, seed: int) -> None:
