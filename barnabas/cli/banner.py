@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -56,6 +57,7 @@ def banner(
         title=f"[bold green]Kafka is ready: {brokers} broker{'s' if brokers > 1 else ''}[/]",
         title_align="left",
         border_style="green",
+        box=HORIZONTALS,  # no sides: a command is copied without them
         padding=(1, 2),
         expand=False,
     )
