@@ -16,9 +16,12 @@ COPY --from=build /opt/barnabas /opt/barnabas
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
 USER barnabas
 VOLUME /data
-EXPOSE 9092
+EXPOSE 9092 9404
 # A stop asks the controller to move leaderships away first: give it the time (docker stop --time 30).
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["barnabas", "cluster", "--timeout", "4"]
+# Asks the node itself whether it is ready, which costs a millisecond of CPU; a Python process would cost 200. A command of
+# your own needs --metrics-listen with port 9404, too.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["bash", "-c", \
+  "exec 3<>/dev/tcp/127.0.0.1/9404; printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3; read -r answer <&3; [[ $answer == *' 200 '* ]]"]
 ENTRYPOINT ["barnabas"]
-CMD ["serve", "--listen", "0.0.0.0:9092", "--data", "/data"]
+CMD ["serve", "--listen", "0.0.0.0:9092", "--data", "/data", "--metrics-listen", "0.0.0.0:9404"]

@@ -12,7 +12,6 @@ WRITTEN_PER_TURN bytes of an answer and one more piece of it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ from typing import Any, Final, Protocol, cast
 
 import h11
 
+from barnabas.loggers import logger
 from barnabas.network_port import Listener, Network
 from barnabas.runtime.scope import Scope
 
 __all__ = ["HttpAnswer", "HttpRefusal", "HttpRequest", "HttpServer", "Service"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.network.SocketServer")
 
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
@@ -260,7 +260,7 @@ class _Connection(asyncio.Protocol):
         except HttpRefusal as refusal:
             answer = service.told(refusal)
         except Exception as error:  # the client gets it, and the server goes on
-            log.exception("%s %s", request.method, request.target)
+            log.exception("HTTP request failed: method=%s target=%s", request.method, request.target)
             answer = service.told(HttpRefusal(500, f"{type(error).__name__}: {error}"))
         self._work = None
         self._respond(answer)

@@ -99,6 +99,18 @@ class Composed:
     def __call__(self, *arguments: str) -> str:
         return _run(*self._command, *arguments, environment=self.environment)
 
+    def inspect(self, node_id: int, template: str) -> str:
+        """What Docker knows about the container of a node."""
+        return _run(
+            "docker", "inspect", "--format", template, self("ps", "--quiet", f"broker-{node_id}").strip()
+        ).strip()
+
+    def wait_for(self, node_id: int, template: str, wanted: str, seconds_max: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds_max
+        while (found := self.inspect(node_id, template)) != wanted:
+            assert time.monotonic() < deadline, f"{template} of node {node_id} is {found}, not {wanted}"
+            time.sleep(0.25)
+
     def brokers(self) -> dict[int, str]:
         """Host and port of the brokers that serve, as a client on this machine is told them."""
         try:
@@ -252,6 +264,17 @@ def test_transactions_survive_a_killed_container(composed: Composed) -> None:
 
     everyone_runs_as = composed("exec", "-T", f"broker-{leader}", "id", "-u").strip()
     assert everyone_runs_as != "0"
+
+    for number in (1, 2, 3):
+        composed.wait_for(number, "{{.State.Health.Status}}", "healthy")
+        assert composed.inspect(number, '{{(index .NetworkSettings.Ports "9092/tcp" 0).HostIp}}') == "127.0.0.1"
+    composed("kill", "broker-2")
+    before = composed.inspect(1, "{{.State.StartedAt}}")
+    composed("exec", "-T", "broker-1", "bash", "-c", "kill -TERM 1")  # it ends by itself: started again
+    composed.wait_for(1, "{{.RestartCount}}", "1")
+    composed.wait_for(1, "{{.State.Health.Status}}", "healthy")
+    assert composed.inspect(1, "{{.State.StartedAt}}") != before
+    assert composed.inspect(2, "{{.State.Status}} {{.RestartCount}}") == "exited 0"  # killed by the user: it stays down
 
 
 class Forwarding(threading.Thread):

@@ -10,7 +10,6 @@ Invariants: a collector that fails costs its own remaining families, never the s
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Protocol
@@ -20,11 +19,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from barnabas.loggers import logger
 from barnabas.work import SLICE, Steps, Work
 
 __all__ = ["Collected", "Collector", "Exposition", "gzipped", "wants_openmetrics"]
 
-log = logging.getLogger(__name__)
+log = logger("kafka.server")
 
 
 class _Written(Protocol):
@@ -84,7 +84,7 @@ class Exposition:
                 await prepare()
             except Exception:  # as for collectors
                 self.failures += 1
-                log.exception("metrics of %r failed", prepare)
+                log.exception("Metrics cannot be collected: collector=%r", prepare)
 
     def written(self, *, openmetrics: bool) -> Steps[list[bytes]]:
         """Returns the pieces of an answer, in slices."""
@@ -101,7 +101,7 @@ class Exposition:
                         yield from each.written(out, openmetrics=openmetrics)
             except Exception:  # a bug of one collector: the others are still worth their scrape
                 self.failures += 1
-                log.exception("metrics of %r failed", collector)
+                log.exception("Metrics cannot be collected: collector=%r", collector)
         if openmetrics:
             out.append(END)
         return out

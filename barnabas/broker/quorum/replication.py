@@ -187,7 +187,9 @@ class Replication(QuorumMember):
             return
         self.installation = None
         if damage is not None:
-            self._log_once.error(f"the snapshot that the quorum's leader sent is invalid: {damage}")
+            self._log_once.error(
+                "The leader of the metadata quorum sent an invalid snapshot: leader=%d error=%s", self.leader_id, damage
+            )
             self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
         self._fetch_on(now_ms)
 

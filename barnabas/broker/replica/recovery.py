@@ -326,10 +326,9 @@ class LogRecovery:
     def _note_damage(self, one: UnopenedLog, error: DamagedLog) -> None:
         log.error(
             "Damaged log is left as it is: restore it from a copy; or remove its note of the damage and start again, and "
-            "it is cut at the damage. Records after it are lost where no other replica holds them: folder=%s note=%s/%s",
+            "it is cut at the damage. Records after it are lost where no other replica holds them: folder=%s note=%s",
             one.folder,
-            one.folder,
-            DAMAGE_NOTE,
+            f"{one.folder}/{DAMAGE_NOTE}",
         )
         try:
             one.note_damage(error)

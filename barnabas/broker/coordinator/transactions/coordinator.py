@@ -489,7 +489,7 @@ class TransactionCoordinator:
                 self.counts.on_completed(self._reactor.clock.now_ms() - prepared.updated_ms)
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
                 return  # a next coordinator writes the markers again and completes the transaction
-            log.info("Transaction is completed later: id=%s error=%s", prepared.transactional_id, outcome)
+            log.info("Transaction is completed later: transaction=%s error=%s", prepared.transactional_id, outcome)
             self._reactor.call_later(COMPLETE_RETRY_MS, lambda: self._complete(partition, prepared))
 
         self.host.write(partition, lambda shard, now_ms: shard.complete(prepared, now_ms), done)
