@@ -152,7 +152,7 @@ class _Run:
 
     async def work(self) -> None:
         """Prints the records."""
-        output = BlockOutput(sys.stdout.fileno())
+        output = BlockOutput.standard()
         consumer = self._consumer
         await consumer.start()
         try:

@@ -8,11 +8,13 @@ keeps its flags: a pipe is opened again for writes that do not block, or is writ
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import select
 import stat
+import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from barnabas.cli.streams import OutputUnwritable
 
@@ -129,6 +131,14 @@ class BlockOutput:
         poll.register(self._descriptor, 0)
         return any(events & select.POLLERR for _, events in poll.poll(0))
 
+    @classmethod
+    def standard(cls) -> BlockOutput:
+        """Standard output; where it is no file but an object in memory, that object."""
+        try:
+            return cls(sys.stdout.fileno())
+        except io.UnsupportedOperation:
+            return _MemoryOutput(sys.stdout)
+
     def _open_again(self) -> None:
         """Opens the pipe or terminal once more, where that can be done: only these writes do not block."""
         try:
@@ -141,3 +151,21 @@ class BlockOutput:
     async def _writable(self) -> None:
         loop = asyncio.get_running_loop()
         await _wait(loop.add_writer, loop.remove_writer, self._descriptor, None)
+
+
+class _MemoryOutput(BlockOutput):
+    def __init__(self, stream: TextIO) -> None:
+        self.written = 0
+        self._stream = stream
+
+    def close(self) -> None:
+        """Closes nothing."""
+
+    async def write(self, data: bytes) -> None:
+        """Writes all of `data` as text."""
+        self._stream.write(data.decode(errors="replace"))
+        self.written += len(data)
+
+    def reader_gone(self) -> bool:
+        """There is no reader."""
+        return False
