@@ -9,17 +9,14 @@ line is a record with an empty value. Lines above the limit are refused without 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from barnabas.cli.record_json import BadRecord, record_from_json
-from barnabas.cli.record_writer import InputPlace, RecordWriter
+from barnabas.cli.record_writer import NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.client.errors import RecordTooLarge
 from barnabas.client.types import Headers
 from barnabas.protocol.records import NewRecord
 
 __all__ = ["LineFormat", "LineInput"]
-
-NO_TIMESTAMP: Final = -2  # the writer sets the present time
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,13 @@ class LineFormat:
             or self.null_marker is not None
             or self.tombstone
             or self.headers
+        )
+
+    @property
+    def only_pairs(self) -> bool:
+        """Whether a line is a key and a value, and nothing else changes them."""
+        return not (self.json or self.null_marker is not None or self.tombstone or self.headers) and bool(
+            self.key_separator
         )
 
     def record(self, line: bytes) -> tuple[NewRecord, int | None]:
@@ -154,6 +158,8 @@ class LineInput:
         return rest if end else b""
 
     async def _take(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
         place = InputPlace(self._file, self.lines + 1)
         self.lines += len(lines)
         form = self._form
@@ -162,6 +168,12 @@ class LineInput:
         if form.only_values:
             await self._writer.add_values(lines, place)
             return
+        if form.only_pairs and form.key_separator:
+            separator = form.key_separator
+            keys, found, values = zip(*[line.partition(separator) for line in lines], strict=True)
+            if all(found):
+                await self._writer.add_pairs(keys, values, place)
+                return
         for number, line in enumerate(lines, start=place.line):
             if self._writer.stopped is not None:
                 return

@@ -18,10 +18,10 @@ from cyclopts import Parameter
 
 from barnabas.cli.extra_properties import ExtraProperties, extra_arguments
 from barnabas.cli.input_progress import InputProgress
-from barnabas.cli.line_input import NO_TIMESTAMP, LineFormat, LineInput
+from barnabas.cli.line_input import LineFormat, LineInput
 from barnabas.cli.line_options import DEFAULT_LINES, LineOptions
 from barnabas.cli.pipes import BlockInput
-from barnabas.cli.record_writer import BATCH_BYTES, InputPlace, RecordWriter
+from barnabas.cli.record_writer import BATCH_BYTES, NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
 from barnabas.client.errors import KafkaError
 from barnabas.client.producer.config import ProducerConfig

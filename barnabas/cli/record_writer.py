@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas.client.errors import KafkaError, PartlyWritten, RecordTooLarge
@@ -21,11 +22,14 @@ from barnabas.client.producer.producer import Producer
 from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import RecordMetadata
 from barnabas.protocol.records import EncodedRecords, NewRecord, encode_records
-from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_values
+from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_pairs, encode_values
 
-__all__ = ["BATCH_BYTES", "FailedLine", "InputPlace", "RecordWriter"]
+__all__ = ["BATCH_BYTES", "NO_TIMESTAMP", "FailedLine", "InputPlace", "RecordWriter"]
 
 BATCH_BYTES: Final = 512 * 1024  # at this size a batch is sent
+NO_TIMESTAMP: Final = -2  # the record gets the present time
+PAIR_RECORD_OVERHEAD_MAX: Final = VALUE_RECORD_OVERHEAD_MAX + 4  # the length of the key has up to 5 bytes
+KEYS_REMEMBERED_MAX: Final = 50_000
 WAITING_BYTES_MAX: Final = 8 * 1024 * 1024  # of records that wait for more of their partition, over all partitions
 
 
@@ -34,6 +38,17 @@ class InputPlace(NamedTuple):
 
     file: int
     line: int
+
+
+PlaceOf = Callable[[int], InputPlace]  # where each record of a batch comes from
+
+
+def _lines_from(place: InputPlace) -> PlaceOf:
+    return lambda index: InputPlace(place.file, place.line + index)
+
+
+def _chosen_line(place: InputPlace, numbers: Sequence[int], index: int) -> InputPlace:
+    return InputPlace(place.file, place.line + numbers[index])
 
 
 class FailedLine(NamedTuple):
@@ -102,6 +117,7 @@ class RecordWriter:
         self._groups: dict[int | None, _Group] = {}
         self._groups_bytes = 0
         self._partitions = 0
+        self._remembered: dict[bytes, int] = {}
 
     @property
     def waiting(self) -> bool:
@@ -120,8 +136,28 @@ class RecordWriter:
             await self._add_values(now, place)
             place = InputPlace(place.file, place.line + len(now))
 
+    async def add_pairs(self, keys: Sequence[bytes], values: Sequence[bytes], place: InputPlace) -> None:
+        """Takes consecutive lines that are keys and values, the first of them from `place`."""
+        size = sum(map(len, keys)) + sum(map(len, values)) + PAIR_RECORD_OVERHEAD_MAX * len(keys)
+        if self._transaction_size is not None or size > self._batch_bytes:
+            for number, pair in enumerate(zip(keys, values, strict=True), start=place.line):
+                await self.add_record(NewRecord(*pair, NO_TIMESTAMP), None, InputPlace(place.file, number))
+            return
+        await self.send_waiting()
+        partition = self._partition
+        if partition is None and await self._partition_count() == 1:
+            partition = 0
+        if partition is not None:
+            await self._send(partition, encode_pairs(keys, values, self._now()), _lines_from(place))
+            return
+        chosen = [self._partition_of(key) for key in keys]
+        for each in dict.fromkeys(chosen):
+            mine = [number for number, partition in enumerate(chosen) if partition == each]
+            encoded = encode_pairs([keys[n] for n in mine], [values[n] for n in mine], self._now())
+            await self._send(each, encoded, partial(_chosen_line, place, mine))
+
     async def add_record(self, record: NewRecord, partition: int | None, place: InputPlace) -> None:
-        """Takes one record. Its timestamp is the present time if it is below -1."""
+        """Takes one record. Its timestamp is the present time if it is NO_TIMESTAMP."""
         await self._room()
         if self.stopped is not None:
             return
@@ -132,10 +168,9 @@ class RecordWriter:
         if partition is None:
             partition = self._partition
         if partition is None and record.key is not None:
-            if not self._partitions:
-                self._partitions = max(1, len(await self._producer.partitions_for(self._topic)))
-            partition = partition_for_key(record.key, self._partitions)
-        if record.timestamp < -1:
+            await self._partition_count()
+            partition = self._partition_of(record.key)
+        if record.timestamp == NO_TIMESTAMP:
             record = record._replace(timestamp=self._now())
         group = self._groups.get(partition)
         if group is None:
@@ -187,6 +222,20 @@ class RecordWriter:
         self._in_transaction = 0
 
     # -- internal ------------------------------------------------------------------------------------------------------
+
+    async def _partition_count(self) -> int:
+        if not self._partitions:
+            self._partitions = max(1, len(await self._producer.partitions_for(self._topic)))
+        return self._partitions
+
+    def _partition_of(self, key: bytes) -> int:
+        """The partition of a key; keys that return often are remembered."""
+        partition = self._remembered.get(key)
+        if partition is None:
+            partition = partition_for_key(key, self._partitions)
+            if len(self._remembered) < KEYS_REMEMBERED_MAX:
+                self._remembered[key] = partition
+        return partition
 
     def _now(self) -> int:
         return time.time_ns() // 1_000_000 if self._timestamp is None else self._timestamp
@@ -254,22 +303,20 @@ class RecordWriter:
         if not values:
             return
         self._values, self._values_bytes = [], 0
-        await self._send(self._partition, encode_values(values, self._now()), place)
+        await self._send(self._partition, encode_values(values, self._now()), _lines_from(place))
 
     async def _send_group(self, partition: int | None, group: _Group) -> None:
         self._groups_bytes -= group.bytes_held
-        await self._send(partition, encode_records(group.records), group.places)
+        await self._send(partition, encode_records(group.records), group.places.__getitem__)
 
-    async def _send(
-        self, partition: int | None, records: EncodedRecords, places: InputPlace | Sequence[InputPlace]
-    ) -> None:
+    async def _send(self, partition: int | None, records: EncodedRecords, place_of: PlaceOf) -> None:
         if isinstance(self.stopped, KafkaError):
             return  # they have no outcome
         count = records.record_count
         try:
             future = await self._producer.send_batch(self._topic, partition, records, divisible=True)
         except KafkaError as error:
-            self._on_failed(count, places, error)
+            self._on_failed(count, place_of, error)
             return
 
         self.unknown += count
@@ -278,19 +325,19 @@ class RecordWriter:
             self.unknown -= count
             error = ended.exception()
             if error is not None:
-                self._on_failed(count, places, error)
+                self._on_failed(count, place_of, error)
             elif self._transaction_size is None:
                 self.written += count
 
         future.add_done_callback(done)
 
-    def _on_failed(self, count: int, places: InputPlace | Sequence[InputPlace], error: BaseException) -> None:
+    def _on_failed(self, count: int, place_of: PlaceOf, error: BaseException) -> None:
         failed = error.failed if isinstance(error, PartlyWritten) else dict.fromkeys(range(count), error)
         if self._transaction_size is None:
             self.written += count - len(failed)
         self.failed += len(failed)
         index, first = next(iter(failed.items()))
-        place = InputPlace(places.file, places.line + index) if isinstance(places, InputPlace) else places[index]
+        place = place_of(index)
         if self.first_failure is None or place < self.first_failure.place:
             self.first_failure = FailedLine(place, first)
         if self.stopped is None and (self._transaction_size is not None or not isinstance(error, RecordTooLarge)):
