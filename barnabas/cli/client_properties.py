@@ -6,7 +6,6 @@ arguments of `Admin`, `Producer` or `Consumer`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -197,7 +196,9 @@ class ClientProperties:
         elif name in _WITHOUT_EFFECT or name.startswith(_PREFIXES_WITHOUT_EFFECT):
             self.without_effect.append(f"{self.place}: {name} has no effect")
         else:
-            near = difflib.get_close_matches(name, [*CLIENT_PROPERTIES, _PROTOCOL], 1)
+            from difflib import get_close_matches  # here, because its import takes longer than a small command
+
+            near = get_close_matches(name, [*CLIENT_PROPERTIES, _PROTOCOL], 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             self.without_effect.append(f"{self.place}: unknown property {name!r} has no effect{hint}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -31,7 +30,9 @@ def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str,
         known = CLIENT_PROPERTIES.get(name)
         if name != "security.protocol" and (known is None or kind not in known.kinds):
             mine = [each for each, entry in CLIENT_PROPERTIES.items() if kind in entry.kinds]
-            near = difflib.get_close_matches(name, mine, 1)
+            from difflib import get_close_matches  # here, because its import takes longer than a small command
+
+            near = get_close_matches(name, mine, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise WrongCall(f"-X {name}: no property of a {kind} here{hint}")
         pairs[name] = value

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -62,11 +61,13 @@ class Profiles:
             self._load(self.path.read_text())
         except FileNotFoundError:
             pass
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError) as error:  # not UTF-8, not TOML
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise WrongCall(f"cannot read {self.path}: {reason}") from None
 
     def _load(self, text: str) -> None:
+        import tomllib  # here, because its import takes longer than a small command
+
         document = tomllib.loads(text)
         tables, used = document.get("profile", {}), document.get("use")
         if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):

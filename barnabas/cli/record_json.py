@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -65,7 +64,9 @@ def record_from_json(line: bytes) -> JsonRecord:
         raise BadRecord("a control record cannot be written")
     for name in found:
         if name not in _READ and name not in _IGNORED and name != "control":
-            near = difflib.get_close_matches(name, _READ, 1)
+            from difflib import get_close_matches  # here, because its import takes longer than a small command
+
+            near = get_close_matches(name, _READ, 1)
             raise BadRecord(f"unknown field {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     if "value" not in found:
         raise BadRecord('no "value"; a tombstone has "value": null')
