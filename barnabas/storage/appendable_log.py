@@ -17,7 +17,7 @@ from barnabas.ports import Buffer, Disk
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage.inspection import Inspection
-from barnabas.storage.log_config import AppendInfo, AppendOrigin, LogConfig
+from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers import CompletedTransaction, RetainedBatch
@@ -161,8 +161,11 @@ class AppendableLog(ReadableLog):
         self.producers.end_offset = offset + 1
         return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker), cost)
 
-    def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
+    def append_as_follower(self, batches: Buffer, *, now_ms: int, segments_max: int = INT64_MAX) -> AppendInfo:
         """Writes batches with the offsets and epochs that the leader assigned. An incomplete batch at the end is ignored.
+
+        Args:
+            segments_max: how many segments may begin; batches after them are ignored, too.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: a batch is damaged, nothing is written; UNKNOWN_SERVER_ERROR if the offsets do not
@@ -176,15 +179,18 @@ class AppendableLog(ReadableLog):
         size = 0
         run: list[StoredBatch] = []  # the batches of one write: neighbours that fit the segment
         for batch in parsed:
-            max_timestamp = max(max_timestamp, batch.max_timestamp)
-            size += batch.size
             pending = batch.position - run[0].position if run else 0
             if self.segments.active.is_full(
                 batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.config, pending=pending
             ):
+                if not segments_max:
+                    break
+                segments_max -= 1
                 self._append_run(view, run)
                 run = []
                 self._roll(batch.base_offset, now_ms)
+            max_timestamp = max(max_timestamp, batch.max_timestamp)
+            size += batch.size
             run.append(batch)
         self._append_run(view, run)
         return AppendInfo(first_offset, self.log_end_offset - 1, -1, self.log_start_offset, False, max_timestamp, size)

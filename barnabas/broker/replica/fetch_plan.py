@@ -31,7 +31,7 @@ from barnabas.protocol.messages.fetch import (
     ReplicaState,
 )
 
-__all__ = ["FetchLimits", "FetchPlan"]
+__all__ = ["REST_BYTES_MAX", "SEGMENTS_AT_ONCE", "FetchLimits", "FetchPlan"]
 
 log = logger("kafka.server.ReplicaFetcherThread")
 
@@ -41,6 +41,10 @@ IN_FLIGHT_MAX: Final = 2
 PARTITIONS_PER_REQUEST: Final = 10_000  # in one request: a request of 100,000 elements is refused
 FOR_AN_ANSWER: Final = 2**62  # pause of a partition that asks for the leader's log start and end
 THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the next quota check
+SEGMENTS_AT_ONCE: Final = 8  # begun by one answer, half a millisecond each; the records after them are fetched again
+REST_BYTES_MAX: Final = (
+    16_384  # of a partition whose records begin many segments: what is not written is fetched once more
+)
 PAUSE_MS_MIN: Final = 10  # after a partition's first refusal; doubled by each further one
 
 _Key = tuple[bytes, int]
@@ -72,6 +76,7 @@ class _Following:
 
     __slots__ = (
         "_last_line",
+        "bytes_max",
         "epoch",
         "log_start_offset",
         "named_by",
@@ -87,6 +92,7 @@ class _Following:
         self.epoch = -1  # as named in that request
         self.offset = -1
         self.log_start_offset = -1
+        self.bytes_max: int | None = None  # of the next answer, if less than usual
         self.pause_ms = 0
         self.paused_until_ms: int | None = None
         self._last_line = ""  # last log line since the last successful fetch
@@ -122,6 +128,7 @@ class FetchPlan:
         self._broker_epoch = -1  # of the last request
         self._sent = 0  # requests
         self._in_flight: list[int] = []
+        self._segments_left = 0  # that the present answer may begin
 
     def __len__(self) -> int:
         return len(self._following)
@@ -254,7 +261,7 @@ class FetchPlan:
                     fetch_offset=one.offset,
                     last_fetched_epoch=replica.last_fetched_epoch,
                     log_start_offset=one.log_start_offset,
-                    partition_max_bytes=self._limits.partition_bytes_max,
+                    partition_max_bytes=self._limits.partition_bytes_max if one.bytes_max is None else one.bytes_max,
                 )
             )
         return list(topics.values())
@@ -289,6 +296,7 @@ class FetchPlan:
             self._session_id = response.session_id
             self._session_epoch = 1
         touched = []
+        self._segments_left = SEGMENTS_AT_ONCE
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -315,9 +323,18 @@ class FetchPlan:
                 changed = follower_log.on_diverged(replica, one.epoch, diverging.epoch, diverging.end_offset)
             else:
                 records = data.records or b""
+                segments = len(replica.log.segments)
                 taken = follower_log.on_fetched(
-                    replica, one.epoch, one.offset, records, data.high_watermark, data.log_start_offset
+                    replica,
+                    one.epoch,
+                    one.offset,
+                    records,
+                    data.high_watermark,
+                    data.log_start_offset,
+                    self._segments_left,
                 )
+                self._segments_left = max(self._segments_left - max(len(replica.log.segments) - segments, 0), 0)
+                one.bytes_max = None if self._segments_left else min(REST_BYTES_MAX, self._limits.partition_bytes_max)
                 changed = taken and bool(records)
                 if changed and self._quota is not None and self._is_throttled(replica):
                     self._quota.record(len(records), now_ms)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from barnabas.broker.replica.machine import Replica
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
+from barnabas.storage.log_config import INT64_MAX
 
 __all__ = ["on_diverged", "on_fetched", "on_out_of_range"]
 
@@ -22,10 +23,19 @@ BASE_OFFSET_SIZE = 8  # at the beginning of a batch
 
 
 def on_fetched(
-    replica: Replica, leader_epoch: int, offset: int, records: Buffer, high_watermark: int, log_start_offset: int
+    replica: Replica,
+    leader_epoch: int,
+    offset: int,
+    records: Buffer,
+    high_watermark: int,
+    log_start_offset: int,
+    segments_max: int = INT64_MAX,
 ) -> bool:
     """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still
     valid.
+
+    Args:
+        segments_max: how many segments may begin. The records after them are fetched again.
 
     Raises:
         BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
@@ -41,7 +51,7 @@ def on_fetched(
             cut = base_offset < offset and offset == partition_log.log_start_offset
             if cut:  # the leader's log start lies within a batch (DeleteRecords): an empty log takes all of it
                 partition_log.truncate_fully_and_start_at(base_offset)
-            partition_log.append_as_follower(records, now_ms=replica.clock.now_ms())
+            partition_log.append_as_follower(records, now_ms=replica.clock.now_ms(), segments_max=segments_max)
         shown = replica.high_watermark
         replica.high_watermark = max(shown, min(high_watermark, partition_log.log_end_offset))
         partition_log.producers.on_high_watermark(replica.high_watermark)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
+from barnabas.broker.replica.fetch_plan import REST_BYTES_MAX, SEGMENTS_AT_ONCE, FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -95,6 +96,34 @@ def test_a_session_begins_with_everything_and_goes_on_with_changes() -> None:
     bench.answer()
     third = bench.ask()
     assert (third.session_epoch, named(third)) == (2, {}), "nothing changed: the session is asked as it stands"
+
+
+def test_an_answer_begins_a_few_segments_and_the_rest_is_fetched_again() -> None:
+    """Records whose timestamps or sizes make every batch begin a segment."""
+    bench = PlanBench(3)
+    for replica in bench.replicas[:2]:
+        replica.log.reconfigure(replace(replica.log.config, segment_bytes=100))
+    total = 30
+    ask = bench.ask()
+    for _ in range(20):
+        offsets = {one.partition: one.fetch_offset for topic in ask.topics for one in topic.partitions}
+        before = [len(replica.log.segments) for replica in bench.replicas]
+        bench.answer(
+            *(data(n, b"".join(map(batch, range(at, total))), high_watermark=total) for n, at in offsets.items())
+        )
+        begun = [len(replica.log.segments) - was for replica, was in zip(bench.replicas, before, strict=True)]
+        assert sum(begun) <= SEGMENTS_AT_ONCE
+        ask = bench.ask()
+        whole = all(replica.log.log_end_offset == total for replica in bench.replicas)
+        sizes = {one.partition_max_bytes for topic in ask.topics for one in topic.partitions}
+        if whole:
+            break
+        assert named(ask), "the rest is asked for without a pause"
+        assert sizes <= {REST_BYTES_MAX, 1_048_576}
+        assert REST_BYTES_MAX in sizes
+    assert whole
+    assert [replica.high_watermark for replica in bench.replicas] == [total] * 3
+    assert [len(replica.log.segments) for replica in bench.replicas] == [total, total, 1]
 
 
 def test_a_change_does_not_wait_for_the_request_that_waits() -> None:
