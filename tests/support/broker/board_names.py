@@ -1,12 +1,13 @@
 """The names of series that known boards and alert rules ask a broker for, and those of them that only a JVM or a container has.
 
-Facts, from the repository strimzi/strimzi-kafka-operator, folder packaging/examples/metrics: grafana-dashboards/strimzi-kafka.json,
-strimzi-kraft.json and strimzi-kafka-exporter.json, prometheus-install/prometheus-rules/prometheus-kafka-rules.yaml.
+Found by docs/grafana/board_metrics.py. Facts, from the repository strimzi/strimzi-kafka-operator, folder packaging/examples/metrics: grafana-dashboards/strimzi-kafka.json,
+strimzi-kraft.json and strimzi-kafka-exporter.json, prometheus-install/prometheus-rules/prometheus-kafka-rules.yaml, as of commit 8541da1e; and from danielqsj/kafka_exporter,
+kafka_exporter_overview.json (Grafana's board 7589), as of commit 953e2f17.
 """
 
 from __future__ import annotations
 
-__all__ = ["ALERTED", "KAFKA_BOARD", "KRAFT_BOARD", "NOT_SERVED", "WATCHED"]
+__all__ = ["ALERTED", "EXPORTER_BOARDS", "KAFKA_BOARD", "KRAFT_BOARD", "NOT_SERVED", "WATCHED"]
 
 # strimzi-kafka.json; by the labels that its panels select.
 KAFKA_BOARD = {
@@ -51,6 +52,22 @@ KRAFT_BOARD = {
     "kafka_server_raftmetrics_high_watermark": (),
     "kafka_server_raftmetrics_log_end_offset": (),
     "process_open_fds": (),
+}
+
+# strimzi-kafka-exporter.json and board 7589; sums over all brokers have them, not each broker.
+EXPORTER_BOARDS = {
+    "kafka_broker_info": ("id", "address"),
+    "kafka_cluster_partition_atminisr": ("topic", "partition"),
+    "kafka_cluster_partition_underminisr": ("topic", "partition"),
+    "kafka_consumergroup_current_offset": ("consumergroup", "topic", "partition"),
+    "kafka_consumergroup_lag": ("consumergroup", "topic", "partition"),
+    "kafka_topic_partition_current_offset": ("topic", "partition"),
+    "kafka_topic_partition_in_sync_replica": ("topic", "partition"),
+    "kafka_topic_partition_leader_is_preferred": ("topic", "partition"),
+    "kafka_topic_partition_oldest_offset": ("topic", "partition"),
+    "kafka_topic_partition_replicas": ("topic", "partition"),
+    "kafka_topic_partition_under_replicated_partition": ("topic", "partition"),
+    "kafka_topic_partitions": ("topic",),
 }
 
 # prometheus-kafka-rules.yaml.
