@@ -60,15 +60,17 @@ def produce(count: int, size: int) -> bytes:
 
 
 class Served:
-    """A `barnabas serve` process of a checkout, and a connection to it."""
+    """A `barnabas serve` process of a checkout, and a connection to it. `metrics` is the address of its metrics, if it has any."""
 
-    def __init__(self, checkout: Path, data: str) -> None:
-        command = [sys.executable, "-m", "barnabas.cli.main", "serve", "--listen", "127.0.0.1:0", "--data", data]
+    def __init__(self, checkout: Path, data: str, *options: str, module: str = "barnabas.cli.main") -> None:
+        command = [sys.executable, "-m", module, "serve", "--listen", "127.0.0.1:0", "--data", data, *options]
         environment = os.environ | {"PYTHONPATH": str(checkout)}
         self.process = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        host, port = dict(part.split("=", 1) for part in line.split()[1:])["listen"].rsplit(":", 1)
+        told = dict(part.split("=", 1) for part in line.split()[1:])
+        self.metrics = told.get("metrics", "")
+        host, port = told["listen"].rsplit(":", 1)
         self.connection = socket.create_connection((host, int(port)))
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         settings = CreatableTopic(name="t", num_partitions=1, replication_factor=1)

@@ -246,6 +246,9 @@ class Connection(asyncio.BufferedProtocol):
                 self.core.answer(route.frame(correlation, self.server.unsupported_api_versions()))
                 return
             route = router.route(api_key, version)
+        requests = route.requests = route.requests + 1
+        if not requests & route.measured:
+            route.begin()
         position = 10
         if client_id_length > 0:
             position += client_id_length
@@ -287,6 +290,8 @@ class Connection(asyncio.BufferedProtocol):
                 response = rest.result
         if response is not None and not self.core.closed:
             self.core.answer(route.frame(correlation, response))
+        if route.began_ns:
+            route.answered()
 
     def _count_decoding(self, api_key: int, size_bytes: int) -> None:
         """Counts the decoding of a request of some length for the present turn.
@@ -328,7 +333,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
         """A large request: holds the later requests of this connection until its answer is ready to be written."""
-        route.begin()
         slot = _Waiting(route, correlation)
         self.core.open(slot)
         self.core.block(frame_bytes)

@@ -58,7 +58,9 @@ class Route:
     """Everything needed to serve one (API, version); made on its first request.
 
     Attributes:
-        began_ns: when the present request began, in a `Route` that measures; 0 in every other, and while no request is measured.
+        requests: how many came.
+        measured: a request is measured if no bit of its number is in this mask; -1: none is.
+        began_ns: when the present request began, while it is measured; else 0.
     """
 
     __slots__ = (
@@ -69,14 +71,18 @@ class Route:
         "decode",
         "encode_into",
         "handler",
+        "measured",
         "refuse",
         "request",
+        "requests",
         "tagged",
         "version",
     )
 
     def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
         self.api_key = api.key
+        self.requests = 0
+        self.measured = -1
         self.began_ns = 0
         self.version = version
         self.handler = handler
@@ -90,7 +96,10 @@ class Route:
         self.by_parts = api.key in _ANSWERS_WITH_RECORDS
 
     def begin(self) -> None:
-        """A request begins that is not decoded at once."""
+        """A request begins that is to be measured."""
+
+    def answered(self) -> None:
+        """The present request, which is measured, is answered without a wait."""
 
     def hold(self) -> MeasuredWait | None:
         """The present request waits; `finish` takes the result when it is answered."""

@@ -21,8 +21,14 @@ def counter(name: str, doc: str, value: float) -> Metric:
     return CounterMetricFamily(name.removesuffix("_total"), doc, value)
 
 
-def quantile_family(name: str, doc: str, label: str, histograms: Mapping[str, Histogram]) -> Iterator[Metric]:
-    """A histogram of Kafka: a gauge for each quantile, and _count; there is no _sum. Without `label` there is one histogram."""
+def quantile_family(
+    name: str, doc: str, label: str, histograms: Mapping[str, Histogram], exact: Mapping[str, int] | None = None
+) -> Iterator[Metric]:
+    """A histogram of Kafka: a gauge for each quantile, and _count; there is no _sum. Without `label` there is one histogram.
+
+    Args:
+        exact: the counts, if the histograms hold a part of what happened.
+    """
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
     counts = UnknownMetricFamily(f"{name}_count", f"How many are in {name}.", labels=labels)
@@ -30,7 +36,7 @@ def quantile_family(name: str, doc: str, label: str, histograms: Mapping[str, Hi
         of_key = [key] if label else []
         for quantile, value in histogram.quantiles_ms().items():
             quantiles.add_metric([*of_key, quantile], value)
-        counts.add_metric(of_key, histogram.count)
+        counts.add_metric(of_key, histogram.count if exact is None else exact.get(key, 0))
     yield quantiles
     yield counts
 

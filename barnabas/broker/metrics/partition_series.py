@@ -40,6 +40,8 @@ PARTITION_SERIES: Final = tuple(
     )
 )
 _State = tuple[int, int, int, int, int, int, int]
+ISR_STATE_AT: Final = 4  # from here on a state is that of leader and ISR, before of the log
+ISR_SERIES: Final = 5
 _NO_ROW: Final = (0,) * len(PARTITION_SERIES)
 
 
@@ -75,9 +77,14 @@ class PartitionSeries:
             )
             leaders += leads
             cost += 1
-            if states.get(replica) != state:
+            former = states.get(replica)
+            if former != state:
                 states[replica] = state
-                self._put(replica, _row(replica, leads=leads))
+                if former is not None and former[ISR_STATE_AT:] == state[ISR_STATE_AT:]:  # only the log has changed
+                    row = self._rows[replica] = self._rows[replica][:ISR_SERIES] + _log_row(replica)
+                    self._table.put(replica, row)
+                else:
+                    self._put(replica, _row(replica, leads=leads))
                 cost += CHANGED_COST
             if cost >= CHECKED_PER_SLICE:
                 cost = 0
@@ -128,7 +135,6 @@ class PartitionSeries:
 
 def _row(replica: Replica, *, leads: bool) -> tuple[int, ...]:
     """The values of one replica, in the order of PARTITION_SERIES."""
-    log = replica.log
     in_sync = replicas = 0
     under_replicated = under_min_isr = at_min_isr = False
     if leads:
@@ -136,12 +142,13 @@ def _row(replica: Replica, *, leads: bool) -> tuple[int, ...]:
         under_replicated = in_sync < replicas
         under_min_isr = in_sync < replica.min_insync_replicas
         at_min_isr = in_sync == replica.min_insync_replicas
+    return (int(under_replicated), int(under_min_isr), int(at_min_isr), in_sync, replicas, *_log_row(replica))
+
+
+def _log_row(replica: Replica) -> tuple[int, ...]:
+    """The values that the log alone decides: those after the first ISR_SERIES."""
+    log = replica.log
     return (
-        int(under_replicated),
-        int(under_min_isr),
-        int(at_min_isr),
-        in_sync,
-        replicas,
         replica.high_watermark - replica.last_stable_offset,
         log.size_bytes,
         len(log.segments),

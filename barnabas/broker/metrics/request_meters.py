@@ -6,12 +6,14 @@ A request begins when its bytes are decoded. Its local time ends when its handle
 request that waited has its answer. Kafka's queues have no counterpart: a request is handled as soon as it is read. Time in which a
 request is held behind an earlier one of its connection is not in it.
 
+The first requests of an API in each minute are all measured, of the others one in ONE_OF: quantiles need no more. Counts are exact.
+
 `Fetch` is counted as FetchConsumer or FetchFollower, too, as in Kafka.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Final
@@ -20,7 +22,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
 from barnabas.broker.call import Handler, Refuse
 from barnabas.broker.metrics.families import quantile_family
-from barnabas.broker.metrics.histogram import BOUNDS, Histogram
+from barnabas.broker.metrics.histogram import Histogram
 from barnabas.broker.router import MeasuredWait, Route
 from barnabas.errors import ErrorCode
 from barnabas.ports import Buffer
@@ -31,52 +33,57 @@ from barnabas.protocol.schema import Message
 __all__ = ["RequestMeters"]
 
 FETCH_KEY: Final = 1
+MEASURED_A_MINUTE: Final = 1_000  # requests of an API in a version
+ONE_OF: Final = 16  # a power of two
 FIRST_WITH_STATE: Final = 15
 ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 
 
 class Meter:
-    """One kind of request, in all versions."""
+    """One kind of request, in all versions. The histograms hold those that were measured."""
 
-    __slots__ = ("counts", "errors", "local", "remote", "total")
+    __slots__ = ("errors", "local", "remote", "total")
 
     def __init__(self) -> None:
-        # Requests by API and version, each in a list of one: the routes of all listeners count in it.
-        self.counts: dict[tuple[str, int], list[int]] = {}
         self.total = Histogram()
-        self.local = Histogram()  # of requests that waited; the others are in `total` alone
+        self.local = Histogram()
         self.remote = Histogram()
         self.errors: dict[int, int] = {}
 
 
 class MeasuredRoute(Route):
-    """A route that measures its requests."""
+    """A route that measures its requests: the first MEASURED_A_MINUTE in every minute, and one of each ONE_OF of the others."""
 
-    __slots__ = ("_count", "_decode", "_has_error", "_meter")
+    __slots__ = ("meter", "minute_at")
 
     def __init__(self, api: Api, version: int, handler: Handler, refuse: Refuse, meter: Meter) -> None:
         super().__init__(api, version, handler, refuse)
-        self._count = meter.counts.setdefault((api.name, version), [0])
-        self._meter = meter
-        self._decode = self.decode
-        self._has_error = "error_code" in getattr(api.response, "__annotations__", {})
-        self.decode = self._measured_decode
-
-    def _measured_decode(self, buffer: Buffer, pos: int = 0) -> tuple[Message, int]:
-        self.began_ns = perf_counter_ns()
-        self._count[0] += 1
-        return self._decode(buffer, pos)
+        self.meter = meter
+        self.measured = 0
+        self.minute_at = 0  # number of requests when the present minute began
 
     def begin(self) -> None:
-        """A request begins that is not decoded at once."""
-        if not self.began_ns:
-            self.began_ns = perf_counter_ns()
-            self._count[0] += 1
+        """A request begins that is to be measured."""
+        if self.requests - self.minute_at > MEASURED_A_MINUTE:
+            self.measured = ONE_OF - 1
+        self.began_ns = perf_counter_ns()
+
+    def turn(self) -> None:
+        """A minute is over."""
+        self.minute_at = self.requests
+        self.measured = 0
+
+    def answered(self) -> None:
+        """The present request, which is measured, is answered without a wait."""
+        duration_ns, self.began_ns = perf_counter_ns() - self.began_ns, 0
+        self.meter.total.record(duration_ns)
+        self.meter.local.record(duration_ns)
+        self.meter.remote.record(0)
 
     def hold(self) -> MeasuredWait | None:
         """The present request waits; `finish` takes the result when it is answered."""
         began_ns, self.began_ns = self.began_ns, 0
-        return MeasuredWait(began_ns, perf_counter_ns(), self._meter)
+        return MeasuredWait(began_ns, perf_counter_ns(), self.meter)
 
     def finish(self, timing: MeasuredWait) -> None:
         """A request that waited is answered."""
@@ -87,24 +94,22 @@ class MeasuredRoute(Route):
             meter.local.record(timing.waits_ns - timing.began_ns)
             meter.remote.record(now_ns - timing.waits_ns)
 
+
+class RouteWithErrors(MeasuredRoute):
+    """The route of an API whose answers have an error of the whole request."""
+
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
-        """The whole frame of an answer. Measures a request that did not wait."""
-        parts = Route.frame(self, correlation, response)
-        began_ns = self.began_ns
-        if began_ns:
-            self.began_ns = 0
-            self._meter.total.counts[bisect_right(BOUNDS, perf_counter_ns() - began_ns)] += 1
-        if self._has_error and response.error_code:  # type: ignore[attr-defined]  # `_has_error` says that it has one
-            errors = self._meter.errors
-            code = response.error_code  # type: ignore[attr-defined]  # as above
-            errors[code] = errors.get(code, 0) + 1
-        return parts
+        """The whole frame of an answer. Counts its error."""
+        code = response.error_code  # type: ignore[attr-defined]  # `make_route` has looked
+        if code:
+            self.meter.errors[code] = self.meter.errors.get(code, 0) + 1
+        return Route.frame(self, correlation, response)
 
 
-class MeasuredFetch(MeasuredRoute):
+class FetchRoute(RouteWithErrors):
     """The route of Fetch: it tells followers from consumers."""
 
-    __slots__ = ("_consumer", "_follower")
+    __slots__ = ("_consumer", "_decode", "_follower", "followers")
 
     def __init__(
         self, api: Api, version: int, handler: Handler, refuse: Refuse, consumer: Meter, follower: Meter
@@ -112,34 +117,48 @@ class MeasuredFetch(MeasuredRoute):
         super().__init__(api, version, handler, refuse, consumer)
         self._consumer = consumer
         self._follower = follower
+        self.followers = 0  # requests of followers
+        self._decode = self.decode
+        self.decode = self._decode_and_tell
 
-    def _measured_decode(self, buffer: Buffer, pos: int = 0) -> tuple[Message, int]:
-        decoded = MeasuredRoute._measured_decode(self, buffer, pos)
+    def _decode_and_tell(self, buffer: Buffer, pos: int = 0) -> tuple[Message, int]:
+        decoded = self._decode(buffer, pos)
         request = decoded[0]
         if isinstance(request, FetchRequest):
             replica_id = request.replica_id if self.version < FIRST_WITH_STATE else request.replica_state.replica_id
-            self._meter = self._consumer if replica_id < 0 else self._follower
+            self.meter = self._consumer if replica_id < 0 else self._follower
+            self.followers += replica_id >= 0
         return decoded
 
 
 class RequestMeters:
-    """The meters of one router."""
+    """The meters of one node."""
 
     def __init__(self) -> None:
         self._meters: dict[str, Meter] = {}
+        self._routes: dict[tuple[str, int], list[MeasuredRoute]] = {}  # of all listeners, by API and version
 
     def _meter(self, name: str) -> Meter:
         return self._meters.setdefault(name, Meter())
 
     def make_route(self, api: Api, version: int, handler: Handler, refuse: Refuse) -> Route:
         """Makes a measured route; set as `Router.make_route`."""
+        made: MeasuredRoute
         if api.key == FETCH_KEY:
             consumer, follower = self._meter("FetchConsumer"), self._meter("FetchFollower")
-            return MeasuredFetch(api, version, handler, refuse, consumer, follower)
-        return MeasuredRoute(api, version, handler, refuse, self._meter(api.name))
+            made = FetchRoute(api, version, handler, refuse, consumer, follower)
+        else:
+            has_error = any(each.name == "error_code" for each in api.response.FIELDS)
+            kind = RouteWithErrors if has_error else MeasuredRoute
+            made = kind(api, version, handler, refuse, self._meter(api.name))
+        self._routes.setdefault((api.name, version), []).append(made)
+        return made
 
     def turn(self) -> None:
         """A minute is over."""
+        for routes in self._routes.values():
+            for route in routes:
+                route.turn()
         for meter in self._meters.values():
             for histogram in (meter.total, meter.local, meter.remote):
                 histogram.turn()
@@ -149,9 +168,16 @@ class RequestMeters:
         requests = CounterMetricFamily(
             "kafka_network_requestmetrics_requests", "Requests, by API and version.", labels=("request", "version")
         )
-        for meter in self._meters.values():
-            for (name, version), requests_so_far in meter.counts.items():
-                requests.add_metric((name, str(version)), requests_so_far[0])
+        counts: Counter[str] = Counter()
+        for (name, version), routes in self._routes.items():
+            number = sum(route.requests for route in routes)
+            requests.add_metric((name, str(version)), number)
+            followers = sum(route.followers for route in routes if isinstance(route, FetchRoute))
+            if name == "Fetch":
+                counts["FetchFollower"] += followers
+                counts["FetchConsumer"] += number - followers
+            else:
+                counts[name] += number
         yield requests
         errors = CounterMetricFamily(
             "kafka_network_requestmetrics_errors",
@@ -164,10 +190,10 @@ class RequestMeters:
         yield errors
         every: tuple[tuple[str, str, Callable[[Meter], Histogram]], ...] = (
             ("totaltimems", "From the decoding of a request to its answer, in milliseconds.", lambda one: one.total),
-            ("localtimems", "Until a request that waits began to wait, in milliseconds.", lambda one: one.local),
+            ("localtimems", "Until a request was answered or began to wait, in milliseconds.", lambda one: one.local),
             ("remotetimems", "How long a request waited for others, in milliseconds.", lambda one: one.remote),
         )
         for name, doc, histogram_of in every:
             yield None
             histograms = {request: histogram_of(meter) for request, meter in self._meters.items()}
-            yield from quantile_family(f"kafka_network_requestmetrics_{name}", doc, "request", histograms)
+            yield from quantile_family(f"kafka_network_requestmetrics_{name}", doc, "request", histograms, counts)

@@ -74,10 +74,11 @@ class TopicTraffic:
 
     def on_append(self, info: AppendInfo) -> None:
         """Counts a batch that was appended or repeated."""
+        base_offset, last_offset, _, _, duplicate, _, size_bytes, _ = info
         self.produce_requests += 1
-        if not info.duplicate:
-            self.bytes_in += info.size_bytes
-            self.messages_in += info.last_offset - info.base_offset + 1
+        if not duplicate:
+            self.bytes_in += size_bytes
+            self.messages_in += last_offset - base_offset + 1
 
     def on_refusal(self, code: ErrorCode, records: Buffer | Inspection) -> None:
         """Counts a refused batch: as failed only if Kafka does not expect the error (`ReplicaManager.appendToLocalLog`)."""
