@@ -1,0 +1,54 @@
+"""docs/operations.md names every series of a broker: its table is compared with a scrape."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.broker.nodes import Nodes, batch
+from tests.support.broker.scrapes import get
+
+OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+OURS = re.compile(r"(kafka_(server|controller|network|cluster|log)_|process_)\w+")
+ROW = re.compile(r"^\| `(\w+)`(?: \{([\w, ]*)\})? \| (\w+) \| .* \|$", re.MULTILINE)
+
+
+async def served(nodes: Nodes) -> dict[str, tuple[set[str], str, str]]:
+    """Labels, type and meaning of each family, by the name of its samples."""
+    node = await nodes.start(metrics_listen="127.0.0.1:0")
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    node.replicas.leader("t", 0).append(batch(b"x"))
+    assert node.metrics is not None
+    text = (await get(node.metrics.address, "/metrics")).body.decode()
+    return {
+        (f"{family.name}_total" if family.type == "counter" else family.name): (
+            {label for sample in family.samples for label in sample.labels},
+            "gauge" if family.type == "unknown" else family.type,
+            family.documentation,
+        )
+        for family in text_string_to_metric_families(text)
+        if OURS.fullmatch(family.name)
+    }
+
+
+def row_of(name: str, labels: set[str], kind: str, doc: str) -> str:
+    """The row of a family."""
+    shown = f" {{{', '.join(sorted(labels))}}}" if labels else ""
+    return f"| `{name}`{shown} | {kind} | {doc} |"
+
+
+async def test_the_table_has_every_series(nodes: Nodes) -> None:
+    found = await served(nodes)
+    rows = {
+        name: (set(filter(None, (each.strip() for each in labels.split(",")))), kind)
+        for name, labels, kind in ROW.findall(OPERATIONS.read_text())
+        if OURS.fullmatch(name)
+    }
+    missing = [row_of(name, *found[name]) for name in found if name not in rows]
+    assert not missing, "add to docs/operations.md:\n" + "\n".join(missing)
+    assert not rows.keys() - found.keys(), "docs/operations.md names series that are not served"
+    differing = {name for name, (labels, kind) in rows.items() if (labels, kind) != found[name][:2] and found[name][0]}
+    assert not differing, "their labels or types differ"
