@@ -228,12 +228,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- serving
 
     def _serve(self, frame: memoryview) -> None:
-        """Runs the handler of one request. Answers it, or gives it a slot.
-
-        Raises:
-            RemoteProtocolError: the request is malformed.
-            InvariantViolated: the node must stop.
-        """
+        """Runs the handler of one request: answers it, or gives it a slot. Raises RemoteProtocolError, InvariantViolated."""
         try:
             api_key, version, correlation, client_id_length = _HEADER.unpack_from(frame)
         except Exception:
