@@ -50,10 +50,9 @@ class Range:
         earliest = await consumer.beginning_offsets(partitions)
         if self.begin == "earliest":
             return earliest
-        if self.begin >= 0:
-            return {tp: max(self.begin, earliest[tp]) for tp in partitions}
         ends = await consumer.end_offsets(partitions)
-        return {tp: max(ends[tp] + self.begin, earliest[tp]) for tp in partitions}
+        wanted = {tp: self.begin if self.begin >= 0 else ends[tp] + self.begin for tp in partitions}
+        return {tp: min(max(wanted[tp], earliest[tp]), ends[tp]) for tp in partitions}
 
     async def ends(
         self, consumer: Consumer[Any, Any], partitions: Sequence[TopicPartition]
