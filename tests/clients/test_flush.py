@@ -15,10 +15,12 @@ from barnabas.client import (
     SendFailed,
     TransactionFailed,
 )
+from barnabas.testing import Broker, kit_thread
+from barnabas.testing.clients import KitProducer
 from tests.support.clients.bundled import make_topic, read_all, values
 from tests.support.processes.fixtures import Serve
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = pytest.mark.clients
 
 LARGE = bytes(5_000)
 
@@ -139,3 +141,11 @@ async def test_records_that_were_never_sent_are_raised_when_they_expire_and_at_t
     with pytest.raises(SendFailed) as failed:
         await producer.stop(timeout_ms=0)
     assert isinstance(failed.value.errors[0], ClientClosed)
+
+
+def test_a_client_of_the_test_kit_closes_in_peace() -> None:
+    """A test that gave a record up does not fail at its end."""
+    with Broker(config={"message.max.bytes": 1000}) as broker:
+        producer = KitProducer(lambda: Producer(bootstrap_servers=broker.bootstrap_servers))
+        kit_thread.wait(producer.call("send", "orders", LARGE), 30)
+        assert producer.close()
