@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -98,6 +100,8 @@ async def test_an_exception_of_the_block_stays_and_gets_a_note(bootstrap: str, a
 
 
 async def test_transactions_report_their_failures_by_the_commit(bootstrap: str, admin: Admin, name: str) -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     topic = await small_topic(admin, name)
     async with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
         await producer.begin_transaction()
@@ -124,6 +128,9 @@ async def test_transactions_report_their_failures_by_the_commit(bootstrap: str, 
         with pytest.raises(TransactionFailed):
             await producer.commit_transaction()
     assert values(await read_all(bootstrap, topic, "read_committed")) == [b"written"]
+    del producer
+    gc.collect()
+    assert not reported, "asyncio reports exceptions that were never retrieved: the producer has dropped them"
 
 
 async def test_records_that_were_never_sent_are_raised_when_they_expire_and_at_the_close(serve: Serve) -> None:

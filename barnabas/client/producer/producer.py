@@ -197,10 +197,10 @@ class Producer(Generic[SentKeyT, SentValueT]):
             try:
                 await self._delivery.close()
             finally:  # also if this task is cancelled meanwhile: then the cancellation tells the caller
-                failed = self._delivery.unclaimed.take() if self.transactional_id is None else None
-        if failed is not None and handled is None:
-            raise failed from failed.errors[0]
-        if failed is not None and handled is not None:
+                failed = self._delivery.unclaimed.take()
+        if failed is not None and self.transactional_id is None:
+            if handled is None:
+                raise failed from failed.errors[0]
             handled.add_note(f"When the producer was closed: {failed}")
 
     close = stop
