@@ -291,13 +291,13 @@ def encode_varint(value: int) -> bytes:
 _VARINTS = tuple(encode_varint(value) for value in range(1_024))
 
 
-def encode(records: Sequence[NewRecord], base_timestamp: int) -> tuple[bytes, int]:
-    """Encodes records with the offset deltas 0, 1, 2, …; returns the bytes and the highest timestamp."""
+def encode(records: Sequence[NewRecord], base_timestamp: int, first_delta: int = 0) -> tuple[bytes, int]:
+    """Encodes records with the offset deltas 0, 1, 2, … or from `first_delta` on; returns the bytes and the highest timestamp."""
     small = _VARINTS
     known = len(small)
     out: list[bytes] = []
     max_timestamp = base_timestamp
-    for delta, (key, value, timestamp, headers) in enumerate(records):
+    for delta, (key, value, timestamp, headers) in enumerate(records, first_delta):
         if timestamp > max_timestamp:
             max_timestamp = timestamp
         elapsed = timestamp - base_timestamp

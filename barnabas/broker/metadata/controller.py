@@ -46,6 +46,7 @@ from barnabas.loggers import logger
 from barnabas.network_port import Network
 from barnabas.ports import Disk
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from barnabas.protocol.records import encode_values_in_slices
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Work, finished
 
@@ -351,7 +352,8 @@ class QuorumController:
             values.append(encode_record(record))
             builder.replay(record)
             yield 1
-        last_offset = self._quorum.append(values)
+        encoded = yield from encode_values_in_slices(values, self._reactor.clock.now_ms())
+        last_offset = self._quorum.append(encoded)
         if self.observer is not None:
             self._appended.append((last_offset, self._reactor.clock.monotonic_ms()))
         for remark in remarks_on_change(records):

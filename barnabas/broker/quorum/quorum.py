@@ -52,6 +52,7 @@ from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViol
 from barnabas.loggers import logger
 from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
+from barnabas.protocol.records import EncodedRecords
 
 __all__ = ["Quorum", "RaftListener"]
 
@@ -266,7 +267,7 @@ class Quorum:
 
     # --- the active controller ------------------------------------------------------------------------------------
 
-    def append(self, values: list[bytes]) -> int:
+    def append(self, values: list[bytes] | EncodedRecords) -> int:
         """Writes encoded records as one batch; `when_committed` reports the commit. Returns the last offset.
 
         Raises:

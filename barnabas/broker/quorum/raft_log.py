@@ -33,11 +33,13 @@ from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER, CLUSTER_M
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
 from barnabas.protocol.records import (
     CONTROL_LEADER_CHANGE,
+    EncodedRecords,
     NewRecord,
     build_batch,
     build_control_batch,
     crc_ok,
     decode_records,
+    encode_records,
     iter_batches,
     read_control,
 )
@@ -260,10 +262,12 @@ class RaftLog:
 
     # --- changes --------------------------------------------------------------------------------------------------
 
-    def append(self, values: Sequence[bytes], epoch: int) -> int:
+    def append(self, values: Sequence[bytes] | EncodedRecords, epoch: int) -> int:
         """Writes encoded records as one batch, as the leader of `epoch`. Returns the last offset. Raises OSError."""
         now_ms = self._clock.now_ms()
-        return self._append(build_batch([NewRecord(None, value, now_ms) for value in values]), epoch, now_ms)
+        if not isinstance(values, EncodedRecords):
+            values = encode_records([NewRecord(None, value, now_ms) for value in values])
+        return self._append(build_batch(values), epoch, now_ms)
 
     def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> None:
         """Writes the record that begins an epoch. Raises OSError."""

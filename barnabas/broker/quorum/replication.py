@@ -25,6 +25,7 @@ from barnabas.broker.quorum.roles import Role
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
 from barnabas.loggers import logger
+from barnabas.protocol.records import EncodedRecords
 
 __all__ = ["Replication"]
 
@@ -36,7 +37,7 @@ class Replication(QuorumMember):
 
     # --- leading --------------------------------------------------------------------------------------------------
 
-    def append(self, values: Sequence[bytes]) -> int:
+    def append(self, values: Sequence[bytes] | EncodedRecords) -> int:
         """Writes encoded records as one batch, as the leader. Returns the last offset.
 
         Raises:

@@ -75,7 +75,7 @@ class Upkeep:
             config.get_int("producer.id.expiration.check.interval.ms"), lambda: self._walk(self._expire_producers)
         )
         self._every(max(config.get_int("replica.lag.time.max.ms") // 2, 1), lambda: self._walk(Replica.shrink_isr))
-        self._every(FLUSH_LOOK_MS, self._flush_by_time)
+        self._every(FLUSH_LOOK_MS, lambda: self._walk(self._flush_by_time))
         self._every(SAVE_LOOK_MS, lambda: self._walk(self._save_grown))
 
     def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
@@ -233,20 +233,19 @@ class Upkeep:
     def _expire_producers(self, replica: Replica) -> None:
         replica.log.expire_producers(self._reactor.clock.now_ms())
 
-    def _flush_by_time(self) -> None:
+    def _flush_by_time(self, replica: Replica) -> None:
         """Applies flush.ms: syncs older writes."""
+        if replica.log.config.flush_ms >= 2**62:
+            return
         now_ms = self._reactor.clock.monotonic_ms()
-        for replica in self._replicas.all():
-            if replica.failed or replica.log.config.flush_ms >= 2**62:
-                continue
-            end = replica.log.log_end_offset
-            if end <= replica.log.recovery_point:
-                self._written.pop(replica, None)
-                continue
-            since, _ = self._written.setdefault(replica, (now_ms, end))
-            if now_ms - since >= replica.log.config.flush_ms:
-                self._written.pop(replica)
-                self._replicas.request_sync(replica)
+        end = replica.log.log_end_offset
+        if end <= replica.log.recovery_point:
+            self._written.pop(replica, None)
+            return
+        since, _ = self._written.setdefault(replica, (now_ms, end))
+        if now_ms - since >= replica.log.config.flush_ms:
+            self._written.pop(replica)
+            self._replicas.request_sync(replica)
 
 
 def _has_grown(partition_log: PartitionLog) -> bool:
