@@ -17,7 +17,7 @@ from barnabas.cli.output import Json, print_json, table
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Settings, key_values, worked, wrong_call
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
 from barnabas.client.admin.configs import ResourceType
-from barnabas.client.errors import IllegalState
+from barnabas.client.errors import IllegalState, UnsupportedByBroker
 
 __all__ = ["app"]
 
@@ -202,11 +202,18 @@ async def _brokers(admin: Admin) -> list[str]:
 
 
 async def _groups(admin: Admin) -> list[str]:
-    return sorted(group.group_id for group in await admin.list_groups())
+    """Groups with configs need no member or offset; a Kafka before 4.1 cannot list them, only groups that exist."""
+    try:
+        return sorted(each.name for each in await admin.list_config_resources(["group"]))
+    except UnsupportedByBroker:
+        return sorted(group.group_id for group in await admin.list_groups())
 
 
 async def _client_metrics(admin: Admin) -> list[str]:
-    return sorted(each.name for each in await admin.list_config_resources(["client-metrics"]))
+    try:
+        return sorted(each.name for each in await admin.list_config_resources(["client-metrics"]))
+    except UnsupportedByBroker:
+        return []
 
 
 _LISTED: Final[dict[ResourceType, Callable[[Admin], Awaitable[list[str]]]]] = {

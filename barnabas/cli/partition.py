@@ -279,7 +279,7 @@ def _as_json(each: _Listed, moves: Any) -> dict[str, Any]:
         "leader": None if each.info.leader < 0 else each.info.leader,
         "leader_epoch": each.info.leader_epoch,
         "replicas": list(each.info.replicas),
-        "in_sync_replicas": list(each.info.isr),
+        "isr": list(each.info.isr),
         "adding_replicas": [] if move is None else list(move.adding),
         "removing_replicas": [] if move is None else list(move.removing),
     }
@@ -291,7 +291,7 @@ def _row(document: dict[str, Any]) -> tuple[object, ...]:
         document["leader"],
         document["leader_epoch"],
         document["replicas"],
-        document["in_sync_replicas"],
+        document["isr"],
         document["adding_replicas"] or None,
         document["removing_replicas"] or None,
     )

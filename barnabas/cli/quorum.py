@@ -109,8 +109,8 @@ def _replication(quorum: QuorumDescription) -> list[dict[str, Any]]:
             "directory_id": _directory(each),
             "log_end_offset": None if each.log_end_offset < 0 else each.log_end_offset,
             "lag": None if end < 0 or each.log_end_offset < 0 else end - each.log_end_offset,
-            "last_fetch_timestamp": None if each.last_fetch_timestamp < 0 else each.last_fetch_timestamp,
-            "last_caught_up_timestamp": None if each.last_caught_up_timestamp < 0 else each.last_caught_up_timestamp,
+            "last_fetch_timestamp_ms": None if each.last_fetch_timestamp < 0 else each.last_fetch_timestamp,
+            "last_caught_up_timestamp_ms": None if each.last_caught_up_timestamp < 0 else each.last_caught_up_timestamp,
             "status": "leader" if each is leader else "follower" if each.is_voter else "observer",
         }
         for each in quorum.replicas

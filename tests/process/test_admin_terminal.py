@@ -1,0 +1,77 @@
+"""Administration on a terminal and through pipes: questions, live tables, readers that end early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.support.called import called
+from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
+
+pytestmark = pytest.mark.process
+COMMAND = (sys.executable, "-m", "barnabas.cli.main")
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Broker]:
+    with Broker() as kafka:
+        kafka.create_topic("asked")
+        assert barnabas("produce", "asked", "-b", kafka.bootstrap_servers, stdin="a\nb\nc\n").returncode == 0
+        yield kafka
+
+
+class Terminal:
+    """A command whose standard streams are a terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.ours, theirs = os.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=as_in_a_terminal
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS_MAX)
+        os.close(self.ours)
+
+
+@pytest.mark.parametrize(("answer", "code", "begins_at"), [("n", 2, 0), ("", 2, 0), ("y", 0, 2)])
+def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: int, begins_at: int) -> None:
+    with Terminal("records", "delete", "asked:0:2", "-b", kafka.bootstrap_servers) as terminal:
+        assert "asked-0" in shown_until(terminal.ours, r"delete up to 2 records for good\? \[y/N\] ")
+        os.write(terminal.ours, answer.encode() + b"\n")
+        shown_until(terminal.ours, r"nothing was deleted|NOW-BEGINS-AT")
+        assert terminal.process.wait(SECONDS_MAX) == code
+    (row,) = called("records", "delete", "asked:0:0", "--dry-run", "--json", "-b", kafka.bootstrap_servers).document
+    assert row["log_start_offset"] == begins_at
+
+
+def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:
+    at = ("-b", kafka.bootstrap_servers)
+    with Terminal("quorum", "replication", "--watch", "--every", "0.1", *at) as terminal:
+        shown_until(terminal.ours, r"NODE +DIRECTORY[\s\S]+leader[\s\S]+\x1b\[1A")
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(SECONDS_MAX) == 130
+
+
+def test_the_reader_of_the_output_ends_early(kafka: Broker, tmp_path: Path) -> None:
+    assert called("storage", "format", str(tmp_path / "data"), "--node-id", "1").code == 0
+    (tmp_path / "data" / "leader-epoch-checkpoint").write_text("0\n0\n" + "1 1\n" * 200_000)
+    at = f"-b {kafka.bootstrap_servers}"
+    for command in (f"dump {tmp_path}/data", f"dump {tmp_path}/data --json", f"config describe broker 1 --all {at}"):
+        line = f"{' '.join(COMMAND)} {command} | head -1; exit ${{PIPESTATUS[0]}}"
+        ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS_MAX)
+        assert (len(ran.stdout.splitlines()), ran.stderr) == (1, ""), command
+        assert ran.returncode in (0, 141), command
