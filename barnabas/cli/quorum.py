@@ -69,8 +69,9 @@ def replication(
         rows = _replication(await admin.describe_quorum())
         if json_:
             return json.dumps(rows, indent=None if watch else 2)
-        head = ("NODE", "DIRECTORY", "LOG-END", "LAG", "LAST-FETCH-MS", "LAST-CAUGHT-UP-MS", "STATUS")
-        return table(head, [list(row.values()) for row in rows])
+        head = ("NODE", "STATUS", "LOG-END", "LAG", "LAST-FETCH-MS", "LAST-CAUGHT-UP-MS")
+        shown = ("node_id", "status", "log_end_offset", "lag", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms")
+        return table(head, [[row[key] for key in shown] for row in rows])
 
     async def work() -> None:
         async with connection.admin() as admin:

@@ -61,7 +61,7 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
 def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:
     at = ("-b", kafka.bootstrap_servers)
     with Terminal("quorum", "replication", "--watch", "--every", "0.1", *at) as terminal:
-        shown_until(terminal.ours, r"NODE +DIRECTORY[\s\S]+leader[\s\S]+\x1b\[1A")
+        shown_until(terminal.ours, r"NODE +STATUS[\s\S]+leader[\s\S]+\x1b\[1A")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(SECONDS_MAX) == 130
 
