@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -183,3 +185,13 @@ async def test_a_served_node_is_ready(watched: Node) -> None:
         "application/json",
         b'{"status":"ready"}\n',
     )
+
+
+def test_a_node_without_metrics_imports_nothing_for_them() -> None:
+    """Neither start-up time nor memory."""
+    code = (
+        "import sys, barnabas.broker.node, barnabas.cli.node_program\n"
+        "print({'prometheus_client', 'h11', 'barnabas.broker.metrics'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"
