@@ -127,6 +127,7 @@ class Broker:
     fetch_max_bytes = 1 << 20
 
     def __init__(self, node_id: int, world: Schedule) -> None:
+        self.traffic = None  # nothing is counted
         self.node_id = node_id
         self.world = world
         self.config = BrokerConfig(
