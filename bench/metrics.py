@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What metrics cost: a produce at depth 1 with and without them, and a scrape of a broker with many partitions.
 
-usage: metrics.py [--rounds 15] [--partitions 10000] [--topics 10] [--skip-produce] [--stacks MS]
+usage: metrics.py [--rounds 15] [--partitions 10000] [--topics 10] [--groups 200] [--skip-produce] [--stacks MS]
 
 Produce: two brokers of this checkout in turn, one with --metrics-listen; broker CPU for each request (see requests.py), 1 record of 100 B.
 
@@ -29,6 +29,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from requests import Served, frame, produce  # noqa: E402  # bench/requests.py
 
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest  # noqa: E402  # after the path
+from barnabas.protocol.messages.groups import (  # noqa: E402  # as above
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.messages.produce import (  # noqa: E402  # as above
     PartitionProduceData,
     ProduceRequest,
@@ -103,7 +109,7 @@ class Scraped:
         )
 
 
-def scrapes(partitions: int, topics: int) -> None:
+def scrapes(partitions: int, topics: int, groups: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "turn")
         with LongestTurn(path) as turn:
@@ -114,9 +120,12 @@ def scrapes(partitions: int, topics: int) -> None:
                 for number in range(topics):
                     settings = CreatableTopic(name=f"topic-{number}", num_partitions=each, replication_factor=1)
                     served.ask(frame(CreateTopicsRequest(topics=[settings], timeout_ms=60_000), 19, 5))
+                commit(served, groups, topics, each)
                 wait_until_quiet(served)
                 scraped = Scraped(served, turn)
-                print(f"{partitions} partitions, {topics} topics\n")
+                print(
+                    f"{partitions} partitions, {topics} topics, {groups} groups that have committed {partitions} offsets\n"
+                )
                 print(
                     "| scrape | CPU of the loop's thread | longest turn | answer | size | lines |\n|---|---|---|---|---|---|"
                 )
@@ -133,6 +142,22 @@ def scrapes(partitions: int, topics: int) -> None:
                         scraped.show(f"{name} written{how}", SCRAPES, packed=packed, before=written)
             finally:
                 served.end()
+
+
+def commit(served: Served, groups: int, topics: int, partitions: int) -> None:
+    """Commits one offset of every partition, in equal shares of the groups."""
+    if not groups:
+        return
+    served.ask(frame(FindCoordinatorRequest(key="group-0"), 10, 3))
+    keys = [(topic, number) for topic in range(topics) for number in range(partitions)]
+    share = max(1, len(keys) // groups)
+    for group in range(groups):
+        topics_of: dict[int, OffsetCommitRequestTopic] = {}
+        for topic, number in keys[group * share : (group + 1) * share]:
+            one = topics_of.setdefault(topic, OffsetCommitRequestTopic(name=f"topic-{topic}", partitions=[]))
+            one.partitions.append(OffsetCommitRequestPartition(partition_index=number, committed_offset=0))
+        request = OffsetCommitRequest(group_id=f"group-{group}", topics=list(topics_of.values()))
+        served.ask(frame(request, 8, 7))
 
 
 def wait_until_quiet(served: Served) -> None:
@@ -162,13 +187,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int, default=10)
+    parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--skip-produce", action="store_true")
     parser.add_argument("--stacks", type=float, default=0.0)
     arguments = parser.parse_args()
     os.environ[STACKS_VARIABLE] = str(arguments.stacks)
     if not arguments.skip_produce:
         produce_at_depth_one(arguments.rounds)
-    scrapes(arguments.partitions, arguments.topics)
+    scrapes(arguments.partitions, arguments.topics, arguments.groups)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from barnabas.work import Steps
 __all__ = ["GROUP_SERIES", "PARTITION_OFFSETS", "TOPIC_SUMS", "GroupSeries"]
 
 ROWS_MAX: Final = 100_000
-CHECKED_PER_SLICE: Final = 2_000  # partitions; one that has changed counts as CHANGED_COST of them
+CHECKED_PER_SLICE: Final = 1_000  # partitions; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 6
 TOPIC_COST: Final = 4  # of a topic of a group
 NO_OFFSET: Final = -1

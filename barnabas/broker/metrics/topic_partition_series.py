@@ -25,7 +25,7 @@ from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["TOPIC_PARTITIONS", "TopicPartitionSeries"]
 
-CHECKED_PER_SLICE: Final = 4_000  # replicas or topics; one that has changed counts as CHANGED_COST of them
+CHECKED_PER_SLICE: Final = 1_500  # replicas or topics; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 10
 
 TOPIC_SERIES: Final = (Series("kafka_topic_partitions", "gauge", "Partitions of the topic."),)

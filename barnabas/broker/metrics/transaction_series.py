@@ -25,7 +25,7 @@ from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["OPEN_BY_PARTITION", "TransactionSeries"]
 
-CHECKED_PER_SLICE: Final = 5_000  # transactional ids, or replicas
+CHECKED_PER_SLICE: Final = 2_000  # transactional ids, or replicas
 PREFIX: Final = "barnabas_transactions_"
 OPEN_BY_PARTITION: Final = tuple(
     Series(f"barnabas_partition_{name}", "gauge", doc)
