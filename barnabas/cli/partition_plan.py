@@ -62,11 +62,16 @@ class _Plan:
     def keep(self, partition: TopicPartition, replicas: Sequence[int], wanted: int) -> None:
         """Keeps the replicas that may stay."""
         per_rack = -(-wanted // self.rack_count)
+        seconds = wanted - min(wanted, self.rack_count)  # replicas that may share a rack, if every rack is used
         kept: list[int] = []
         racks: Counter[str] = Counter()
         for node in replicas:
             rack = self.rack.get(node)
             if rack is not None and racks[rack] < per_rack and len(kept) < wanted:
+                if racks[rack]:
+                    if not seconds:
+                        continue
+                    seconds -= 1
                 kept.append(node)
                 racks[rack] += 1
                 self.load[node] += 1

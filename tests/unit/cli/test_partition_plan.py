@@ -55,6 +55,13 @@ def test_replicas_go_to_different_racks() -> None:
     assert all({racks[node] for node in nodes} == {"a", "b"} for nodes in plan.values())
 
 
+def test_a_rack_without_a_replica_gets_one() -> None:
+    racks = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b"}
+    ((_, nodes),) = spread(partitions([1, 4, 5, 2]), racks).items()
+    assert {racks[node] for node in nodes} == {"a", "b", "c"}
+    assert len(set(nodes) & {1, 2, 4, 5}) == 3
+
+
 @given(
     st.lists(st.lists(st.integers(1, 12), unique=True, min_size=1, max_size=4), min_size=1, max_size=40),
     st.integers(4, 12),
