@@ -142,7 +142,7 @@ class BlockOutput:
     def _open_again(self) -> None:
         """Opens the pipe or terminal once more, where that can be done: only these writes do not block."""
         try:
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            flags = os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
             self._descriptor = os.open(f"/dev/fd/{self._descriptor}", flags)
             self._opened = True
         except OSError:

@@ -105,7 +105,7 @@ class _Reader:
             wanted = max(size, CHUNK_BYTES if self._contents else HEADER_CHUNK_BYTES)
             parts, have = [], 0
             while have < wanted:
-                part = os.pread(self._descriptor, wanted - have, position + have)
+                part = self._read(wanted - have, position + have)
                 if not part:
                     break
                 parts.append(part)
@@ -113,9 +113,13 @@ class _Reader:
             self._chunk, self._start, at = memoryview(b"".join(parts)), position, 0
         return self._chunk[at : at + size]
 
+    def _read(self, size: int, position: int) -> bytes:
+        os.lseek(self._descriptor, position, os.SEEK_SET)  # Windows has no pread
+        return os.read(self._descriptor, size)
+
     def _only_zeros(self, position: int, size: int) -> bool:
         while position < size:
-            part = os.pread(self._descriptor, min(CHUNK_BYTES, size - position), position)
+            part = self._read(min(CHUNK_BYTES, size - position), position)
             if not part or part.count(0) != len(part):
                 return not part
             position += len(part)

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -80,6 +81,7 @@ def pretend() -> None:
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
+    delattr(select, "poll")  # modules that use it ask by hasattr first
     setattr(asyncio.SelectorEventLoop, "add_signal_handler", _no_handler)  # noqa: B010 (as the loops of Windows)
     sys.platform = "win32"
 
