@@ -47,9 +47,9 @@ class Terminal:
         os.close(theirs)
         self.shown = ""
 
-    def read_until(self, end: str) -> None:
-        """Reads until the terminal shows `end`."""
-        while end not in self.shown and self._read():
+    def read_until(self, end: str, lines: int) -> None:
+        """Reads until the terminal shows `end` and so many line ends after it."""
+        while self.shown.partition(end)[2].count("\n") < lines and self._read():
             pass
 
     def read_all(self) -> str:
@@ -85,8 +85,7 @@ def main() -> None:
         console.print(Text.from_ansi(output.rstrip("\n")))
 
     up = Terminal(UP)
-    up.read_until("Ctrl-C stops the cluster.")
-    up.read_until("╯")
+    up.read_until("Ctrl-C stops the cluster.", 3)  # and the lower rule of the banner
     shown = [(command, Terminal(command).read_all()) for command in COMMANDS]
     started = up.shown
     up.interrupt()
