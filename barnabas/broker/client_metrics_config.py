@@ -75,7 +75,7 @@ def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> No
         BrokerError: INVALID_REQUEST or INVALID_CONFIG.
     """
     if not name:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, "MetricsSubscription name can't be empty")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for key in settings:
         if key not in CLIENT_METRICS_KEYS:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")

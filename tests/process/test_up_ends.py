@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -45,6 +46,7 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
         def take_terminal() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -66,7 +68,7 @@ class Terminal:
             assert time.monotonic() < deadline, self.shown
             if select.select([self.master], [], [], 1.0)[0]:
                 try:
-                    self.shown += NOISE.sub("", os.read(self.master, 65_536).decode())
+                    self.shown += NOISE.sub("", self._decoder.decode(os.read(self.master, 65_536)))
                 except OSError:
                     assert wanted in self.shown, self.shown
         return self.shown

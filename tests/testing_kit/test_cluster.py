@@ -364,7 +364,7 @@ def test_the_directory_and_the_log_of_a_broker() -> None:
         one = kafka.broker(1)
         assert (one.directory / "orders-0").is_dir()
         before = one.log
-        assert "INFO barnabas" in before
+        assert "INFO kafka." in before
         kafka.restart()
         assert one.log.startswith(before)
         assert len(one.log) > len(before)

@@ -192,7 +192,7 @@ async def test_a_broker_shows_itself_and_its_cluster(node: Node, peer: Peer) -> 
         (TOPIC, "..", 17, "Topic name is invalid: '..' is not allowed"),
         (BROKER, "9", 42, "Unexpected broker id, expected 1 or empty string, but received 9"),
         (BROKER, "abc", 42, "Broker id must be an integer, but it is: abc"),
-        (8, "1", 42, "Unsupported resource type: 8"),
+        (3, "1", 42, "Unsupported resource type: 3"),
     ],
 )
 async def test_refused_descriptions(peer: Peer, kind: int, name: str, code: int, message: str | None) -> None:

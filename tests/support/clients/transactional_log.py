@@ -297,6 +297,8 @@ class Player:
             producer = self._librdkafka[who] = LibrdkafkaProducer(settings)
             if who != ".":
                 producer.init_transactions(WAIT_SECONDS_MAX)
+            # It knows the leader before the first record: records that wait for metadata may become two batches.
+            producer.list_topics(self.topic, WAIT_SECONDS_MAX)
         return producer
 
     async def _bundled_producer(self, who: str) -> Producer:
