@@ -1,6 +1,8 @@
 """Judges a data directory: what Apache Kafka 4.3.1 would refuse, lose, set aside, rebuild or not notice at a start, and why.
 
-Driven by `storage check`. Each rule was tried on Kafka 4.3.1 (tests/oracle/test_storage_check.py starts it on damaged directories).
+Driven by `storage check`. The rules were compared with Kafka 4.3.1 on damaged directories (tests/oracle/test_storage_check.py repeats
+some of the comparisons). Four were not: duplicate directory.id values, a metadata.version above the supported ones, a damaged metadata
+snapshot, and a metadata log that begins above every snapshot.
 Barnabas differs where a finding says so: after a clean stop it refuses a log that ends early, where Kafka does not notice.
 
 Severities, the worst first: "refuse": Kafka does not start, or takes the directory offline; "lose": it starts and deletes records;
