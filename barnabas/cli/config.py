@@ -32,10 +32,12 @@ app = App(
     "`barnabas config alter broker default log.retention.ms=3600000`",
 )
 
-Type = Annotated[ResourceType, Parameter(help="What has the configs.")]
+Type = Annotated[ResourceType, Parameter(help="Type of the resource.")]
 Name = Annotated[
     str,
-    Parameter(help="A topic, a group, client metrics, or the node id of a broker; `default`: all brokers' default."),
+    Parameter(
+        help="Name of the resource: a topic, a group, client metrics, or a broker's node id; `default` for the default of all brokers."
+    ),
 ]
 DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
 AnyKey = Annotated[bool, Parameter(negative=(), help="Also keys that the broker does not list, such as a plugin's.")]
@@ -55,7 +57,7 @@ def describe(
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Show configs with their sources and synonyms: what gives the value, and what would if that were deleted."""
+    """Show configs with their sources, and the values that hold if the present ones are deleted (synonyms)."""
     resource = _resource(type_, name)
 
     async def work() -> None:
@@ -162,7 +164,7 @@ def list_(
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """List every config that was changed in the cluster: of topics, brokers, all brokers' default, and groups."""
+    """List every config that is set in the cluster: on topics, brokers, the default of all brokers, and groups."""
 
     async def work() -> None:
         async with connection.admin() as admin:

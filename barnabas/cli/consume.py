@@ -34,7 +34,7 @@ LEAVE_S: Final = 0.2  # after a signal: time to leave the group
 
 
 def consume(
-    *topics: Annotated[str, Parameter(help="Which topics.")],
+    *topics: Annotated[str, Parameter(help="Topics to read.")],
     pattern: Annotated[str | None, Parameter(help="Topics whose whole name matches this regular expression.")] = None,
     partition: Annotated[
         tuple[int, ...], Parameter(name=["--partition", "-p"], negative=(), help="Only this one; may be repeated.")

@@ -19,7 +19,7 @@ __all__ = ["export"]
 
 def export(
     *,
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Which topic; may be repeated.")],
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="A topic to write; may be repeated.")],
     to: Annotated[Path, Parameter(help="The directory for the files, new or empty.")],
     data: Annotated[
         tuple[Path, ...],

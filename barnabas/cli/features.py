@@ -75,7 +75,7 @@ def downgrade(
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Lower features to levels, 0 disables one: all of them or none."""
+    """Lower features to levels: all of them or none. Level 0 disables a feature."""
     return _update("features downgrade", levels, "unsafe" if unsafe else "safe", dry_run, json_, connection)
 
 

@@ -77,7 +77,7 @@ def list_(
                     and (not types or (group.type.lower() or "classic") in types)
                 ]
                 if not groups and not watch:
-                    print("there are no groups" + (" like that" if states or types else ""), file=sys.stderr)
+                    print("no group matches" if states or types else "there are no groups", file=sys.stderr)
                 return groups
 
             await shown(
@@ -217,7 +217,7 @@ def remove_members(
     all_: Annotated[bool, Parameter(name="--all", negative=(), help="All members.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Remove members from a group, whose partitions others take over. A member that runs joins again."""
+    """Remove members from a group. The other members take over their partitions; a running member joins again."""
     if bool(member or instance) == all_:
         return wrong_call("group remove-members", "give --member, --instance or --all")
 

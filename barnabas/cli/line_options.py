@@ -38,7 +38,7 @@ class LineOptions:
     partition: Annotated[
         int | None, Parameter(name=["--partition", "-p"], help="Write all records to this partition.")
     ] = None
-    timestamp: Annotated[str | None, Parameter(help="Of every record: ms since 1970, or ISO 8601.")] = None
+    timestamp: Annotated[str | None, Parameter(help="Timestamp of every record: ms since 1970, or ISO 8601.")] = None
 
     def line_format(self, *, whole: bool) -> LineFormat:
         """The format of the lines; with `whole` that of whole files.

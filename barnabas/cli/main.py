@@ -11,7 +11,7 @@ import gc
 import sys
 
 try:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, CycloptsError, Parameter
 
     from barnabas import __version__
     from barnabas.cli.client_properties import WrongCall
@@ -61,7 +61,7 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "produce",
         "barnabas.cli.produce:produce",
-        "Write lines of standard input to a topic.",
+        "Write lines of standard input or of files to a topic.",
         (
             "`echo hello | barnabas produce orders`",
             "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
@@ -88,13 +88,13 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "txn",
         "barnabas.cli.txn:app",
-        "List and describe transactions.",
+        "List, describe, explain and end transactions.",
         (),
     ),
     (
         "profile",
         "barnabas.cli.profile:app",
-        "Store how to reach a cluster, under a name.",
+        "Store the settings of a connection under a name.",
         (),
     ),
     (
@@ -200,6 +200,11 @@ def _version() -> str:
     return f"{__version__} (hot loops: {'plain Python' if plain else 'compiled'})"
 
 
+def _shown_default(value: object) -> str | None:
+    """Returns the default as `--help` shows it; None for a flag that is off and for an option without values."""
+    return None if value is None or value is False or value in ((), "") else str(value)
+
+
 def _examples(*examples: str) -> str:
     return "Examples:\n\n" + "\n\n".join(examples)
 
@@ -208,10 +213,11 @@ app = App(
     name="barnabas",
     help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
     version=_version,
+    default_parameter=Parameter(show_default=_shown_default),
     help_epilogue=_examples(
         "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
         "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",
-        "`barnabas demo` shows an exactly-once copy through a crash of its worker.",
+        "`barnabas demo` shows an exactly-once copy through crashes of brokers and of its worker.",
     ),
 )
 for _name, _target, _help, _shown in _COMMANDS:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON instead of text.")]
 Watch = Annotated[bool, Parameter(name="--watch", negative=(), help="Keep the output up to date until Ctrl-C.")]
-Every = Annotated[float, Parameter(name="--every", help="Seconds between two updates with --watch.")]
+Every = Annotated[float, Parameter(name="--every", help="Seconds between two updates.")]
 
 EVERY_S_MIN = 0.1
 EVERY_S_MAX = 3_600

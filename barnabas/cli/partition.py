@@ -96,7 +96,7 @@ def list_(
             head = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "ADDING", "REMOVING")
             print(table(head, [_row(document) for document in documents]))
         else:
-            print("no partition is like that" if found else "there are no partitions")
+            print("no partition matches" if found else "there are no partitions")
 
     return worked("partition list", connection, work())
 

@@ -53,7 +53,8 @@ def produce(
     acks: Annotated[Literal["all", "-1", "0", "1"] | None, Parameter(help="Replicas that acknowledge.")] = None,
     transactional_id: Annotated[str | None, Parameter(help="Write all lines in one transaction: all or none.")] = None,
     transaction_size: Annotated[
-        int | None, Parameter(help="With --transactional-id: a new transaction after so many records.")
+        int | None,
+        Parameter(help="With --transactional-id: commit after this many records, and begin the next transaction."),
     ] = None,
     properties: ExtraProperties = (),
     lines: LineOptions = DEFAULT_LINES,

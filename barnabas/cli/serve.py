@@ -36,8 +36,8 @@ _UntilStdinEnds = Annotated[
     bool,
     Parameter(
         negative=(),
-        help="Stop when standard input ends: a program that starts nodes keeps the other end of a pipe, so that its own "
-        "end stops them.",
+        help="Stop when standard input ends. A program that starts nodes keeps the other end of a pipe; when it ends, "
+        "the nodes stop.",
     ),
 ]
 

@@ -109,11 +109,11 @@ def format_(
     ] = None,
     release: Annotated[str, Parameter(help="The metadata.version of a new cluster, such as 4.2 or 4.3-IV0.")] = "4.3",
     ignore_formatted: Annotated[
-        bool, Parameter(negative=(), help="Leave directories as they are that are formatted.")
+        bool, Parameter(negative=(), help="Leave formatted directories as they are, instead of refusing them.")
     ] = False,
     json_: Json = False,
 ) -> int:
-    """Format directories for a node, beforehand, as Kafka's kafka-storage does. Both Barnabas and Kafka start on them.
+    """Format directories before the first start of a node, as Kafka's kafka-storage does. Both Barnabas and Kafka start on them.
 
     The first directory gets the metadata log. Barnabas formats an empty directory itself at the first start.
     """

@@ -38,7 +38,13 @@ app = App(
 )
 Internal = Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")]
 IfExists = Annotated[bool, Parameter(negative=(), help="A topic that does not exist is no error.")]
-Filter = Annotated[bool, Parameter(negative=(), help="Only partitions in this state; several filters: in one of them.")]
+_OR = "; with other filters, partitions that match any of them."
+UnderReplicated = Annotated[bool, Parameter(negative=(), help=f"Only partitions with replicas out of sync{_OR}")]
+Unavailable = Annotated[bool, Parameter(negative=(), help=f"Only partitions without a leader{_OR}")]
+UnderMinIsr = Annotated[
+    bool, Parameter(negative=(), help=f"Only partitions with fewer in sync than min.insync.replicas{_OR}")
+]
+AtMinIsr = Annotated[bool, Parameter(negative=(), help=f"Only partitions with just min.insync.replicas in sync{_OR}")]
 
 
 @app.command(
@@ -48,8 +54,10 @@ Filter = Annotated[bool, Parameter(negative=(), help="Only partitions in this st
 )
 def create(
     *topics: Annotated[str, Parameter(help="Names of the topics.")],
-    partitions: Annotated[int, Parameter(help="-1 takes the broker's num.partitions.")] = -1,
-    replication_factor: Annotated[int, Parameter(help="-1 takes the broker's default.replication.factor.")] = -1,
+    partitions: Annotated[int, Parameter(help="Number of partitions; -1 takes the broker's num.partitions.")] = -1,
+    replication_factor: Annotated[
+        int, Parameter(help="Number of replicas; -1 takes the broker's default.replication.factor.")
+    ] = -1,
     replica_assignment: Annotated[
         str | None,
         Parameter(help="Brokers of each partition instead: ':' between brokers, ',' between partitions."),
@@ -142,10 +150,10 @@ def list_(
 def describe(
     *topics: Annotated[str, Parameter(help="Names of the topics [default: all].")],
     internal: Internal = False,
-    under_replicated: Filter = False,
-    unavailable: Filter = False,
-    under_min_isr: Filter = False,
-    at_min_isr: Filter = False,
+    under_replicated: UnderReplicated = False,
+    unavailable: Unavailable = False,
+    under_min_isr: UnderMinIsr = False,
+    at_min_isr: AtMinIsr = False,
     if_exists: IfExists = False,
     json_: Json = False,
     watch: Watch = False,

@@ -30,7 +30,7 @@ app = App(
     name="txn",
     help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn describe my-transactional-id`\n\n"
     "`barnabas txn explain my-transactional-id` tells what happened to it.\n\n"
-    "`barnabas txn commit my-transactional-id --only 4000:7` ends a prepared transaction as was decided elsewhere.",
+    "`barnabas txn commit my-transactional-id --only 4000:7` commits a prepared transaction whose other participant has committed.",
 )
 app.command(
     "barnabas.cli.txn_hanging:describe_producers",
@@ -88,7 +88,10 @@ def list_(
                 if duration_ms is not None:
                     found = [each for each in found if (each.open_ms or 0) > duration_ms]
                 if not found and not watch:
-                    print(f"there are no transactions{' like that' if state or longer_than else ''}", file=sys.stderr)
+                    print(
+                        "no transaction matches" if state or longer_than else "there are no transactions",
+                        file=sys.stderr,
+                    )
                 return found
 
             await shown(
@@ -161,7 +164,7 @@ def explain(
     ] = "",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Tell the story of one transactional id: epochs and who bumped them, partitions, markers, fences, and what to do now."""
+    """Explain what happened to one transactional id: its epochs and who raised them, partitions, markers, fences, and what to do now."""
     from barnabas.cli.txn_explain import explain_live, explain_trace
 
     return explain_trace(transactional_id, trace) if trace else explain_live(transactional_id, connection)
@@ -177,7 +180,7 @@ def commit(
     only: Only = "",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Commit an open transaction in place of its producer, which is fenced off.
+    """Commit an open transaction in place of its producer, which is fenced.
 
     For a prepared transaction whose producer is gone and whose other participant has committed. Needs brokers that
     support KIP-939.
@@ -203,7 +206,7 @@ def abort(
     only: Only = "",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Abort an open transaction in place of its producer, which is fenced off."""
+    """Abort an open transaction in place of its producer, which is fenced."""
 
     async def work() -> None:
         described = await _check_open(transactional_id, only, connection)

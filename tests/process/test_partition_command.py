@@ -58,7 +58,7 @@ def test_partitions_are_listed(cluster: Cluster, topic: str) -> None:
     rows = partition(cluster, "list", "--topic", topic).rows
     assert rows[1][:2] == [f"{topic}-0", "1"]
     assert listed(cluster, topic, "--under-replicated") == listed(cluster, topic, "--offline") == []
-    assert partition(cluster, "list", "--topic", topic, "--reassigning").out == "no partition is like that\n"
+    assert partition(cluster, "list", "--topic", topic, "--reassigning").out == "no partition matches\n"
 
 
 def test_partitions_are_moved_by_arguments_and_by_a_file(cluster: Cluster, topic: str, tmp_path: Path) -> None:
