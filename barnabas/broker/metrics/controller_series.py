@@ -108,7 +108,7 @@ class ControllerSeries:
             ),
             ("metadataerrorcount", "Errors of metadata records: always 0, a node stops at the first one.", 0),
             ("lastappliedrecordoffset", "Offset of the last record in the published image.", image.offset),
-            ("lastappliedrecordtimestamp", "Its time, in ms since the epoch.", image.timestamp_ms),
+            ("lastappliedrecordtimestamp", "The timestamp of that record, in ms since the epoch.", image.timestamp_ms),
         ):
             yield gauge(PREFIX + name, doc, value)
         yield counter(

@@ -31,7 +31,7 @@ def quantile_family(
     """
     labels = [label] if label else []
     quantiles = GaugeMetricFamily(name, doc, labels=[*labels, "quantile"])
-    counts = UnknownMetricFamily(f"{name}_count", f"How many are in {name}.", labels=labels)
+    counts = UnknownMetricFamily(f"{name}_count", f"Number of values in {name}.", labels=labels)
     for key, histogram in histograms.items():
         of_key = [key] if label else []
         for quantile, value in histogram.quantiles_ms().items():

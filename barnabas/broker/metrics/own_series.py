@@ -56,11 +56,11 @@ class OwnSeries:
             self._watch.longest_pause_ms / 1000,
         )
         yield CounterMetricFamily(
-            "barnabas_loop_stalls", "Delays of the loop that are longer than any work takes.", self._watch.stalls
+            "barnabas_loop_stalls", "Delays of the loop of more than 500 ms.", self._watch.stalls
         )
         opened, logs = node.replicas.recovery_progress
         yield GaugeMetricFamily("barnabas_recovery_logs", "Partitions that existed at the start.", logs)
-        yield GaugeMetricFamily("barnabas_recovery_logs_opened", "Those that are open.", opened)
+        yield GaugeMetricFamily("barnabas_recovery_logs_opened", "Partitions of the start that are open now.", opened)
         if node.quorum_controller is not None:
             yield CounterMetricFamily(
                 "barnabas_controller_probe_fences",

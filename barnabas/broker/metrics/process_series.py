@@ -24,7 +24,7 @@ def process_series() -> Iterator[Metric]:
         ("process_virtual_memory_bytes", "Size of the address space.", process_stats.virtual_bytes()),
         ("process_start_time_seconds", "Start of the process, since the epoch.", process_stats.started_at_s()),
         ("process_open_fds", "Open files and connections.", process_stats.open_descriptors()),
-        ("process_max_fds", "How many may be open.", descriptors.limit()),
+        ("process_max_fds", "Limit of open files and connections.", descriptors.limit()),
     ):
         if value is not None:
             yield GaugeMetricFamily(name, doc, value)

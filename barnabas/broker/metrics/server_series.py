@@ -68,7 +68,7 @@ class ServerSeries:
         ):
             yield gauge(name, "Share of the last minute in which the loop had nothing to do, 0 to 1.", idle)
         state = STATES[self._lifecycle.state]
-        yield gauge("kafka_server_kafkaserver_brokerstate", "1 starts, 2 recovers, 3 runs, 6 and 7 stops.", state)
+        yield gauge("kafka_server_kafkaserver_brokerstate", "State of the node: 1 starting, 2 recovering, 3 running, 6 and 7 stopping.", state)
         yield from self._waiting()
 
     def _waiting(self) -> Iterator[Metric | None]:
@@ -92,6 +92,6 @@ class ServerSeries:
         yield sizes
         yield gauge(
             "kafka_network_requestchannel_requestqueuesize",
-            "Received requests that are not served yet, because an earlier one of their connection is.",
+            "Received requests that wait until earlier requests of their connection are served.",
             held,
         )

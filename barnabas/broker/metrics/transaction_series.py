@@ -32,7 +32,7 @@ OPEN_BY_PARTITION: Final = tuple(
     for name, doc in (
         ("last_stable_offset_lag", "Offsets from the last stable offset to the high watermark."),
         ("open_transactions", "Open transactions of the partition."),
-        ("oldest_transaction_seconds", "How long the oldest one is open, from the first scrape that shows it."),
+        ("oldest_transaction_seconds", "How long the oldest open transaction is open, from the first scrape that shows it."),
     )
 )
 
@@ -55,7 +55,7 @@ class TransactionSeries:
         coordinator = self._transactions
         yield GaugeMetricFamily(
             f"{PREFIX}markers_waiting",
-            "Transactions whose outcome is decided and not in all partitions.",
+            "Decided transactions whose markers are not in all partitions yet.",
             len(coordinator.markers),
         )
         yield CounterMetricFamily(
@@ -86,7 +86,7 @@ class TransactionSeries:
         yield GaugeMetricFamily("barnabas_transactional_ids", "Transactional ids that are coordinated here.", ids)
         opened = GaugeMetricFamily(f"{PREFIX}open", "Open transactions.", labels=["two_phase"])
         ages = GaugeMetricFamily(
-            f"{PREFIX}oldest_open_seconds", "Age of the oldest one; 0 without one.", labels=["two_phase"]
+            f"{PREFIX}oldest_open_seconds", "Age of the oldest open transaction; 0 without one.", labels=["two_phase"]
         )
         for two_phase, count in counts.items():
             opened.add_metric([two_phase], count)
