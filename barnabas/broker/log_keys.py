@@ -202,7 +202,7 @@ LOG_KEYS: Final = [
     string(
         "record.validation",
         "full",
-        "Ours: full checks the lengths, offsets and timestamps of every produced record, as Kafka does; header checks those in the batch header alone.",
+        "Barnabas only: full checks the lengths, offsets and timestamps of every produced record, as Kafka does; header checks those in the batch header alone.",
         one_of("header", "full"),
     ),
     integer(

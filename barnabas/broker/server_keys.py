@@ -45,7 +45,7 @@ _NODE = [
     several("advertised.listeners", None, "Addresses handed to clients, name://host:port; `listeners` where not set."),
     integer("broker.id", -1, "Older name of node.id; both must agree where both are set."),
     string("broker.rack", None, "Rack of this broker, for replica placement and fetching from the nearest replica."),
-    string("cluster.id", None, "Ours: the cluster that the data directory must belong to, or is made for."),
+    string("cluster.id", None, "Barnabas only: the cluster that the data directory must belong to, or is made for."),
     several("controller.listener.names", None, "Names of the listeners that serve the quorum."),
     without_effect(
         several("controller.quorum.bootstrap.servers", (), "Addresses at which the quorum is found, host:port."),
@@ -64,7 +64,7 @@ _NODE = [
     string(
         "metrics.listen",
         None,
-        "Ours: HOST:PORT of the HTTP server for metrics and health; port 0 takes a free one; off where not set.",
+        "Barnabas only: HOST:PORT of the HTTP server for metrics and health; port 0 takes a free one; off where not set.",
         host_and_port,
     ),
     string("metadata.log.dir", None, "Which of log.dirs holds the metadata log; the first where not set."),
@@ -374,7 +374,7 @@ _TRANSACTIONS = [
 _WITHOUT_EFFECT = [
     without_effect(
         integer("background.threads", 10, "Threads for background work.", at_least(1), dynamic=True),
-        "there are no threads",
+        "one event loop does this work",
     ),
     without_effect(
         integer(
@@ -390,11 +390,12 @@ _WITHOUT_EFFECT = [
         several("metric.reporters", (), "Classes that report metrics.", dynamic=True), "Java classes are not loaded"
     ),
     without_effect(
-        integer("num.io.threads", 8, "Threads that handle requests.", at_least(1), dynamic=True), "there are no threads"
+        integer("num.io.threads", 8, "Threads that handle requests.", at_least(1), dynamic=True),
+        "one event loop does this work",
     ),
     without_effect(
         integer("num.network.threads", 3, "Threads that serve connections.", at_least(1), dynamic=True),
-        "there are no threads",
+        "one event loop does this work",
     ),
     without_effect(
         integer(

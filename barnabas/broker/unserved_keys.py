@@ -88,7 +88,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
         "num.replica.alter.log.dirs.threads",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     ),
-    "there are no threads": ("group.coordinator.background.threads", "group.coordinator.threads"),
+    "one event loop does this work": ("group.coordinator.background.threads", "group.coordinator.threads"),
     "records of one turn of the loop are written together": ("group.coordinator.append.linger.ms",),
     "a coordinator makes a new batch for each append": ("group.coordinator.cached.buffer.max.bytes",),
     "share groups are not served": ("share.fetch.purgatory.purge.interval.requests",),

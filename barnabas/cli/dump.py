@@ -98,6 +98,8 @@ def _show(path: Path, wanted: DumpedOffsets, *, records: bool, json_: bool) -> b
 
 
 def _entries(path: Path, wanted: DumpedOffsets, *, records: bool) -> Iterator[Shown]:
+    if not path.exists():
+        raise RemoteProtocolError("there is no such file or folder")
     name = path.name.removesuffix(".deleted")
     if name.endswith(_LOGS):
         yield from log_entries(path, wanted, records=records)

@@ -26,7 +26,7 @@ def lab_port(address: str) -> int:
         raise ValueError(f"--lab {address}: write HOST:PORT, e.g. --lab 127.0.0.1:8474; port 0 takes a free one")
     if host.lower() not in HOSTS:
         raise ValueError(
-            f"--lab {address}: who reaches this port can kill brokers and change answers, "
+            f"--lab {address}: any program that reaches this port can kill brokers and change answers, "
             f"so it listens on this machine only: write 127.0.0.1:{port}"
         )
     return int(port)

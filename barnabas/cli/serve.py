@@ -153,7 +153,6 @@ def node_config(
 
     Raises:
         BrokerError, ValueError: an argument or a setting is wrong; the text names it.
-        OSError: the file cannot be read.
     """
     from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
     from barnabas.broker.config_key import host_and_port
@@ -163,6 +162,8 @@ def node_config(
         settings = parse_properties(config.read_text()) if config is not None else {}
     except UnicodeDecodeError as error:
         raise ValueError(f"--config {config}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ValueError(f"--config {config}: cannot be read ({error.strerror})") from None
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():

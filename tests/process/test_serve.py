@@ -163,7 +163,7 @@ def test_a_port_in_use_is_refused(served_broker: ServedBroker, tmp_path: Path) -
         (["--set", "nonsense"], "key=value"),
         (["--set", "num.partitions=0"], "num.partitions"),
         (["--set", "num.partitions=many"], "num.partitions"),
-        (["--config", "missing.properties"], "missing.properties"),
+        (["--config", "missing.properties"], "--config missing.properties: cannot be read (No such file"),
         (["--log-level", "loud"], "log-level"),
     ],
 )

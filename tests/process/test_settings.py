@@ -43,7 +43,7 @@ IGNORED = {
     "min.insync.replica=2": "unknown setting 'min.insync.replica' ignored; did you mean 'min.insync.replicas'?",
     "retention.ms=5": "unknown setting 'retention.ms' ignored: it is a topic's; brokers have 'log.retention.ms'",
     "my.plugin=x": "unknown setting 'my.plugin' ignored",
-    "num.io.threads=9": "setting 'num.io.threads' has no effect here: there are no threads",
+    "num.io.threads=9": "setting 'num.io.threads' has no effect here: one event loop does this work",
 }
 SETS = [argument for setting in IGNORED for argument in ("--set", setting)]
 

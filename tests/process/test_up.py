@@ -67,7 +67,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
             assert back.wait(SECONDS_MAX) == 0
         assert up.end() == 0
         assert up.stderr().splitlines()[:2] == [  # said once, for all three nodes
-            "barnabas up: setting 'num.io.threads' has no effect here: there are no threads",
+            "barnabas up: setting 'num.io.threads' has no effect here: one event loop does this work",
             "barnabas up: unknown setting 'num.partition' ignored; did you mean 'num.partitions'?",
         ]
         lines = up.stderr().splitlines()

@@ -55,9 +55,7 @@ class OwnSeries:
             "The longest delay of a timer of the loop since the start.",
             self._watch.longest_pause_ms / 1000,
         )
-        yield CounterMetricFamily(
-            "barnabas_loop_stalls", "Delays of the loop of more than 500 ms.", self._watch.stalls
-        )
+        yield CounterMetricFamily("barnabas_loop_stalls", "Delays of the loop of more than 500 ms.", self._watch.stalls)
         opened, logs = node.replicas.recovery_progress
         yield GaugeMetricFamily("barnabas_recovery_logs", "Partitions that existed at the start.", logs)
         yield GaugeMetricFamily("barnabas_recovery_logs_opened", "Partitions of the start that are open now.", opened)

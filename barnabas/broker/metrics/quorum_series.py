@@ -94,7 +94,11 @@ class QuorumSeries:
                 ("append_records_rate", "Records a second that this leader appended.", appended),
                 ("fetch_records_rate", "Records a second that this follower fetched.", fetched),
                 ("commit_latency_avg", "From append to publication, in ms.", self._commit_latency.mean_ms()),
-                ("commit_latency_max_total", "The longest time from append to publication, in ms.", self._commit_latency.greatest_ms()),
+                (
+                    "commit_latency_max_total",
+                    "The longest time from append to publication, in ms.",
+                    self._commit_latency.greatest_ms(),
+                ),
                 ("number_unknown_voter_connections", "Voters without a known address.", 0),
             ):
                 yield gauge(RAFT + name, doc, value)
@@ -102,7 +106,11 @@ class QuorumSeries:
         lag_ms = max(self._reactor.clock.now_ms() - image.timestamp_ms, 0) if behind else 0
         for name, doc, value in (
             ("last_applied_record_offset", "Offset of the last record in the published image.", image.offset),
-            ("last_applied_record_timestamp", "The timestamp of that record, in ms since the epoch.", image.timestamp_ms),
+            (
+                "last_applied_record_timestamp",
+                "The timestamp of that record, in ms since the epoch.",
+                image.timestamp_ms,
+            ),
             ("last_applied_record_lag_ms", "Age of that record while committed ones are not applied.", lag_ms),
             ("metadata_load_error_count", "Always 0: a node stops at the first error.", 0),
             ("metadata_apply_error_count", "Always 0: a node stops at the first error.", 0),

@@ -68,7 +68,11 @@ class ServerSeries:
         ):
             yield gauge(name, "Share of the last minute in which the loop had nothing to do, 0 to 1.", idle)
         state = STATES[self._lifecycle.state]
-        yield gauge("kafka_server_kafkaserver_brokerstate", "State of the node: 1 starting, 2 recovering, 3 running, 6 and 7 stopping.", state)
+        yield gauge(
+            "kafka_server_kafkaserver_brokerstate",
+            "State of the node: 1 starting, 2 recovering, 3 running, 6 and 7 stopping.",
+            state,
+        )
         yield from self._waiting()
 
     def _waiting(self) -> Iterator[Metric | None]:

@@ -32,7 +32,10 @@ OPEN_BY_PARTITION: Final = tuple(
     for name, doc in (
         ("last_stable_offset_lag", "Offsets from the last stable offset to the high watermark."),
         ("open_transactions", "Open transactions of the partition."),
-        ("oldest_transaction_seconds", "How long the oldest open transaction is open, from the first scrape that shows it."),
+        (
+            "oldest_transaction_seconds",
+            "How long the oldest open transaction is open, from the first scrape that shows it.",
+        ),
     )
 )
 

@@ -107,6 +107,12 @@ def test_paths_without_files(data: Path, tmp_path: Path) -> None:
         assert (shown.returncode, shown.stdout.count("  ! ")) == (1, 1)
 
 
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    for name in ("none", "none.log"):
+        result = called("dump", str(tmp_path / name))
+        assert (result.returncode, result.stdout) == (1, f"{tmp_path / name}:\n  ! there is no such file or folder\n")
+
+
 def test_metadata_snapshots_are_decoded(tmp_path: Path) -> None:
     assert called("storage", "format", str(tmp_path / "d"), "--node-id", "1").returncode == 0
     found = documents(str(tmp_path / "d" / "bootstrap.checkpoint"))

@@ -206,7 +206,7 @@ def test_one_remark_for_each_key_without_effect() -> None:
     ]
     assert remarks_on_change(records) == [
         "setting 'preallocate' of topic 'orders' and 1 more has no effect here: segments grow as they are written",
-        "setting 'num.io.threads' of broker '1' has no effect here: there are no threads",
+        "setting 'num.io.threads' of broker '1' has no effect here: one event loop does this work",
         "setting 'log.initial.task.delay.ms' of broker '1' has no effect here: it is for tests of Kafka itself",
     ]
     assert remarks_on_change(alter(orders(), TOPIC, "orders", ("retention.ms", "5", SET))[2]) == []
