@@ -232,10 +232,11 @@ class ClientTelemetry:
             raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE) from None
         except RemoteProtocolError:
             raise BrokerError(ErrorCode.INVALID_RECORD) from None
-        if self._instances.get(instance_id) is not instance:
-            return  # forgotten between two slices
         labels = _labels(instance_id, instance.properties)
         for number, point in enumerate(points):
+            known = self._instances.get(instance_id)
+            if known is None or known.values is not instance.values:
+                return  # forgotten between two slices
             self._keep(instance, labels, point)
             if number % 16 == 15:
                 yield 4
@@ -247,7 +248,7 @@ class ClientTelemetry:
             if self._series >= SERIES_MAX or len(instance.values) >= SERIES_A_CLIENT_MAX:
                 return
             self._series += 1
-            own = tuple((_NOT_IN_A_NAME.sub("_", name), value) for name, value in point.attributes)
+            own = tuple((_label_name(name), value) for name, value in point.attributes)
             taken = {name for name, _ in labels}
             known = PushedSeries(
                 _metric_name(point),
@@ -283,12 +284,14 @@ class ClientTelemetry:
         if instance is None or instance.version < self._version:
             version = self._version
             subscribed = yield from self._subscribed(instance_id, client if instance is None else instance.properties)
-            renewed = _Instance(client if instance is None else instance.properties, subscribed, version, now_ms)
-            if instance is not None:
-                renewed.values = instance.values
-            elif len(self._instances) >= INSTANCES_MAX:
-                self._forget(next(iter(self._instances)))
-            instance = self._instances[instance_id] = renewed
+            instance = self._instances.get(instance_id)  # another request may have made or forgotten it meanwhile
+            if instance is None or instance.version < version:
+                renewed = _Instance(client if instance is None else instance.properties, subscribed, version, now_ms)
+                if instance is not None:
+                    renewed.values = instance.values
+                elif len(self._instances) >= INSTANCES_MAX:
+                    self._forget(next(iter(self._instances)))
+                instance = self._instances[instance_id] = renewed
         instance.seen_ms = now_ms
         self._instances.move_to_end(instance_id)
         return instance
@@ -329,6 +332,12 @@ def _labels(instance_id: bytes, client: PushingClient) -> tuple[tuple[str, str],
         ("client_software_name", client.software_name),
         ("client_software_version", client.software_version),
     )
+
+
+def _label_name(key: str) -> str:
+    """The label of an attribute: no digit at its beginning, and not `__`, which Prometheus keeps for itself: it would refuse all series."""
+    name = _NOT_IN_A_NAME.sub("_", key)
+    return "attribute_" + name if name[0].isdigit() or name.startswith("__") else name
 
 
 def _metric_name(point: Point) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from barnabas.broker.telemetry import clients
 from barnabas.broker.telemetry.clients import ClientSubscription, ClientTelemetry, PushingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import finished
 from tests.support.broker.pushes import gauge_and_sum
+from tests.support.broker.pushes import number as put_number
 
 ONE, TWO = b"1" * 16, b"2" * 16
 JAVA = PushingClient("app", "apache-kafka-java", "4.3.1", "127.0.0.1", "50000")
@@ -167,6 +170,53 @@ def test_a_client_cannot_replace_the_labels_that_name_it(telemetry: ClientTeleme
     for each in telemetry.series():
         assert dict(each.labels)["client_id"] == "app"
         assert dict(each.labels)["a_b"] == "x"
+
+
+@pytest.mark.parametrize("key", ["1", "__name__", "é", "-"])
+def test_no_attribute_of_a_client_can_spoil_a_scrape(telemetry: ClientTelemetry, key: str) -> None:
+    """Prometheus refuses a whole scrape for one label that it cannot read."""
+    found = subscribe(telemetry, 0)
+    push(telemetry, 0, found.subscription_id, gauge_and_sum(1, 1, **{key: "x"}))
+    for each in telemetry.series():
+        assert all(re.fullmatch("(?!__)[a-zA-Z_][a-zA-Z0-9_]*", name) for name, _ in each.labels)
+        assert "x" in dict(each.labels).values()
+
+
+def test_clients_that_are_forgotten_within_a_push_leave_no_series_in_the_sum(
+    telemetry: ClientTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = subscribe(telemetry, 0)
+    data = MetricsData()
+    metric = data.resource_metrics.add().scope_metrics.add().metrics.add()
+    metric.name = "a"
+    for at in range(40):
+        put_number(metric.gauge.data_points.add(), 1, {"at": at})
+    steps = telemetry.push(
+        ONE,
+        JAVA,
+        1,
+        subscription_id=found.subscription_id,
+        terminating=False,
+        compression=0,
+        metrics=bytes(data.SerializeToString()),
+    )
+    telemetry.connected(7, ONE)
+    while not list(telemetry.series()):
+        next(steps)
+    telemetry.disconnected(7)  # an older connection of the client ends
+    finished(steps)
+    monkeypatch.setattr(clients, "SERIES_MAX", 2)
+    push(telemetry, 2, subscribe(telemetry, 2, TWO).subscription_id, gauge_and_sum(1, 1), client=TWO)
+    assert len(list(telemetry.series())) == 2
+
+
+def test_two_requests_of_a_new_client_make_it_once(telemetry: ClientTelemetry) -> None:
+    slow = telemetry.subscribe(ONE, JAVA, 0)
+    next(slow)
+    push(telemetry, 0, subscribe(telemetry, 0).subscription_id, gauge_and_sum(1, 1))
+    with refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED):
+        finished(slow)
+    assert len(list(telemetry.series())) == 2
 
 
 def test_silent_and_disconnected_clients_are_forgotten_with_their_series(telemetry: ClientTelemetry) -> None:
