@@ -48,10 +48,10 @@ class TopicSeries:
     def collect(self) -> Iterator[Metric | LineTable[str] | None]:
         """The table, and the bytes of replication."""
         traffic, table, seen = self._traffic, self._table, self._seen
-        of_all = [0] * (len(TOPIC_SERIES) + 2)
+        of_all = traffic.gone()  # first: a topic that is deleted while this runs must not count twice
         for at, (topic, counts) in enumerate(list(traffic.topics.items())):
             values = counts.values()
-            of_all = [one + other for one, other in zip(of_all, values, strict=True)]
+            of_all = tuple(map(sum, zip(of_all, values, strict=True)))
             state = (counts, counts.produce_requests, counts.fetch_requests)  # one of them changes with every other
             if seen.get(topic) != state:
                 seen[topic] = state
@@ -61,11 +61,10 @@ class TopicSeries:
         for topic in [each for each in seen if each not in traffic.topics]:
             del seen[topic]
             table.drop(topic)
-        total = traffic.total([tuple(of_all)])
-        table.put(ALL, total)
+        table.put(ALL, of_all)
         yield table
         for name, doc, value in (
-            ("replicationbytesin", "Bytes of records fetched from leaders.", total[-2]),
-            ("replicationbytesout", "Bytes of records sent to followers.", total[-1]),
+            ("replicationbytesin", "Bytes of records fetched from leaders.", of_all[-2]),
+            ("replicationbytesout", "Bytes of records sent to followers.", of_all[-1]),
         ):
             yield counter(f"kafka_server_brokertopicmetrics_{name}_total", doc, value)

@@ -8,7 +8,6 @@ end with it; those of all topics do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from barnabas.errors import ErrorCode
@@ -140,6 +139,6 @@ class Traffic:
         if found is not None:
             self._gone.add(found)
 
-    def total(self, present: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-        """The counts of all topics, deleted ones included, from the `values` of all present ones."""
-        return tuple(map(sum, zip(self._gone.values(), *present, strict=True)))
+    def gone(self) -> tuple[int, ...]:
+        """The counts of all deleted topics together, in the order of `TopicTraffic.values`."""
+        return self._gone.values()
