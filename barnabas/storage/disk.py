@@ -150,6 +150,10 @@ class MemoryFile:
     def close(self) -> None:
         self._open = False
 
+    @property
+    def closed(self) -> bool:
+        return not self._open
+
     def check_alive(self) -> None:
         """Raises OSError: EIO if the process that opened this handle was killed, EBADF if the handle is closed."""
         if self._generation != self._disk.generation:

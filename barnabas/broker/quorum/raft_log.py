@@ -81,7 +81,7 @@ class RaftLog:
         appended_bytes: bytes appended since the newest snapshot.
         snapshot_bytes: size of the newest snapshot, 0 without one.
         generation: number of truncations.
-        cut: truncated, and not synced since: nothing may be written before that.
+        cut: truncated or replaced, and not synced since: nothing may be written before that.
         lost_records: whether the log may lack acknowledged, and therefore committed, records; true until `recovered`, also across
             restarts.
     """
@@ -306,6 +306,7 @@ class RaftLog:
 
     def _start_at(self, offset: int) -> None:
         self.generation += 1
+        self.cut = True
         self._log.truncate_fully_and_start_at(offset)
         self.appended_bytes = 0
 

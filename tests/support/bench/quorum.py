@@ -30,7 +30,7 @@ from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot, encode_
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.disk import MemoryDisk, MemoryFile
 from tests.support.clock import WALL_MS, ManualClock
 from tests.support.rng import SeededRng
 
@@ -107,7 +107,8 @@ class Member:
             def synced() -> None:
                 if self.life != life:
                     return
-                self.disk.sync_now(files)
+                # As in FileDisk, a file needs no sync that was closed since: it was removed, or synced at once.
+                self.disk.sync_now([each for each in files if isinstance(each, MemoryFile) and not each.closed])
                 self.syncing = False
                 if generation == self.log.generation:
                     self.log.mark_synced(end_offset)

@@ -309,6 +309,18 @@ async def test_a_crash_while_a_snapshot_is_installed_keeps_the_old_log_or_the_sn
     assert ends == {LogPoint(3, 3), LogPoint(5, 9)}
 
 
+def test_a_log_that_a_shorter_snapshot_replaced_is_synced_before_anything_is_written() -> None:
+    """The node may become the leader before the installation ends."""
+    disk = MemoryDisk()
+    raft_log = replaced_log(disk)
+    raft_log.store_snapshot(SnapshotId(2, 5), encode_snapshot([b"value"], epoch=5, last_timestamp_ms=0, now_ms=0))
+    raft_log.start_at_snapshot(SnapshotId(2, 5), VoterSet())
+    assert not raft_log.synced
+    raft_log.append([b"next"], 6)
+    disk.crash()
+    assert open_log(disk, clean=False).end == LogPoint(5, 2), "the end of the old log is not back"
+
+
 async def test_a_snapshot_is_installed_without_decoding_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10,000 partitions that took 60 ms; they are decoded by the replay, in slices."""
     disk = MemoryDisk()
