@@ -129,7 +129,7 @@ def delete_group_in_parts(groups: GroupCoordinator, group_id: str, done: Done[No
         elif outcome:
             done(None)
 
-    while True:
+    while not failed:
         groups.write(group_id, decide, one_done)
         if complete or failed:
             return

@@ -304,3 +304,19 @@ async def test_the_sizes_of_very_many_offsets_are_added_up_in_slices(peer: Peer,
     (outcome,) = outcomes
     assert outcome is not None
     assert outcome.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+async def test_no_part_of_a_deletion_is_written_after_one_that_failed(peer: Peer, node: Node) -> None:
+    """Else the answer could be an error and the group deleted."""
+    await prepare(peer)
+    assert await commit(peer, commit_request()) == {0}
+    outcomes: list[object] = []
+    deleting = offset_parts.delete_group_in_parts(node.groups, "g", outcomes.append)
+    next(deleting)
+    part = node.groups.host._partitions[0]
+    queue, part.queue = part.queue, []
+    node.groups.host._refuse(part, queue, BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    (error,) = outcomes
+    assert isinstance(error, BrokerError)
+    finished(deleting)
+    assert await committed(peer) == ALL
