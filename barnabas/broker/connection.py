@@ -241,8 +241,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.core.answer(route.frame(correlation, self.server.unsupported_api_versions()))
                 return
             route = router.route(api_key, version)
-        requests = route.requests = route.requests + 1
-        if not requests & route.measured:
+        route.requests, route.began_ns = route.requests + 1, 0  # not 0 before if the last one measured was malformed
+        if not route.requests & route.measured:
             route.begin()
         position = 10
         if client_id_length > 0:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
+from barnabas.broker.metrics.request_meters import MeasuredRoute
 from barnabas.broker.node import Node
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.registry import API_VERSIONS_KEY
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.broker.scrapes import scrape
 from tests.support.waiting import until
@@ -138,3 +143,20 @@ async def test_client_ids_and_errors_make_no_unbounded_labels(node: Node, nodes:
     for name in after.names:
         for label in ("topic", "clientId", "client_id", "request", "error"):
             assert not any("-" in value and value[-1].isdigit() for value in after.labels(name, label)), name
+
+
+async def test_the_time_of_a_malformed_request_is_not_that_of_the_next_one(node: Node, nodes: Nodes) -> None:
+    peer = await nodes.peer(node)
+    await peer.call(ApiVersionsRequest(), 0)
+    route = node.router.routes[API_VERSIONS_KEY << 16]
+    assert isinstance(route, MeasuredRoute)
+    measured = sum(route.meter.total.counts)
+    route.measured = 1  # every second one
+    route.requests = 1
+    frame = pack(">hhih", API_VERSIONS_KEY, 0, 1, -2)
+    peer.writer.write(pack(">i", len(frame)) + frame)
+    assert await peer.is_closed()
+    assert route.began_ns
+    await (await nodes.peer(node)).call(ApiVersionsRequest(), 0)
+    assert route.requests == 3
+    assert sum(route.meter.total.counts) == measured
