@@ -142,9 +142,11 @@ def _split(needs: Needs, resources: list[R], *, validate_only: bool = False) -> 
 
 def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: bool) -> None:
     name = resource.resource_name
-    if not name.lstrip("-").isdecimal():
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != needs.node_id:
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if node_id != needs.node_id:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {needs.node_id}, but received {name}"
         )

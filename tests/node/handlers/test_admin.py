@@ -31,7 +31,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.protocol.messages.reassignments import ListPartitionReassignmentsRequest
 from tests.support.broker.nodes import Nodes, Peer, batch
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER = 2, 4, 8
 
 
 def versions(request: Any) -> range:
@@ -210,6 +210,18 @@ async def test_refused_descriptions(peer: Peer, kind: int, name: str, code: int,
 )
 async def test_settings_of_another_broker_are_refused(peer: Peer, name: str, message: str) -> None:
     response = await altered(peer, BROKER, name, ("log.cleaner.threads", "2", 0))
+    assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("9", "Unexpected node id. Expected 1, but received 9"),
+        ("--1", "Node id must be an integer, but it is: --1"),
+    ],
+)
+async def test_levels_of_another_broker_are_refused(peer: Peer, name: str, message: str) -> None:
+    response = await altered(peer, LOGGER, name, ("kafka.raft", "DEBUG", 0))
     assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
