@@ -18,10 +18,12 @@ from cyclopts import Parameter
 from barnabas.cli.client_properties import WrongCall
 
 __all__ = [
+    "EVERY_S_MIN",
     "Every",
     "Json",
     "Watch",
     "as_line",
+    "check_every",
     "duration",
     "moment",
     "print_json",
@@ -95,6 +97,12 @@ async def _rendered(read: Callable[[], Awaitable[T]], end: Callable[[Any], str],
     return end(form(await read()))
 
 
+def check_every(every: float) -> None:
+    """Raises WrongCall if `every` is not a time to wait in seconds."""
+    if not 0 < every <= EVERY_S_MAX:  # also "not a number"
+        raise WrongCall(f"--every {every:g}: it must be above 0 and at most {EVERY_S_MAX} seconds")
+
+
 async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place: bool = True) -> None:
     """Shows what `read` returns, again every `every` seconds until it is cancelled.
 
@@ -103,8 +111,7 @@ async def watched(every: float, read: Callable[[], Awaitable[str]], *, in_place:
     Raises:
         WrongCall: `every` is not a time to wait.
     """
-    if not 0 < every <= EVERY_S_MAX:  # also "not a number"
-        raise WrongCall(f"--every {every:g}: it must be above 0 and at most {EVERY_S_MAX} seconds")
+    check_every(every)
     every = max(every, EVERY_S_MIN)
     if not in_place or not sys.stdout.isatty():
         before = None

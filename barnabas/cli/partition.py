@@ -17,7 +17,7 @@ from barnabas.cli.kafka_files import (
     read_reassignment_file,
     without_doubles,
 )
-from barnabas.cli.output import Every, Json, print_json, table
+from barnabas.cli.output import Every, Json, check_every, print_json, table
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
 from barnabas.cli.reassigning import end_throttles, finish, named, start_reassignment
@@ -172,6 +172,7 @@ def balance(
         return wrong_call("partition balance", str(error))
 
     async def work() -> None:
+        check_every(every)
         async with connection.admin() as admin:
             found = await _listed(admin, topic)
             moves = {}

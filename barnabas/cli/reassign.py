@@ -18,7 +18,7 @@ from barnabas.cli.kafka_files import (
     replicas_argument,
     without_doubles,
 )
-from barnabas.cli.output import Every, Json, print_json, table
+from barnabas.cli.output import Every, Json, check_every, print_json, table
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassigning import (
     ReplicaLists,
@@ -159,6 +159,7 @@ def _execute(
     before: ReplicaLists = {}
 
     async def work() -> None:
+        check_every(every)
         async with connection.admin() as admin:
             if save is not None:
                 _save(save, await present_replicas(admin, sorted({each.topic for each in targets})))

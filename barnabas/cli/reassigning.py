@@ -10,12 +10,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from barnabas.cli.output import table, watched
+from barnabas.cli.output import EVERY_S_MIN, table, watched
 from barnabas.cli.throttles import remove_throttles, set_throttles
 from barnabas.client.admin import Admin, PartitionReassignment
-from barnabas.client.errors import BrokerUnreachable, IllegalState, RequestTimedOut
+from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 
 ReplicaLists = dict[TopicPartition, tuple[int, ...]]
 
+LATER = "`partition reassign --verify` shows the end and removes throttles"
 ROWS_MAX = 20  # partitions that the progress lists
 
 
@@ -88,9 +90,14 @@ async def start_reassignment(
         if present[partition] != tuple(replicas) or partition in ongoing
     }
     if changed:
-        if rate is not None:
-            await set_throttles(admin, rate, changed, present, ongoing)
-        await admin.alter_partition_reassignments(changed)
+        try:
+            if rate is not None:
+                await set_throttles(admin, rate, changed, present, ongoing)
+            await admin.alter_partition_reassignments(changed)
+        except BaseException as error:
+            if rate is not None:
+                await _after_failure(admin, changed, error)
+            raise
     return {partition: present[partition] for partition in changed}
 
 
@@ -112,10 +119,42 @@ async def state_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]
     return found
 
 
+async def _after_failure(admin: Admin, partitions: Mapping[TopicPartition, Any], error: BaseException) -> None:
+    """Removes the throttles of reassignments that could not be started, or says that they remain."""
+    if isinstance(error, KafkaError):
+        with suppress(KafkaError):
+            if not await admin.list_partition_reassignments():
+                await end_throttles(admin, partitions)
+                return
+    print(f"throttles may remain: {LATER}", file=sys.stderr)
+
+
 async def finish(
     admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, every: float, watch: bool, keep_throttles: bool
 ) -> None:
-    """Waits until no partition of the plan is being reassigned, then removes the throttles. With `watch` shows the progress."""
+    """Waits until no partition of the plan is being reassigned, then removes the throttles. With `watch` shows the progress.
+
+    Raises:
+        IllegalState: partitions have other replicas than the plan: somebody has cancelled or replaced the reassignment.
+    """
+    try:
+        await _ended(admin, targets, every=every, watch=watch)
+    except BaseException:
+        print(f"the reassignment goes on; {LATER}", file=sys.stderr)
+        raise
+    if not keep_throttles:
+        await end_throttles(admin, targets)
+    for pause_s in (0.05, 0.2, 0.5, 1.0, 0.0):  # a broker may learn of the end later than the controller
+        others = [each for each in await state_of(admin, targets) if each.state != "complete"]
+        if not others:
+            return
+        await asyncio.sleep(pause_s)
+    now = f"{named(others[0].partition)} has the replicas {list(others[0].replicas)}"
+    raise IllegalState(f"{len(others)} of {len(targets)} partitions are not as planned: {now}")
+
+
+async def _ended(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, every: float, watch: bool) -> None:
+    """Returns when no partition of the plan is being reassigned."""
 
     async def left() -> dict[TopicPartition, PartitionReassignment]:
         moves = await admin.list_partition_reassignments()
@@ -134,9 +173,7 @@ async def finish(
             pass
     else:
         while await left():  # noqa: ASYNC110 - the controller is asked: nothing here could set an event
-            await asyncio.sleep(every)
-    if not keep_throttles:
-        await end_throttles(admin, targets)
+            await asyncio.sleep(max(every, EVERY_S_MIN))
 
 
 async def end_throttles(admin: Admin, partitions: Mapping[TopicPartition, Any]) -> None:
