@@ -40,7 +40,7 @@ def time_argument(text: str, option: str, now_ms: int | None = None) -> int:
     Raises:
         WrongCall: the text is none of these.
     """
-    if text.isascii() and text.isdecimal() and int(text) <= _MS_MAX:
+    if text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _MS_MAX:
         return int(text)
     if now_ms is not None:
         try:

@@ -136,7 +136,7 @@ def _wanted(arguments: Sequence[str]) -> dict[str, int]:
             raise ValueError(f"{name} is named twice")
         if name == METADATA_VERSION:
             wanted[name] = metadata_version_level(level)
-        elif level.isascii() and level.isdigit() and int(level) < 2**15:
+        elif level.isascii() and level.isdigit() and len(level) <= 5 and int(level) < 2**15:
             wanted[name] = int(level)
         else:
             raise ValueError(f"{argument!r} is not FEATURE=LEVEL, such as transaction.version=2")

@@ -135,8 +135,8 @@ def _target(group: str, to: str | None, ago: str | None, by: int | None, from_fi
     if to in ("earliest", "latest", "current"):
         return _Target(name=to)
     if to.isdecimal():
-        if int(to) > INT64_MAX:
-            raise ValueError(f"{to} is above the largest offset")
+        if len(to) > 19 or int(to) > INT64_MAX:
+            raise ValueError(f"{to[:30]} is above the largest offset")
         return _Target(offset=int(to))
     try:
         return _Target(time_ms=parse_time(to))

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024  # about 600,000 partitions
+DIGITS_MAX: Final = 19
 ANY_DIRECTORY: Final = "any"
 _LATEST: Final = "latest"
 
@@ -40,7 +41,7 @@ class WrongFile(ValueError):
 def partition_argument(text: str) -> TopicPartition:
     """Reads TOPIC:PARTITION. Raises WrongFile."""
     topic, separator, number = text.rpartition(":")
-    if not separator or not topic or not number.isascii() or not number.isdigit():
+    if not separator or not topic or not number.isascii() or not number.isdigit() or len(number) > DIGITS_MAX:
         raise WrongFile(f"{text!r} is not TOPIC:PARTITION, such as orders:0")
     return TopicPartition(topic, int(number))
 
@@ -49,7 +50,7 @@ def replicas_argument(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
     """Reads TOPIC:PARTITION=1,2,3: node ids, the preferred leader first. Raises WrongFile."""
     where, separator, listed = text.partition("=")
     brokers = listed.split(",")
-    if not separator or not all(each.isascii() and each.isdigit() for each in brokers):
+    if not separator or not all(each.isascii() and each.isdigit() and len(each) <= DIGITS_MAX for each in brokers):
         raise WrongFile(f"{text!r} is not TOPIC:PARTITION=BROKER,BROKER, such as orders:0=1,2,3")
     return partition_argument(where), _brokers(text, [int(each) for each in brokers])
 
@@ -84,7 +85,8 @@ def read_reassignment_file(path: Path) -> list[tuple[TopicPartition, tuple[int, 
         partition, replicas = _partition(path, entry), entry.get("replicas")
         if not isinstance(replicas, list) or not all(type(each) is int for each in replicas):
             raise WrongFile(f'{path}: {partition.topic}-{partition.partition} needs "replicas": a list of node ids')
-        if any(each != ANY_DIRECTORY for each in entry.get("log_dirs") or ()):
+        directories = entry.get("log_dirs") or []
+        if not isinstance(directories, list) or any(each != ANY_DIRECTORY for each in directories):
             raise WrongFile(
                 f'{path}: log_dirs other than "any" are not served: replicas cannot be moved between directories'
             )
@@ -127,9 +129,11 @@ def without_doubles(named: Iterable[TopicPartition]) -> None:
 
 def _entries(path: Path, name: str, keys: set[str]) -> list[dict[str, Any]]:
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
             raise WrongFile(f"{path} is larger than {FILE_BYTES_MAX} bytes")
-        document = json.loads(path.read_bytes())
+        document = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise WrongFile(f"cannot read {path}: {error}") from error
     entries = document.get(name) if isinstance(document, dict) else None

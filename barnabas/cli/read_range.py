@@ -99,6 +99,6 @@ def _begin(text: str) -> Edge | int:
     if text in ("latest", "end"):
         return "latest"
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and int(digits) < 1 << 63):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) < 1 << 63):
         raise WrongCall(f"--offset {text!r} is none of a number, -N before the end, earliest, latest")
     return int(text)

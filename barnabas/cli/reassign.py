@@ -88,6 +88,8 @@ def reassign_partitions(
         topics = [*topic, *([] if topics_file is None else read_topics_file(topics_file))]
         nodes = None if brokers is None else _nodes(brokers)
         rate = None if throttle is None else as_rate(throttle)
+        if replication_factor is not None and replication_factor < 1:
+            raise ValueError(f"--replication-factor {replication_factor}: a partition needs at least one replica")
     except ValueError as error:
         return wrong_call(command, str(error))
     if generate and verify:

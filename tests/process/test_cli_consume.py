@@ -205,6 +205,8 @@ def test_control_records_and_aborted_ones(shared_broker: Broker) -> None:
         (("t", "--tail", "-1"), "--tail -1"),
         (("t", "--partition", "-1"), "partitions are numbered from 0"),
         (("t", "--offset", "first"), "'first' is none of a number"),
+        (("t", "--offset", "9" * 5000), "is none of a number"),
+        (("t", "--since", "9" * 5000), "is not a duration"),
         (("t", "--since", "soon"), "'soon' is not a duration"),
         (("t", "--until", "2999-01-01"), "has not come yet"),
         (("t", "--since", "1m", "--until", "1h"), "--until is before --since"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli import kafka_files
 from barnabas.cli.kafka_files import (
     WrongFile,
     as_reassignment,
@@ -27,14 +28,25 @@ def test_arguments() -> None:
     assert offset_argument("orders:0:latest") == offset_argument("orders:0:-1") == (("orders", 0), -1)
 
 
-@pytest.mark.parametrize("text", ["", "orders", "orders:", ":0", "orders:-1", "orders:x", "orders:²"])
+@pytest.mark.parametrize(
+    "text", ["", "orders", "orders:", ":0", "orders:-1", "orders:x", "orders:²", "orders:" + "9" * 5000]
+)
 def test_wrong_partitions(text: str) -> None:
     with pytest.raises(WrongFile, match="is not TOPIC:PARTITION"):
         partition_argument(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["orders:0", "orders:0=", "orders:0=1,1", "orders:0=1,,2", "orders:0=-1", "orders:0=2147483648"]
+    "text",
+    [
+        "orders:0",
+        "orders:0=",
+        "orders:0=1,1",
+        "orders:0=1,,2",
+        "orders:0=-1",
+        "orders:0=2147483648",
+        "orders:0=" + "9" * 5000,
+    ],
 )
 def test_wrong_replicas(text: str) -> None:
     with pytest.raises(WrongFile):
@@ -108,3 +120,18 @@ def test_topics(tmp_path: Path) -> None:
     path.write_text('{"topics": [{}]}')
     with pytest.raises(WrongFile):
         read_topics_file(path)
+
+
+@pytest.mark.parametrize("directories", [5, "any", ["/disk1"], {"any": 1}])
+def test_other_directories_than_any_are_refused(tmp_path: Path, directories: object) -> None:
+    path = tmp_path / "plan.json"
+    entry = {"topic": "a", "partition": 0, "replicas": [1], "log_dirs": directories}
+    path.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    with pytest.raises(WrongFile, match="are not served"):
+        read_reassignment_file(path)
+
+
+def test_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_files, "FILE_BYTES_MAX", 1000)
+    with pytest.raises(WrongFile, match="larger than 1000 bytes"):
+        read_partitions_file(Path("/dev/zero"))
