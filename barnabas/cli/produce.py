@@ -234,6 +234,11 @@ class _Run:
         if writer.failed:
             text += f"; {writer.failed} not written"
         if self._config.transactional_id is not None:
+            if writer.in_doubt:
+                text += (
+                    f"; {writer.in_doubt} in a transaction whose commit was not answered: it may be committed or not"
+                )
+                left -= writer.in_doubt
             return f"{text}; {left} not committed" if left > 0 else text
         if writer.unknown:
             text += f"; {writer.unknown} without an acknowledgement: the brokers may have them or not"

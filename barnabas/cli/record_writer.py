@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas.client.errors import KafkaError, PartlyWritten, RecordTooLarge
+from barnabas.client.errors import DeliveryTimedOut, KafkaError, PartlyWritten, RecordTooLarge
 from barnabas.client.producer.batching import BATCH_OVERHEAD, record_size_max
 from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.client.producer.producer import Producer
@@ -75,7 +75,8 @@ class RecordWriter:
     Attributes:
         written: acknowledged records; with transactions those of committed ones.
         failed: refused records.
-        unknown: records that were sent and have no outcome yet.
+        unknown: records that were sent and have no outcome yet, or were not acknowledged in time.
+        in_doubt: records of a transaction whose commit was not answered.
         transactions: committed transactions.
         first_failure: of the first line among the failures.
         stopped: an error after which no further record can be written; the input ends.
@@ -100,6 +101,7 @@ class RecordWriter:
         self.written = 0
         self.failed = 0
         self.unknown = 0
+        self.in_doubt = 0
         self.transactions = 0
         self.first_failure: FailedLine | None = None
         self.stopped: BaseException | None = None
@@ -217,7 +219,12 @@ class RecordWriter:
         """Aborts the open transaction; its records count as not written."""
         self._values.clear()
         self._groups.clear()
-        if self._producer.transaction_state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR):
+        state = self._producer.transaction_state
+        if state is TransactionPhase.COMMITTING:
+            self.in_doubt = self._in_transaction
+        elif state is TransactionPhase.READY and self._in_transaction and self.stopped is None:
+            self._count_commit()  # it was answered as its caller was cancelled
+        elif state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR):
             await self._producer.abort_transaction()
         self._in_transaction = 0
 
@@ -262,15 +269,18 @@ class RecordWriter:
         if self._transaction_size is not None:
             self._in_transaction += count
 
+    def _count_commit(self) -> None:
+        self.transactions += 1
+        self.written += self._in_transaction
+        self._in_transaction = 0
+
     async def _end_transaction(self) -> None:
         if self._transaction_size is None or not self._in_transaction:
             return
         if self.stopped is None:
             try:
                 await self._producer.commit_transaction()
-                self.transactions += 1
-                self.written += self._in_transaction
-                self._in_transaction = 0
+                self._count_commit()
                 return
             except KafkaError as error:
                 self.stopped = error
@@ -335,10 +345,13 @@ class RecordWriter:
         failed = error.failed if isinstance(error, PartlyWritten) else dict.fromkeys(range(count), error)
         if self._transaction_size is None:
             self.written += count - len(failed)
-        self.failed += len(failed)
+        late = sum(isinstance(each, DeliveryTimedOut) and each.maybe_written for each in failed.values())
+        self.unknown += late
+        self.failed += len(failed) - late
         index, first = next(iter(failed.items()))
         place = place_of(index)
         if self.first_failure is None or place < self.first_failure.place:
             self.first_failure = FailedLine(place, first)
-        if self.stopped is None and (self._transaction_size is not None or not isinstance(error, RecordTooLarge)):
+        only_too_large = all(isinstance(each, RecordTooLarge) for each in failed.values())
+        if self.stopped is None and (self._transaction_size is not None or not only_too_large):
             self.stopped = error

@@ -130,7 +130,13 @@ class BufferExhausted(KafkaError):
 
 
 class DeliveryTimedOut(KafkaError):
-    """`delivery_timeout_ms` passed. The record may or may not have been written."""
+    """`delivery_timeout_ms` passed. The record may or may not have been written.
+
+    Attributes:
+        maybe_written: False if it was certainly not written.
+    """
+
+    maybe_written = True
 
 
 class SerializationFailed(KafkaError):

@@ -467,11 +467,13 @@ class Sender:
 
     def _too_late(self, batch: ProducerBatch) -> KafkaError:
         written = "it may or may not have been written" if batch.maybe_written else "it was not written"
-        return DeliveryTimedOut(
+        error = DeliveryTimedOut(
             f"not acknowledged within delivery_timeout_ms after {batch.attempts} attempts; {written}",
             topic=batch.tp.topic,
             partition=batch.tp.partition,
         )
+        error.maybe_written = batch.maybe_written
+        return error
 
     def _wake_by(self, at_ms: int) -> None:
         if self._wake_ms is None or at_ms < self._wake_ms:
