@@ -140,8 +140,12 @@ class BlockOutput:
             return _MemoryOutput(sys.stdout)
 
     def _open_again(self) -> None:
-        """Opens the pipe or terminal once more, where that can be done: only these writes do not block."""
+        """Opens the pipe or terminal once more, where that can be done: only these writes do not block.
+
+        A descriptor that cannot be written, as that of a closed standard output, is not made writable by it.
+        """
         try:
+            os.write(self._descriptor, b"")  # fails on a descriptor for reading, and writes nothing
             flags = os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
             self._descriptor = os.open(f"/dev/fd/{self._descriptor}", flags)
             self._opened = True

@@ -145,4 +145,4 @@ def _document(profiles: Profiles, name: str) -> dict[str, Any]:
 
 
 def _is_secret(key: str) -> bool:
-    return key.endswith(("password", "secret", "jaas.config", "token", "keystore.key"))
+    return key.endswith(("password", "passphrase", "secret", "jaas.config", "token", "keystore.key", "user.info"))

@@ -97,10 +97,12 @@ class Profiles:
                 document["use"] = name
             if "profile" not in document:
                 document["profile"] = tomlkit.table(is_super_table=True)
-            table = tomlkit.table()
+            profiles = document["profile"]
+            inline = isinstance(profiles, tomlkit.items.InlineTable)
+            table = tomlkit.inline_table() if inline else tomlkit.table()
             for key, value in properties.items():
                 table[key] = value
-            document["profile"][name] = table
+            profiles[name] = table
 
         self._store(change)
 

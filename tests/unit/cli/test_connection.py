@@ -208,8 +208,15 @@ class TestProfiles:
         assert reason in done.stderr
         assert Profiles().known == {"here": {"client.id": "x"}}
 
-    def test_secrets_are_hidden(self) -> None:
-        called("profile", "create", "a", "-b", "x:1", "--set", "ssl.key.password=open sesame")
+    def test_profiles_in_one_line_are_changed_too(self) -> None:
+        config_path().parent.mkdir()
+        config_path().write_text('profile = { a = { "client.id" = "x" } }\n')
+        Profiles().create("b", {"client.id": "y"})
+        assert Profiles().known == {"a": {"client.id": "x"}, "b": {"client.id": "y"}}
+
+    @pytest.mark.parametrize("key", ["ssl.key.password", "x.private.key.passphrase", "basic.auth.user.info"])
+    def test_secrets_are_hidden(self, key: str) -> None:
+        called("profile", "create", "a", "-b", "x:1", "--set", f"{key}=open sesame")
         assert "sesame" not in called("profile", "show").stdout + called("profile", "list", "--json").stdout
 
     def test_a_directory_that_cannot_be_written(self, tmp_path: Path) -> None:
