@@ -63,7 +63,7 @@ def delete(
                     return
             if not dry_run:
                 for row in plan:
-                    await _delete(admin, row, before)
+                    await _delete(admin, row)
         outcome["failed"] = any(row["error"] for row in plan)
         if json_:
             print_json(plan)
@@ -99,12 +99,13 @@ async def _plan(admin: Admin, before: Mapping[TopicPartition, int]) -> list[dict
     return rows
 
 
-async def _delete(admin: Admin, row: dict[str, Any], before: Mapping[TopicPartition, int]) -> None:
+async def _delete(admin: Admin, row: dict[str, Any]) -> None:
+    """Deletes what the row of the plan shows, and no records that were written since."""
     partition = TopicPartition(row["topic"], row["partition"])
     if row["error"]:
         return
     try:
-        row["low_watermark"] = (await admin.delete_records({partition: before[partition]}))[partition]
+        row["low_watermark"] = (await admin.delete_records({partition: row["delete_before"]}))[partition]
     except RequestTimedOut:
         raise
     except KafkaError as error:
