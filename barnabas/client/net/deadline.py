@@ -21,6 +21,7 @@ class Deadline:
     def __init__(self, cluster: NetworkClient, timeout_ms: int | None) -> None:
         self._cluster = cluster
         self._backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
+        self._refusal: KafkaError | None = None  # the last error that a broker has sent
         self._at_ms = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     @property
@@ -32,11 +33,15 @@ class Deadline:
         """Waits before the next attempt after a retriable `error`; raises any other error.
 
         Raises:
-            RequestTimedOut: the deadline has passed; `error` is the cause.
+            RequestTimedOut: the deadline has passed. The cause is `error`, or the last refusal by a broker if `error` is only
+                the lack of an answer to the last attempt.
         """
         if not error.retriable:
             raise error
+        if error.code is not None:
+            self._refusal = error
         now_ms = self._cluster.clock.monotonic_ms()
         if now_ms >= self._at_ms:
+            error = self._refusal or error
             raise RequestTimedOut(f"gave up after retries: {error}", code=error.code) from error
         await asyncio.sleep(min(self._backoff.pause_ms(now_ms), self._at_ms - now_ms) / 1000)
