@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -70,23 +69,21 @@ def list_(
         async with connection.admin() as admin:
 
             async def read() -> list[GroupListing]:
-                groups = [
+                return [
                     group
                     for group in sorted(await admin.list_groups())
                     if (not states or group.state.lower() in states)
                     and (not types or (group.type.lower() or "classic") in types)
                 ]
-                if not groups and not watch:
-                    print("no group matches" if states or types else "there are no groups", file=sys.stderr)
-                return groups
 
             await shown(
                 read,
                 document=lambda groups: [listing_document(group) for group in groups],
-                text=_listing_text if watch else lambda groups: _listing_text(groups) if groups else "",
+                text=_listing_text,
                 json_=json_,
                 watch=watch,
                 every=every,
+                empty="no group matches" if states or types else "there are no groups",
             )
 
     return worked("group list", connection, work())

@@ -79,13 +79,19 @@ async def shown(
     json_: bool,
     watch: bool = False,
     every: float = 1.0,
+    empty: str = "",
 ) -> None:
-    """Prints what `read` returns, as JSON or text. With `watch` it goes on until it is cancelled; JSON is then on one line."""
+    """Prints what `read` returns, as JSON or text. With `watch` it goes on until it is cancelled; JSON is then on one line.
+
+    `empty` goes to stderr, in place of the text, if `read` returns nothing.
+    """
     if not watch:
         found = await read()
+        if empty and not found:
+            print(empty, file=sys.stderr)
         if json_:
             print_json(document(found))
-        elif line := text(found):
+        elif (found or not empty) and (line := text(found)):
             print(line)
     elif json_:
         await watched(every, lambda: _rendered(read, as_line, document), in_place=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -87,20 +86,16 @@ def list_(
                 found = await listed_transactions(admin, [names[name.lower()] for name in state])
                 if duration_ms is not None:
                     found = [each for each in found if (each.open_ms or 0) > duration_ms]
-                if not found and not watch:
-                    print(
-                        "no transaction matches" if state or longer_than else "there are no transactions",
-                        file=sys.stderr,
-                    )
                 return found
 
             await shown(
                 read,
                 document=lambda found: [listing_document(each) for each in found],
-                text=listing_text if watch else lambda found: listing_text(found) if found else "",
+                text=listing_text,
                 json_=json_,
                 watch=watch,
                 every=every,
+                empty="no transaction matches" if state or longer_than else "there are no transactions",
             )
 
     return worked("txn list", connection, work())
