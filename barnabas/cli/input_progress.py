@@ -51,7 +51,7 @@ class InputProgress:
             self._progress.stop()
 
     def advance(self, count: int) -> None:
-        """So many more bytes were read."""
+        """Counts bytes that were read."""
         self._read += count
         if not self._shown or time.monotonic() < self._next:
             return

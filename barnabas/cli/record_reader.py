@@ -64,7 +64,7 @@ class RecordReader:
         self._commit_at = 0.0
 
     async def read(self) -> None:
-        """Prints records until the end, the number, or for ever.
+        """Prints records until the end or the number of records; without either limit, until it is cancelled.
 
         Raises:
             OutputUnwritable: the reader of the output has ended, or the disk is full.

@@ -85,7 +85,7 @@ async def found_topics(admin: Admin, names: Iterable[str], missing: dict[str, Ka
 
 
 async def reported_topics(admin: Admin, topics: list[TopicInfo]) -> list[TopicReport]:
-    """The topics with their configs and offsets. A topic that is deleted meanwhile is left out."""
+    """The topics with their configs and offsets. A topic that is deleted between two requests is left out."""
     room = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def configs(name: str) -> dict[str, ConfigEntry] | None:

@@ -137,7 +137,7 @@ def delete_group_in_parts(groups: GroupCoordinator, group_id: str, done: Done[No
 
 
 def write_to_the_end(slices: Slices, writing: Work, pending: AnyPending) -> None:
-    """Writes all parts, even if the connection ends meanwhile, as Kafka does. Until the last one it counts as a large request,
+    """Writes all parts, also after the connection has ended, as Kafka does. Until the last one it counts as a large request,
     so that clients that leave cannot have more of them decoded at once than clients that stay.
 
     Args:

@@ -2,7 +2,7 @@
 
 Driven by: `refresh` before a scrape. Emits: ListOffsets requests to the leaders, as a consumer's; offsets by topic and partition.
 
-Nothing is asked while nobody scrapes, and nothing more often than every FRESH_MS. A scrape waits WAIT_S at most; an answer that comes
+Leaders are asked only at a scrape, and at most once every FRESH_MS. A scrape waits WAIT_S at most; an answer that comes
 later serves the next scrape. The offsets of a leader that does not answer within ANSWER_MS are forgotten: their lag is not exported.
 
 The offsets are asked for after the commits are known to exist and before they are read, so a lag may be too small by what was
@@ -96,7 +96,7 @@ class EndOffsets:
                 pass
 
     def _requests(self) -> Steps[list[tuple[int, ListOffsetsRequest]]]:
-        """The questions to each leader; forgets the offsets of partitions that nobody wants any more."""
+        """Returns the requests to each leader; forgets the offsets of partitions that no group has any more."""
         image = self._current.image
         if len(image.brokers) <= 1:
             return []  # this broker leads everything

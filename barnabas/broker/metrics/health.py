@@ -30,7 +30,7 @@ class Health:
         return None if failure is None else f"the node has failed: {failure}"
 
     def started(self) -> str | None:
-        """Why the node has not served yet; None for ever after it did."""
+        """Why the node has not served yet; None once it has served."""
         if not self._started:
             reason = self.ready()
             self._started = reason is None or self._node.server.serving

@@ -3,7 +3,7 @@
 Driven by: `Quorum`, after every input. Emits: the log at the snapshot's end; `on_installed` of the machine; calls of its owner.
 
 The steps: the snapshot is checked in slices, written aside and synced, gets its name, and this is synced; then the log begins at its
-end, and this is synced. The node serves meanwhile, also votes. It fetches nothing before the last step, so nothing is written behind
+end, and this is synced. During that time the node serves and votes. It fetches nothing before the last step, so nothing is written behind
 a part of the old log.
 
 Invariants: a crash between two steps leaves the old log or the snapshot; a snapshot that the machine no longer wants changes nothing.

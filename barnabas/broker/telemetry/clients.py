@@ -284,7 +284,9 @@ class ClientTelemetry:
         if instance is None or instance.version < self._version:
             version = self._version
             subscribed = yield from self._subscribed(instance_id, client if instance is None else instance.properties)
-            instance = self._instances.get(instance_id)  # another request may have made or forgotten it meanwhile
+            instance = self._instances.get(
+                instance_id
+            )  # another request may have made or forgotten it between two slices
             if instance is None or instance.version < version:
                 renewed = _Instance(client if instance is None else instance.properties, subscribed, version, now_ms)
                 if instance is not None:

@@ -84,7 +84,7 @@ class Delivery:
         return await self._waiters.wait(deadline_ms)
 
     async def outcomes(self) -> None:
-        """Waits until every record queued before this call has its outcome; sends batches without linger meanwhile."""
+        """Waits until every record queued before this call has its outcome; until then batches are sent without linger."""
         serial = self._accumulator.last_serial
         self.flushes += 1
         try:

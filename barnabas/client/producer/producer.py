@@ -196,7 +196,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         finally:
             try:
                 await self._delivery.close()
-            finally:  # also if this task is cancelled meanwhile: then the cancellation tells the caller
+            finally:  # also if this task is cancelled: then the cancellation tells the caller
                 failed = self._delivery.unclaimed.take()
         if failed is not None and self.transactional_id is None:
             if handled is None:

@@ -177,7 +177,7 @@ async def test_a_member_that_joins_between_two_parts_keeps_its_group(
                 protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
             )
             node.groups.join(JoinCall(request, 3, "", "/", "member", _NoReply()))
-        write(group_id, decide, done)  # type: ignore[arg-type]
+        write(group_id, decide, done)  # type: ignore[arg-type]  # a stand-in for every kind of decision
 
     monkeypatch.setattr(node.groups, "write", joined)
     answer = await peer.call(DeleteGroupsRequest(groups_names=["g"]), 2)
@@ -284,7 +284,7 @@ async def test_the_error_of_a_part_is_the_answer_for_all(
         calls.append(1)
         if len(calls) == 3:
             node.groups.on_resigned(0)
-        write(group_id, decide, done)  # type: ignore[arg-type]
+        write(group_id, decide, done)  # type: ignore[arg-type]  # a stand-in for every kind of decision
 
     monkeypatch.setattr(node.groups, "write", resigned)
     assert await commit(peer, commit_request()) == {ErrorCode.NOT_COORDINATOR}
