@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar
 
+from barnabas.broker.security.access import Access
 from barnabas.errors import BrokerError
 from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
@@ -33,6 +34,7 @@ class Origin(Protocol):
     listener_name: str
     client_port: int
     software: tuple[str, str]  # name and version, from ApiVersions; empty until then
+    access: Access  # of the principal that the connection has authenticated
 
     @property
     def apis(self) -> Mapping[int, Api]:
@@ -70,6 +72,11 @@ class Call(Generic[Q]):
     def listener(self) -> str:
         """Name of the listener that received the request; answers give broker addresses of the same listener."""
         return self.connection.listener_name
+
+    @property
+    def access(self) -> Access:
+        """What the client may do, with its principal and host."""
+        return self.connection.access
 
 
 class Pending(Generic[R]):

@@ -23,6 +23,7 @@ from barnabas.broker.large_requests import LargeRequest
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.request_header import decoded_client_id, skip_tags
 from barnabas.broker.router import Route, Router
+from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
@@ -103,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_turn",
         "_unread_before",
+        "access",
         "active",
         "client_host",
         "client_id",
@@ -122,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
         self.client_port = 0
+        self.access: Access = FULL_ACCESS
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # bytes were received since the last sweep of idle connections

@@ -1,7 +1,7 @@
 """MetadataImage: the state of the cluster as of one offset of the metadata log. Immutable; shared by every reader.
 
-The image holds topics, partitions, brokers, features, configurations and the next producer id, replayed from records by
-`replay.ImageBuilder`. A new image is published with a `MetadataDelta` of its changes, so that a listener's work is of the size of the change.
+The image holds topics, partitions, brokers, features, configurations, the next producer id, ACLs, SCRAM credentials, delegation
+tokens and quotas, replayed from records by `replay.ImageBuilder`. A new image is published with a `MetadataDelta` of its changes, so that a listener's work is of the size of the change.
 
 Invariants: a published image never changes (mappings are read-only by contract); `topics_by_name` and `topics_by_id` hold the same
 TopicImage objects; a partition's replicas, directories and ISR are those of its last record. Every mapping has the order of the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.broker.metadata.records import RegisteredEndpoint, RegisteredFeature
 from barnabas.work import Work
@@ -26,14 +26,20 @@ __all__ = [
     "NO_LEADER",
     "PARTITIONS_PER_UNIT",
     "TOPIC_RESOURCE",
+    "AclImage",
     "BrokerImage",
     "ControllerImage",
+    "DelegationTokenImage",
     "MetadataDelta",
     "MetadataImage",
     "PartitionImage",
+    "QuotaEntity",
+    "ScramCredentialImage",
     "TopicImage",
     "difference",
 ]
+
+K = TypeVar("K")
 
 NO_LEADER = -1
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = (
@@ -101,6 +107,46 @@ class ControllerImage(NamedTuple):
     features: tuple[RegisteredFeature, ...]
 
 
+class AclImage(NamedTuple):
+    """One ACL. The numbers are those of `protocol/acls.py`."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str  # "User:alice"
+    host: str
+    operation: int
+    permission_type: int
+
+
+class ScramCredentialImage(NamedTuple):
+    """The SCRAM credential of one user and mechanism. Its representation shows no key."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredentialImage(iterations={self.iterations})"
+
+
+class DelegationTokenImage(NamedTuple):
+    """One delegation token; principals as "User:alice", times in ms since 1970. Its HMAC is computed from the id."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    expiry_ms: int
+
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""A quota entity: (type, name) pairs in ascending order of the type; types "user", "client-id", "ip"; name None is the default."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """State of the cluster as of one offset. Attributes:
@@ -111,6 +157,10 @@ class MetadataImage:
     features: finalized level by name.
     configs: settings by (resource type, resource name).
     next_producer_id: first id of the next block.
+    acls: by id.
+    scram_credentials: by mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512) and user name.
+    delegation_tokens: by token id.
+    quotas: values by key ("producer_byte_rate"), by entity.
     foreign: values of records of types that this broker does not serve, in order.
     """
 
@@ -124,6 +174,10 @@ class MetadataImage:
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: Mapping[bytes, AclImage] = field(default_factory=dict)
+    scram_credentials: Mapping[tuple[int, str], ScramCredentialImage] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationTokenImage] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     foreign: tuple[bytes, ...] = ()
 
     # --- topics -------------------------------------------------------------------------------------------------
@@ -218,6 +272,7 @@ class MetadataDelta:
     partitions: numbers of new and changed partitions, by topic id (of existing topics).
     configs: resources whose settings changed.
     brokers: ids whose registration changed or was removed.
+    acls, scram_credentials, delegation_tokens, quotas: keys of the image's mappings that were added, changed or removed.
     """
 
     created: dict[bytes, None] = field(default_factory=dict)
@@ -226,11 +281,26 @@ class MetadataDelta:
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
     brokers: dict[int, None] = field(default_factory=dict)
     features: bool = False
+    acls: dict[bytes, None] = field(default_factory=dict)
+    scram_credentials: dict[tuple[int, str], None] = field(default_factory=dict)
+    delegation_tokens: dict[str, None] = field(default_factory=dict)
+    quotas: dict[QuotaEntity, None] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether nothing relevant to a listener changed."""
-        return not (self.created or self.deleted or self.partitions or self.configs or self.brokers or self.features)
+        return not (
+            self.created
+            or self.deleted
+            or self.partitions
+            or self.configs
+            or self.brokers
+            or self.features
+            or self.acls
+            or self.scram_credentials
+            or self.delegation_tokens
+            or self.quotas
+        )
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> Work:
@@ -253,10 +323,19 @@ def difference(old: MetadataImage, new: MetadataImage) -> Work:
         if changed:
             delta.partitions[topic_id] = changed
         yield 1 + len(topic.partitions) // PARTITIONS_PER_UNIT
-    for resource in dict.fromkeys((*old.configs, *new.configs)):
-        if old.configs.get(resource) != new.configs.get(resource):
-            delta.configs[resource] = None
-    for broker_id in dict.fromkeys((*old.brokers, *new.brokers)):
-        if old.brokers.get(broker_id) != new.brokers.get(broker_id):
-            delta.brokers[broker_id] = None
+    yield from _changed(old.configs, new.configs, delta.configs)
+    yield from _changed(old.brokers, new.brokers, delta.brokers)
+    yield from _changed(old.acls, new.acls, delta.acls)
+    yield from _changed(old.scram_credentials, new.scram_credentials, delta.scram_credentials)
+    yield from _changed(old.delegation_tokens, new.delegation_tokens, delta.delegation_tokens)
+    yield from _changed(old.quotas, new.quotas, delta.quotas)
     return delta
+
+
+def _changed(old: Mapping[K, object], new: Mapping[K, object], changed: dict[K, None]) -> Work:
+    """Adds the keys whose values differ to `changed`."""
+    for number, key in enumerate(dict.fromkeys((*old, *new))):
+        if old.get(key) != new.get(key):
+            changed[key] = None
+        if not (number + 1) % PARTITIONS_PER_UNIT:
+            yield 1

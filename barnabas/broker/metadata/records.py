@@ -1,8 +1,8 @@
 """Records of `__cluster_metadata`: Kafka's types, and their encoding.
 
 A value is unsigned varints frame version (1), record type and record version, then the body. `encode_record` writes the version
-Kafka 4.3 writes; `decode_record` reads any version declared here. Types that this broker does not serve (ACLs, quotas, SCRAM,
-delegation tokens, and types of newer Kafka versions) are decoded as `ForeignRecord` with their bytes: the image keeps these in
+Kafka 4.3 writes; `decode_record` reads any version declared here. Types that this broker does not serve (those of
+newer Kafka versions) are decoded as `ForeignRecord` with their bytes: the image keeps these in
 order and every snapshot writes them again, so that Kafka finds them unchanged.
 
 Invariants: `encode_record(decode_record(value)) == value` for every value of a version that is written here, and for every
@@ -19,6 +19,8 @@ from barnabas.protocol.primitives import encode_uvarint, read_uvarint
 from barnabas.protocol.schema import (
     Array,
     Bool,
+    Bytes,
+    Float64,
     Int8,
     Int16,
     Int32,
@@ -37,10 +39,13 @@ from barnabas.protocol.schema import (
 __all__ = [
     "NO_LEADER_CHANGE",
     "AbortTransactionRecord",
+    "AccessControlEntryRecord",
     "BeginTransactionRecord",
     "BrokerRegistrationChangeRecord",
     "ClearElrRecord",
+    "ClientQuotaRecord",
     "ConfigRecord",
+    "DelegationTokenRecord",
     "EndTransactionRecord",
     "FeatureLevelRecord",
     "FenceBrokerRecord",
@@ -50,14 +55,19 @@ __all__ = [
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",
+    "QuotaEntityPart",
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
     "RegisteredEndpoint",
     "RegisteredFeature",
+    "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
     "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UserScramCredentialRecord",
     "decode_record",
     "encode_record",
 ]
@@ -187,12 +197,55 @@ class RemoveTopicRecord(RecordMessage):
     topic_id: bytes = field(Uuid)
 
 
+@record(api_key=10, versions=(0, 0), flexible_since=0)
+class DelegationTokenRecord(RecordMessage):
+    """A delegation token was made or renewed. Times are in ms since 1970."""
+
+    owner: str = field(String)
+    requester: str = field(String)
+    renewers: list[str] = field(Array(String))
+    issue_timestamp: int = field(Int64)
+    max_timestamp: int = field(Int64)
+    expiration_timestamp: int = field(Int64)
+    token_id: str = field(String)
+
+
+@record(api_key=11, versions=(0, 0), flexible_since=0)
+class UserScramCredentialRecord(RecordMessage):
+    """The SCRAM credential of a user for one mechanism (1: SCRAM-SHA-256, 2: SCRAM-SHA-512)."""
+
+    name: str = field(String)
+    mechanism: int = field(Int8)
+    salt: bytes = field(Bytes)
+    stored_key: bytes = field(Bytes)
+    server_key: bytes = field(Bytes)
+    iterations: int = field(Int32)
+
+
 @record(api_key=12, versions=(0, 0), flexible_since=0)
 class FeatureLevelRecord(RecordMessage):
     """A feature is finalized at a level; 0 removes it."""
 
     name: str = field(String)
     feature_level: int = field(Int16)
+
+
+@struct
+class QuotaEntityPart:
+    """One part of a quota entity: a type ("user", "client-id", "ip") and a name, None for the default."""
+
+    entity_type: str = field(String)
+    entity_name: str | None = field(String, nullable_since=0)
+
+
+@record(api_key=14, versions=(0, 0), flexible_since=0)
+class ClientQuotaRecord(RecordMessage):
+    """One quota of an entity; `remove` deletes it."""
+
+    entity: list[QuotaEntityPart] = field(Array(QuotaEntityPart))
+    key: str = field(String)
+    value: float = field(Float64)
+    remove: bool = field(Bool)
 
 
 @record(api_key=15, versions=(0, 0), flexible_since=0)
@@ -216,9 +269,38 @@ class BrokerRegistrationChangeRecord(RecordMessage):
     cordoned_log_dirs: list[bytes] | None = field(Array(Uuid), since=3, nullable_since=3, default=None, tag=3)
 
 
+@record(api_key=18, versions=(0, 0), flexible_since=0)
+class AccessControlEntryRecord(RecordMessage):
+    """An ACL was made. The numbers are those of `protocol/acls.py`."""
+
+    id: bytes = field(Uuid)
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    pattern_type: int = field(Int8)
+    principal: str = field(String)
+    host: str = field(String)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@record(api_key=19, versions=(0, 0), flexible_since=0)
+class RemoveAccessControlEntryRecord(RecordMessage):
+    """An ACL was deleted."""
+
+    id: bytes = field(Uuid)
+
+
 @record(api_key=20, versions=(0, 0), flexible_since=0)
 class NoOpRecord(RecordMessage):
     """Takes an offset and changes nothing: shows followers that the leader is alive."""
+
+
+@record(api_key=22, versions=(0, 0), flexible_since=0)
+class RemoveUserScramCredentialRecord(RecordMessage):
+    """The SCRAM credential of a user for one mechanism was deleted."""
+
+    name: str = field(String)
+    mechanism: int = field(Int8)
 
 
 @record(api_key=23, versions=(0, 0), flexible_since=0)
@@ -238,6 +320,13 @@ class AbortTransactionRecord(RecordMessage):
     """Aborts a metadata transaction: its records do not count."""
 
     reason: str | None = field(String, nullable_since=0, default=None, tag=0)
+
+
+@record(api_key=26, versions=(0, 0), flexible_since=0)
+class RemoveDelegationTokenRecord(RecordMessage):
+    """A delegation token was deleted or has expired."""
+
+    token_id: str = field(String)
 
 
 @record(api_key=27, versions=(0, 0), flexible_since=0)
@@ -289,6 +378,13 @@ MetadataRecord = (
     | AbortTransactionRecord
     | RegisterControllerRecord
     | ClearElrRecord
+    | AccessControlEntryRecord
+    | ClientQuotaRecord
+    | DelegationTokenRecord
+    | RemoveAccessControlEntryRecord
+    | RemoveDelegationTokenRecord
+    | RemoveUserScramCredentialRecord
+    | UserScramCredentialRecord
     | ForeignRecord
 )
 
@@ -313,6 +409,13 @@ _TYPES: Final[dict[int, type[RecordMessage]]] = {
         AbortTransactionRecord,
         RegisterControllerRecord,
         ClearElrRecord,
+        AccessControlEntryRecord,
+        ClientQuotaRecord,
+        DelegationTokenRecord,
+        RemoveAccessControlEntryRecord,
+        RemoveDelegationTokenRecord,
+        RemoveUserScramCredentialRecord,
+        UserScramCredentialRecord,
     )
 }
 

@@ -17,20 +17,27 @@ from typing import Any, Final
 from barnabas.broker.metadata.image import (
     PARTITIONS_PER_UNIT,
     TOPIC_RESOURCE,
+    AclImage,
     BrokerImage,
     ControllerImage,
+    DelegationTokenImage,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
+    QuotaEntity,
+    ScramCredentialImage,
     TopicImage,
 )
 from barnabas.broker.metadata.records import (
     NO_LEADER_CHANGE,
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -42,10 +49,14 @@ from barnabas.broker.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from barnabas.errors import InvariantViolated
 from barnabas.work import Work, finished
@@ -93,6 +104,10 @@ class ImageBuilder:
         self._controllers: dict[int, ControllerImage] | None = None
         self._configs: dict[tuple[int, str], Mapping[str, str]] | None = None
         self._next_producer_id = base.next_producer_id
+        self._acls: dict[bytes, AclImage] | None = None
+        self._scram_credentials: dict[tuple[int, str], ScramCredentialImage] | None = None
+        self._delegation_tokens: dict[str, DelegationTokenImage] | None = None
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
         self._foreign: list[bytes] | None = None
         self._transaction = transaction
         self._offset, self._epoch, self._timestamp_ms = base.offset, base.epoch, base.timestamp_ms
@@ -152,6 +167,14 @@ class ImageBuilder:
             controllers=base.controllers if self._controllers is None else dict(self._controllers),
             configs=base.configs if self._configs is None else dict(self._configs),
             next_producer_id=self._next_producer_id,
+            acls=base.acls if self._acls is None else dict(self._acls),
+            scram_credentials=base.scram_credentials
+            if self._scram_credentials is None
+            else dict(self._scram_credentials),
+            delegation_tokens=base.delegation_tokens
+            if self._delegation_tokens is None
+            else dict(self._delegation_tokens),
+            quotas=base.quotas if self._quotas is None else dict(self._quotas),
             foreign=base.foreign if self._foreign is None else tuple(self._foreign),
         )
 
@@ -189,6 +212,21 @@ class ImageBuilder:
         if self._configs is None:
             self._configs = dict(self._base.configs)
         return self._configs
+
+    def _acls_now(self) -> dict[bytes, AclImage]:
+        if self._acls is None:
+            self._acls = dict(self._base.acls)
+        return self._acls
+
+    def _scram_credentials_now(self) -> dict[tuple[int, str], ScramCredentialImage]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self._base.scram_credentials)
+        return self._scram_credentials
+
+    def _delegation_tokens_now(self) -> dict[str, DelegationTokenImage]:
+        if self._delegation_tokens is None:
+            self._delegation_tokens = dict(self._base.delegation_tokens)
+        return self._delegation_tokens
 
     def _touch(self, topic_id: bytes, partition: int) -> None:
         touched = self.delta.partitions.get(topic_id)
@@ -321,6 +359,69 @@ class ImageBuilder:
             record.controller_id, record.incarnation_id, tuple(record.end_points), tuple(record.features)
         )
 
+    # --- security and quotas --------------------------------------------------------------------------------------
+
+    def _acl(self, record: AccessControlEntryRecord) -> None:
+        self._acls_now()[record.id] = AclImage(
+            resource_type=record.resource_type,
+            resource_name=record.resource_name,
+            pattern_type=record.pattern_type,
+            principal=record.principal,
+            host=record.host,
+            operation=record.operation,
+            permission_type=record.permission_type,
+        )
+        self.delta.acls[record.id] = None
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        if self._acls_now().pop(record.id, None) is None:
+            raise InvariantViolated(f"metadata record removes ACL {record.id.hex()}, which does not exist")
+        self.delta.acls[record.id] = None
+
+    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+        key = (record.mechanism, record.name)
+        self._scram_credentials_now()[key] = ScramCredentialImage(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
+        self.delta.scram_credentials[key] = None
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        key = (record.mechanism, record.name)
+        if self._scram_credentials_now().pop(key, None) is None:
+            raise InvariantViolated(f"metadata record removes a SCRAM credential of {record.name!r}, which has none")
+        self.delta.scram_credentials[key] = None
+
+    def _delegation_token(self, record: DelegationTokenRecord) -> None:
+        self._delegation_tokens_now()[record.token_id] = DelegationTokenImage(
+            token_id=record.token_id,
+            owner=record.owner,
+            requester=record.requester,
+            renewers=tuple(record.renewers),
+            issue_ms=record.issue_timestamp,
+            max_ms=record.max_timestamp,
+            expiry_ms=record.expiration_timestamp,
+        )
+        self.delta.delegation_tokens[record.token_id] = None
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self._delegation_tokens_now().pop(record.token_id, None)
+        self.delta.delegation_tokens[record.token_id] = None
+
+    def _quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        if self._quotas is None:
+            self._quotas = dict(self._base.quotas)
+        values = dict(self._quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self._quotas[entity] = values
+        else:
+            self._quotas.pop(entity, None)
+        self.delta.quotas[entity] = None
+
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def _config(self, record: ConfigRecord) -> None:
@@ -378,5 +479,12 @@ _REPLAY: Final[dict[type, Callable[[ImageBuilder, Any], None]]] = {
     ProducerIdsRecord: ImageBuilder._producer_ids,
     BeginTransactionRecord: ImageBuilder._begin,
     NoOpRecord: ImageBuilder._nothing,
+    AccessControlEntryRecord: ImageBuilder._acl,
+    RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
+    UserScramCredentialRecord: ImageBuilder._scram_credential,
+    RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
+    DelegationTokenRecord: ImageBuilder._delegation_token,
+    RemoveDelegationTokenRecord: ImageBuilder._remove_delegation_token,
+    ClientQuotaRecord: ImageBuilder._quota,
     ForeignRecord: ImageBuilder._keep,
 }

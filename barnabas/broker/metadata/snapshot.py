@@ -11,14 +11,19 @@ from collections.abc import Iterator
 
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityPart,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_record,
 )
 
@@ -58,8 +63,46 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from _security(image)
+    for entity, quotas in image.quotas.items():
+        parts = [QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity]
+        for key, quota in quotas.items():
+            yield ClientQuotaRecord(entity=parts, key=key, value=quota, remove=False)
     for foreign in image.foreign:
         yield decode_record(foreign)
+
+
+def _security(image: MetadataImage) -> Iterator[MetadataRecord]:
+    for (mechanism, name), scram in image.scram_credentials.items():
+        yield UserScramCredentialRecord(
+            name=name,
+            mechanism=mechanism,
+            salt=scram.salt,
+            stored_key=scram.stored_key,
+            server_key=scram.server_key,
+            iterations=scram.iterations,
+        )
+    for acl_id, acl in image.acls.items():
+        yield AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            pattern_type=acl.pattern_type,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission_type=acl.permission_type,
+        )
+    for token in image.delegation_tokens.values():
+        yield DelegationTokenRecord(
+            owner=token.owner,
+            requester=token.requester,
+            renewers=list(token.renewers),
+            issue_timestamp=token.issue_ms,
+            max_timestamp=token.max_ms,
+            expiration_timestamp=token.expiry_ms,
+            token_id=token.token_id,
+        )
 
 
 def _topics(image: MetadataImage) -> Iterator[MetadataRecord]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.broker.call import Call
+from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.protocol.registry import API, Api
 
 
@@ -16,6 +17,7 @@ class Connection:
     listener_name = "PLAINTEXT"
     client_port = 50_000
     software = ("", "")
+    access: Access = FULL_ACCESS
     apis: Mapping[int, Api] = API
 
     def close(self, reason: str) -> None:

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage, difference
 from barnabas.broker.metadata.records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -21,11 +24,16 @@ from barnabas.broker.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityPart,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode_record,
 )
 from barnabas.broker.metadata.replay import ImageBuilder
@@ -33,6 +41,7 @@ from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.quorum.snapshots import decode_snapshot
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.records import decode_records, iter_batches
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed, with_topic
 from tests.support.broker.standalone import GOLDEN
 
@@ -72,6 +81,30 @@ def _in_one_order(image: MetadataImage) -> MetadataImage:
     return replace(image, brokers=brokers, controllers=controllers, foreign=tuple(sorted(image.foreign)))
 
 
+ACL = AccessControlEntryRecord(
+    id=A,
+    resource_type=2,
+    resource_name="a",
+    pattern_type=3,
+    principal="User:u",
+    host="*",
+    operation=3,
+    permission_type=3,
+)
+SCRAM = UserScramCredentialRecord(
+    name="u", mechanism=1, salt=b"salt", stored_key=b"stored", server_key=b"server", iterations=4096
+)
+TOKEN = DelegationTokenRecord(owner="User:u", requester="User:u", token_id="t", expiration_timestamp=7)
+
+
+def quota(value: float, *, remove: bool = False) -> ClientQuotaRecord:
+    parts = [
+        QuotaEntityPart(entity_type="user", entity_name="u"),
+        QuotaEntityPart(entity_type="client-id", entity_name=None),
+    ]
+    return ClientQuotaRecord(entity=parts, key="producer_byte_rate", value=value, remove=remove)
+
+
 def busy_image() -> MetadataImage:
     image = with_topic(cluster((1, 2, 3)), "a", A, ([1, 2], [1, 2], 1), ([2, 3], [2], 2))
     image = with_topic(image, "b", B, ([3], [3], 3))
@@ -81,7 +114,11 @@ def busy_image() -> MetadataImage:
             ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="5"),
             PartitionChangeRecord(partition_id=1, topic_id=A, eligible_leader_replicas=[3], last_known_elr=[2]),
             ProducerIdsRecord(broker_id=1, next_producer_id=2000),
-            ForeignRecord(14, 0, b"\x01\x0e\x00quota"),
+            ForeignRecord(99, 0, b"\x01\x63\x00future"),
+            ACL,
+            SCRAM,
+            TOKEN,
+            quota(5.0),
             BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=image.brokers[2].epoch, cordoned_log_dirs=[A]),
         ],
     )
@@ -125,7 +162,7 @@ def test_the_base_image_stays_as_it_was() -> None:
             ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value=None),
             FenceBrokerRecord(id=1, epoch=base.brokers[1].epoch),
             FeatureLevelRecord(name="group.version", feature_level=0),
-            ForeignRecord(14, 0, b"\x01\x0e\x00more"),
+            ForeignRecord(99, 0, b"\x01\x63\x00more"),
         ],
     )
     assert repr(base) == before
@@ -168,6 +205,33 @@ def test_the_delta_says_what_changed_and_nothing_else() -> None:
     assert not delta.features
     assert not delta.empty
     assert ImageBuilder(base).delta.empty
+
+
+def test_acls_credentials_tokens_and_quotas_are_changed_and_removed() -> None:
+    base = busy_image()
+    entity = (("client-id", None), ("user", "u"))
+    assert base.acls[A].principal == "User:u"
+    assert base.scram_credentials[1, "u"].iterations == 4096
+    assert "stored" not in repr(base)
+    assert base.delegation_tokens["t"].expiry_ms == 7
+    assert base.quotas == {entity: {"producer_byte_rate": 5.0}}
+    changed = replayed(base, [quota(6.0)])
+    assert changed.quotas == {entity: {"producer_byte_rate": 6.0}}
+    removals: list[MetadataRecord] = [
+        RemoveAccessControlEntryRecord(id=A),
+        RemoveUserScramCredentialRecord(name="u", mechanism=1),
+        RemoveDelegationTokenRecord(token_id="t"),
+        quota(0.0, remove=True),
+    ]
+    builder = ImageBuilder(base)
+    for record in removals:
+        builder.replay(record)
+    after, delta = builder.image(), builder.delta
+    assert (after.acls, after.scram_credentials, after.delegation_tokens, after.quotas) == ({}, {}, {}, {})
+    keys = [list(delta.acls), list(delta.scram_credentials), list(delta.delegation_tokens), list(delta.quotas)]
+    assert keys == [[A], [(1, "u")], ["t"], [entity]]
+    assert not delta.empty
+    assert finished(difference(base, after)) == delta
 
 
 def test_a_topic_that_came_and_went_between_two_images_is_not_told() -> None:

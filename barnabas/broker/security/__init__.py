@@ -1,0 +1,1 @@
+"""Security of a node: principals, access rights, authentication of connections."""
