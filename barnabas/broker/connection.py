@@ -16,26 +16,26 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from barnabas.broker.call import Answer, AnyPending, Call, Pending
+from barnabas.broker.connection_host import ConnectionHost
 from barnabas.broker.large_requests import LargeRequest
-from barnabas.broker.reactor import Reactor
 from barnabas.broker.request_header import decoded_client_id, skip_tags
-from barnabas.broker.router import Route, Router
+from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
-from barnabas.broker.slices import Slices, WorkResult, advance
+from barnabas.broker.security.principal import ANONYMOUS, Principal
+from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot
-from barnabas.protocol.framing import FrameReader
-from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
+from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Steps
 
-__all__ = ["Connection", "ConnectionHost"]
+__all__ = ["Connection"]
 
 log = logger("kafka.network.SocketServer")
 
@@ -59,37 +59,6 @@ class _Waiting(Slot):
         self.timing = route.hold() if route.began_ns else None
         self.route = route
         self.correlation = correlation
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs from its server."""
-
-    reactor: Reactor
-    slices: Slices
-    router: Router
-    budget: MemoryBudget
-    api_versions_range: tuple[int, int]
-    serving: bool  # until it is True every connection is blocked
-
-    def next_number(self) -> int:
-        """The number of a new connection."""
-        ...
-
-    def frame_reader(self) -> FrameReader:
-        """Splits the bytes of one connection into frames and limits their size."""
-        ...
-
-    def unsupported_api_versions(self) -> Message:
-        """The answer to ApiVersions in an unknown version."""
-        ...
-
-    def on_connected(self, connection: Connection) -> None:
-        """The connection was made."""
-        ...
-
-    def on_disconnected(self, connection: Connection) -> None:
-        """The connection ended."""
-        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -176,10 +145,15 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.client_host, self.client_port = str(peer[0]), int(peer[1])
+        self.authenticated(ANONYMOUS)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self.server.on_connected(self)
         if not self.server.serving:
             self.core.block()
+
+    def authenticated(self, principal: Principal) -> None:
+        """The client has proved who it is, or its listener asks for no proof."""
+        self.access = self.server.access(principal, self.client_host)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the loop: the client disconnected. Drops requests that have had no effect."""

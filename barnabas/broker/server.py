@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig, Endpoint
@@ -19,6 +20,8 @@ from barnabas.broker.connection import Connection
 from barnabas.broker.connection_quotas import ConnectionQuotas
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
+from barnabas.broker.security.access import Access, FullAccess
+from barnabas.broker.security.principal import Principal
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
@@ -43,6 +46,7 @@ class Server:
 
     Attributes:
         accepted: connections so far, by listener.
+        access: makes the access rights of a principal from a host.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Server:
         self.reactor = reactor
         self.slices = slices
         self.router = router
+        self.access: Callable[[Principal, str], Access] = FullAccess
         self._config = config
         self._network = network
         self.connections: dict[Connection, None] = {}

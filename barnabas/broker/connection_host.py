@@ -1,0 +1,51 @@
+"""ConnectionHost: what a connection needs from its server."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.router import Router
+from barnabas.broker.security.access import Access
+from barnabas.broker.security.principal import Principal
+from barnabas.broker.slices import Slices
+from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.memory_budget import MemoryBudget
+from barnabas.protocol.schema import Message
+
+__all__ = ["ConnectionHost"]
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs from its server."""
+
+    reactor: Reactor
+    slices: Slices
+    router: Router
+    budget: MemoryBudget
+    api_versions_range: tuple[int, int]
+    serving: bool  # until it is True every connection is blocked
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """What a principal may do from a host."""
+        ...
+
+    def next_number(self) -> int:
+        """The number of a new connection."""
+        ...
+
+    def frame_reader(self) -> FrameReader:
+        """Splits the bytes of one connection into frames and limits their size."""
+        ...
+
+    def unsupported_api_versions(self) -> Message:
+        """The answer to ApiVersions in an unknown version."""
+        ...
+
+    def on_connected(self, connection: Any, /) -> None:
+        """The connection was made."""
+        ...
+
+    def on_disconnected(self, connection: Any, /) -> None:
+        """The connection ended."""
+        ...
