@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "software",
     )
 
-    def __init__(self, server: ConnectionHost, listener_name: str = "") -> None:
+    def __init__(self, server: ConnectionHost[Connection], listener_name: str = "") -> None:
         self.server = server
         self.listener_name = listener_name  # the peer's listener; answers give broker addresses of the same one
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server

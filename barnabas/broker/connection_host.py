@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
@@ -15,8 +15,10 @@ from barnabas.protocol.schema import Message
 
 __all__ = ["ConnectionHost"]
 
+C = TypeVar("C", contravariant=True)  # the connection
 
-class ConnectionHost(Protocol):
+
+class ConnectionHost(Protocol[C]):
     """What a connection needs from its server."""
 
     reactor: Reactor
@@ -42,10 +44,10 @@ class ConnectionHost(Protocol):
         """The answer to ApiVersions in an unknown version."""
         ...
 
-    def on_connected(self, connection: Any, /) -> None:
+    def on_connected(self, connection: C, /) -> None:
         """The connection was made."""
         ...
 
-    def on_disconnected(self, connection: Any, /) -> None:
+    def on_disconnected(self, connection: C, /) -> None:
         """The connection ended."""
         ...
