@@ -13,7 +13,7 @@ def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell that reads the script.")],
 ) -> int:
     """Print a script that completes commands and options in a shell."""
-    from barnabas.cli.main import app  # it imports this module
+    from barnabas.cli.app import app  # it imports this module
 
     print(app.generate_completion(prog_name="barnabas", shell=shell))
     return 0

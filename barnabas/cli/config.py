@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.key_values import Settings, key_values
 from barnabas.cli.output import Json, print_json, table
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Settings, key_values, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
 from barnabas.client.admin.configs import ResourceType
 from barnabas.client.errors import IllegalState, UnsupportedByBroker

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from barnabas.cli.client_properties import CLIENT_PROPERTIES, ClientKind, ClientProperties, WrongCall
+from barnabas.cli.option import option
 
-__all__ = ["ExtraProperties", "extra_arguments"]
+__all__ = ["extra_arguments", "property_option"]
 
-ExtraProperties = Annotated[
-    tuple[str, ...],
-    Parameter(name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."),
-]
+
+def property_option() -> Any:
+    """How the option `-X` is declared; its type is tuple[str, ...]."""
+    return option(
+        name=["--property", "-X"], negative=(), help="key=value, a client property of Kafka; may be repeated."
+    )
 
 
 def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str, Any]:

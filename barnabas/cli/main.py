@@ -1,231 +1,30 @@
-"""The `barnabas` command: each command group is a module of this folder, imported only when it is called.
+"""The `barnabas` command: the process from its arguments to its exit code.
 
-This module holds the help text and the examples of each command, so that `--help` imports no other module. The
-command's module holds its options. Exit codes: 0 done; 1 the work failed (a row lost, a broker not reached); 2 the call
-is wrong; 130 ended by Ctrl-C; 141 the reader of the output has ended; 143 ended by SIGTERM.
+Plain calls of `produce` and `consume` are made directly (`direct_call.py`); all others pass through the parser (`app.py`). Exit codes:
+0 done; 1 the work failed (a row lost, a broker not reached); 2 the call is wrong; 130 ended by Ctrl-C; 141 the reader of the
+output has ended; 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
+from functools import partial
 
 try:
-    from cyclopts import App, CycloptsError, Parameter
-
-    from barnabas import __version__
     from barnabas.cli.client_properties import WrongCall
+    from barnabas.cli.direct_call import direct_call
     from barnabas.cli.streams import OutputUnwritable, given_up, repair_streams, written_out
-except KeyboardInterrupt:  # these imports are a third of a short command's time
+except KeyboardInterrupt:
     raise SystemExit(130) from None
 
-__all__ = ["app", "exit_code", "main"]
-
-# name, function, help text, examples (command groups have examples of their own)
-_COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    (
-        "serve",
-        "barnabas.cli.serve:serve",
-        "Start one node, alone or of a cluster, and serve until SIGTERM.",
-        (
-            "`barnabas serve --data /tmp/barnabas` serves on 127.0.0.1:9092.",
-            "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
-            "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
-            "`barnabas serve --node-id 1 --listen 127.0.0.1:9092 --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,"
-            "3@127.0.0.1:19094 --data d1` starts the first of three nodes.",
-        ),
-    ),
-    (
-        "up",
-        "barnabas.cli.up:up",
-        "Start a cluster on this machine and serve until Ctrl-C.",
-        (
-            "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
-            "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
-            "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
-            "`barnabas up --brokers 1 --port 0 --lab 127.0.0.1:0` serves tests in any language: faults over HTTP.",
-        ),
-    ),
-    (
-        "cluster",
-        "barnabas.cli.cluster:app",
-        "Show the cluster: its id, the brokers that serve, its features, its health.",
-        (),
-    ),
-    (
-        "topic",
-        "barnabas.cli.topic:app",
-        "Create, list, describe, change and delete topics.",
-        (),
-    ),
-    (
-        "produce",
-        "barnabas.cli.produce:produce",
-        "Write lines of standard input or of files to a topic.",
-        (
-            "`echo hello | barnabas produce orders`",
-            "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
-            "`barnabas produce orders --json --file orders.jsonl` writes what `barnabas consume --json` has printed.",
-        ),
-    ),
-    (
-        "consume",
-        "barnabas.cli.consume:consume",
-        "Print records of topics.",
-        (
-            "`barnabas consume orders --from-beginning --exit-at-end`",
-            "`barnabas consume orders --tail 10 --json` shows the last ten records with offsets, timestamps and headers.",
-            r"`barnabas consume orders --since 10m --format '%p@%o %k=%s\n'` formats records as kcat does.",
-            "`barnabas consume orders --group billing | head` commits what it has printed, and leaves its group.",
-        ),
-    ),
-    (
-        "group",
-        "barnabas.cli.group:app",
-        "List, describe, reset and delete consumer groups.",
-        (),
-    ),
-    (
-        "txn",
-        "barnabas.cli.txn:app",
-        "List, describe, explain and end transactions.",
-        (),
-    ),
-    (
-        "profile",
-        "barnabas.cli.profile:app",
-        "Store the settings of a connection under a name.",
-        (),
-    ),
-    (
-        "config",
-        "barnabas.cli.config:app",
-        "Show and change configs of topics, brokers and groups.",
-        (),
-    ),
-    (
-        "partition",
-        "barnabas.cli.partition:app",
-        "List, move and balance partitions; elect their leaders.",
-        (),
-    ),
-    (
-        "quorum",
-        "barnabas.cli.quorum:app",
-        "Show the metadata quorum.",
-        (),
-    ),
-    (
-        "records",
-        "barnabas.cli.records:app",
-        "Delete records.",
-        (),
-    ),
-    (
-        "features",
-        "barnabas.cli.features:app",
-        "Show and change the levels of features.",
-        (),
-    ),
-    (
-        "broker",
-        "barnabas.cli.broker:app",
-        "List brokers and remove registrations.",
-        (),
-    ),
-    (
-        "log-dirs",
-        "barnabas.cli.log_dirs:log_dirs",
-        "Show the log directories of brokers and their sizes.",
-        (
-            "`barnabas log-dirs`",
-            "`barnabas log-dirs --broker 1 --topic orders --partitions`",
-            "`barnabas log-dirs --json`",
-        ),
-    ),
-    (
-        "completion",
-        "barnabas.cli.completion:completion",
-        "Print a script that completes commands and options in a shell.",
-        (
-            '`eval "$(barnabas completion bash)"` in ~/.bashrc.',
-            "`barnabas completion zsh > _barnabas` in a directory of $fpath.",
-            "`barnabas completion fish > ~/.config/fish/completions/barnabas.fish`",
-        ),
-    ),
-    (
-        "storage",
-        "barnabas.cli.storage:app",
-        "Inspect, check and format data directories, without a broker.",
-        (),
-    ),
-    (
-        "dump",
-        "barnabas.cli.dump:dump",
-        "Print files of a partition, or of a whole data directory, in readable form.",
-        (
-            "`barnabas dump data/orders-0` shows everything a partition keeps: batches, records, indexes, snapshots, epochs.",
-            "`barnabas dump data/orders-0 --offsets 100..200` shows the records of a range.",
-            "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
-            "`barnabas dump data --json | head` shows a data directory as JSON lines.",
-        ),
-    ),
-    (
-        "export",
-        "barnabas.cli.export:export",
-        "Write topics to Parquet files, by a Spark batch job.",
-        (
-            "`barnabas export --topic orders --to orders.parquet` from a running cluster.",
-            "`barnabas export --topic orders --to out --data d1 --data d2` from the directories of stopped brokers.",
-        ),
-    ),
-    (
-        "demo",
-        "barnabas.cli.demo:demo",
-        "Show an exactly-once copy through crashes of brokers and of its worker.",
-        (
-            "`barnabas demo`",
-            "`barnabas demo --input lines.csv --rows 10000`",
-            "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
-        ),
-    ),
-)
-
-
-def _version() -> str:
-    """Returns the version, and whether the hot loops are compiled (setup.py)."""
-    from barnabas.protocol import record_codec
-
-    plain = (record_codec.__file__ or "").endswith(".py")
-    return f"{__version__} (hot loops: {'plain Python' if plain else 'compiled'})"
-
-
-def _shown_default(value: object) -> str | None:
-    """Returns the default as `--help` shows it; None for a flag that is off and for an option without values."""
-    return None if value is None or value is False or value in ((), "") else str(value)
-
-
-def _examples(*examples: str) -> str:
-    return "Examples:\n\n" + "\n\n".join(examples)
-
-
-app = App(
-    name="barnabas",
-    help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
-    version=_version,
-    default_parameter=Parameter(show_default=_shown_default),
-    help_epilogue=_examples(
-        "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
-        "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",
-        "`barnabas demo` shows an exactly-once copy through crashes of brokers and of its worker.",
-    ),
-)
-for _name, _target, _help, _shown in _COMMANDS:
-    app.command(_target, name=_name, help=_help, **({"help_epilogue": _examples(*_shown)} if _shown else {}))
+__all__ = ["exit_code", "main"]
 
 
 def main() -> None:
     """The entry point of the console script."""
+    gc.disable()  # the imports of a command make no garbage
     repair_streams()
     code = written_out(exit_code())
     gc.freeze()  # the end of the process searches no cycles: that takes longer than a short command
@@ -235,9 +34,7 @@ def main() -> None:
 def exit_code() -> int:
     """Runs the command of the process's arguments; returns the exit code."""
     try:
-        result = app(sys.argv[1:], print_error=False, exit_on_error=False, result_action="return_value")
-    except CycloptsError as error:
-        return _wrong_arguments(error)
+        result = _called(sys.argv[1:])
     except WrongCall as error:
         print(f"barnabas: {error}", file=sys.stderr)
         return 2
@@ -250,15 +47,14 @@ def exit_code() -> int:
     return result if isinstance(result, int) else 0
 
 
-def _wrong_arguments(error: CycloptsError) -> int:
-    """Prints what is wrong with the arguments, in one line, and where help is; returns the exit code 2."""
-    command = " ".join(("barnabas", *(error.command_chain or ())))
-    error.verbose = False
-    reason = " ".join(str(error).split())
-    if not reason.endswith("..."):
-        reason = reason.rstrip(".")
-    print(f"{command}: {reason}; `{command} --help` shows the options", file=sys.stderr)
-    return 2
+def _called(arguments: list[str]) -> object:
+    call: Callable[[], object] | None = direct_call(arguments)
+    if call is None:
+        from barnabas.cli.app import called
+
+        call = partial(called, arguments)
+    gc.enable()
+    return call()
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from barnabas.cli.client_properties import ClientProperties, WrongCall
+from barnabas.cli.key_values import key_values
 from barnabas.cli.output import Json, print_json, table
 from barnabas.cli.profiles import Profiles, check_profile_name
-from barnabas.cli.session import Connection, key_values, wrong_call
+from barnabas.cli.session import Connection, wrong_call
 
 __all__ = ["app"]
 

@@ -16,11 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
-
 from barnabas import client
 from barnabas.cli.client_properties import ClientKind, ClientProperties, WrongCall, read_client_properties
 from barnabas.cli.interruption import Interruptible
+from barnabas.cli.option import flat, option
 from barnabas.cli.profiles import Profiles
 from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, ResponseError
 from barnabas.client.net.bootstrap import parse_bootstrap
@@ -35,10 +34,8 @@ __all__ = [
     "DEFAULT_CONNECTION",
     "Connection",
     "Ended",
-    "Settings",
     "WrongCall",
     "each",
-    "key_values",
     "worked",
     "wrong_call",
 ]
@@ -46,8 +43,6 @@ __all__ = [
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 DEFAULT_TIMEOUT_S: Final = 5.0
 TIMEOUT_S_MAX: Final = 86_400.0
-
-Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
 
 
 class Ended(Exception):
@@ -58,7 +53,7 @@ class Ended(Exception):
         super().__init__(code)
 
 
-@Parameter(name="*")
+@flat
 @dataclass(frozen=True)
 class Connection:
     """The options of every client command that say how to reach the cluster. Makes the clients of the command.
@@ -68,20 +63,20 @@ class Connection:
 
     bootstrap_server: Annotated[
         str | None,
-        Parameter(
+        option(
             name=["--bootstrap-server", "--bootstrap", "-b"],
             env_var="BARNABAS_BOOTSTRAP",
             help="HOST:PORT of a broker, or several with commas [default: localhost:9092].",
         ),
     ] = None
-    timeout: Annotated[
-        float | None, Parameter(help="Seconds until a request without an answer fails [default: 5].")
-    ] = None
+    timeout: Annotated[float | None, option(help="Seconds until a request without an answer fails [default: 5].")] = (
+        None
+    )
     profile: Annotated[
         str | None,
-        Parameter(env_var="BARNABAS_PROFILE", help="A profile of `barnabas profile` [default: the one in use]."),
+        option(env_var="BARNABAS_PROFILE", help="A profile of `barnabas profile` [default: the one in use]."),
     ] = None
-    command_config: Annotated[Path | None, Parameter(help="A file of Kafka's client properties.")] = None
+    command_config: Annotated[Path | None, option(help="A file of Kafka's client properties.")] = None
 
     @cached_property
     def sources(self) -> tuple[ClientProperties, ...]:
@@ -267,11 +262,3 @@ def wrong_call(command: str, reason: str) -> int:
     """Prints on stderr why a call is wrong, in one line; returns the exit code 2."""
     print(f"barnabas {command}: {reason}", file=sys.stderr)
     return 2
-
-
-def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
-    """Parses `key=value` arguments into a mapping; exits with 2 if one has another form."""
-    for assignment in assignments:
-        if "=" not in assignment:
-            raise SystemExit(wrong_call(command, f"{assignment!r} is not key=value"))
-    return dict(assignment.split("=", 1) for assignment in assignments)

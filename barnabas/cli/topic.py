@@ -7,13 +7,12 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.key_values import Settings, key_values
 from barnabas.cli.output import Every, Json, Watch, shown, table
 from barnabas.cli.session import (
     DEFAULT_CONNECTION,
     Connection,
-    Settings,
     each,
-    key_values,
     worked,
     wrong_call,
 )

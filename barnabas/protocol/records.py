@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX, SEQUENCE_MAX
 from barnabas.ports import Buffer
@@ -45,6 +43,7 @@ from barnabas.protocol.batch_layout import (
     pack_up_to_crc,
     unpack_header,
 )
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.record_codec import NewRecord, Record
 from barnabas.work import Steps

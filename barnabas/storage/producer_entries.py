@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.errors import BarnabasError
 from barnabas.limits import SEQUENCE_MAX
 from barnabas.ports import Buffer
+from barnabas.protocol.checksum import crc32c
 from barnabas.work import Steps
 
 __all__ = [

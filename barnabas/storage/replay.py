@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer, File
 from barnabas.protocol.batch_layout import (
@@ -27,6 +25,7 @@ from barnabas.protocol.batch_layout import (
     struct_of,
     unpack_crc,
 )
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, read_control
 from barnabas.storage.producers import CompletedTransaction, PartitionProducers
 

@@ -21,9 +21,8 @@ import struct
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.ports import Disk
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.producers import PartitionProducers

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.ports import Disk, File
 from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC, NO_TIMESTAMP, unpack_extent
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig

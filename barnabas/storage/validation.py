@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import (
@@ -42,6 +40,7 @@ from barnabas.protocol.batch_layout import (
     unpack_batch_length,
     unpack_header,
 )
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import Compression, DecompressedTooLarge
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN
 from barnabas.protocol.record_walk import USUAL_BYTES_MAX, is_usual, walk_view

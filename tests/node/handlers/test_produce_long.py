@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 
 from barnabas.broker.node import Node
 from barnabas.broker.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import decode_records

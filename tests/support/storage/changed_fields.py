@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
+from barnabas.protocol.checksum import crc32c
 
 FIELDS = {  # name -> (position, format)
     "base_offset": (0, ">q"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from crc32c import crc32c
+from barnabas.protocol.checksum import crc32c
 
 RECORDS = 3
 Damage = Callable[[bytearray], None]

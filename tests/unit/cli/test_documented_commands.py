@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.main import app
+from barnabas.cli.app import app
 from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def _commands() -> Iterator[tuple[str, str]]:
             for block in snippets(page, ""):
                 for line in block.splitlines():
                     yield from ((page.name, words) for words in _invocations(line))
-    for module in ("main.py", "topic.py", "group.py", "txn.py", "profile.py", "cluster.py"):
+    for module in ("app.py", "topic.py", "group.py", "txn.py", "profile.py", "cluster.py"):
         for example in _HELP.findall((ROOT / "barnabas" / "cli" / module).read_text()):
             yield from ((f"--help in {module}", words) for words in _invocations(example))
 
@@ -43,7 +43,7 @@ COMMANDS = sorted(set(_commands()))
 
 def test_commands_were_found() -> None:
     assert len(COMMANDS) > 40
-    assert {"README.md", "cluster.md", "pipeline.md", "--help in main.py"} <= {where for where, _ in COMMANDS}
+    assert {"README.md", "cluster.md", "pipeline.md", "--help in app.py"} <= {where for where, _ in COMMANDS}
 
 
 @pytest.mark.parametrize(("where", "words"), COMMANDS, ids=[f"{where}: {words}" for where, words in COMMANDS])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cyclopts import App
 
-from barnabas.cli.main import app
+from barnabas.cli.app import app
 
 
 def _commands(parent: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, App]]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from crc32c import crc32c
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import SEQUENCE_MAX
 from barnabas.protocol.batch_layout import CREATE_TIME, HEADER_SIZE, LOG_APPEND_TIME
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.record_codec import decode, encode_kept, single
 from barnabas.protocol.records import (
     CONTROL_ABORT,

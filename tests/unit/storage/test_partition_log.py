@@ -7,9 +7,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.disk import MemoryDisk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
-from crc32c import crc32c
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.producers import CompletedTransaction, MalformedSnapshot, PartitionProducers
 
 P = 7

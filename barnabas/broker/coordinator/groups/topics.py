@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from typing import Any, Protocol
 from zlib import crc32
 
-from crc32c import crc32c
+from barnabas.protocol.checksum import crc32c
 
 __all__ = ["Topics", "existing_names", "metadata_hash"]
 

@@ -15,8 +15,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
@@ -30,6 +28,7 @@ from barnabas.protocol.batch_layout import (
     LENGTH_OVERHEAD,
     struct_of,
 )
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.record_codec import Record, single
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, BatchHeader, read_control, read_header
 from barnabas.storage.steps import record_slices, unpacked
