@@ -1,4 +1,4 @@
-"""What tests of several folders share: a real Kafka, and a disk that is full.
+"""What tests of several folders share: a real Kafka, a certificate authority, and a disk that is full.
 
 Kafka 4.3.1 is started once a session where Java and Maven are: for comparisons, and for tests that run against both. `kafka` is its
 bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
@@ -10,8 +10,12 @@ import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.security.certificates import CertificateAuthority
 
 pytest.register_assert_rewrite("tests.support")
 
@@ -48,6 +52,14 @@ def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 def kafka(kafka_data: tuple[str, Path]) -> str:
     """Bootstrap address of the real Kafka."""
     return kafka_data[0]
+
+
+@pytest.fixture(scope="session")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    """The certificate authority of the session: it signs node and client certificates."""
+    from tests.support.security.certificates import CertificateAuthority  # tests without it need no cryptography
+
+    return CertificateAuthority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture

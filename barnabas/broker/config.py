@@ -121,18 +121,34 @@ class BrokerConfig:
             raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
         return value
 
-    def get_listener_int(self, listener: str, name: str) -> int:
-        """The effective value of a number key for one listener: listener.name.<listener>.<name>, else the key itself."""
+    def listener_value(self, listener: str, name: str) -> ConfigValue:
+        """The effective value for one listener: listener.name.<listener>.<name> in any layer, else the key itself.
+
+        Args:
+            name: a key of LISTENER_KEYS; a prefix of a mechanism is possible (scram-sha-256.sasl.jaas.config). With such a
+                prefix the key without it is the last source.
+
+        Raises:
+            LocalProtocolError: no such server key.
+        """
         prefixed = f"listener.name.{listener.lower()}.{name}"
+        key = server_key(prefixed)
+        if key is None:
+            return self.value(name)
         for layer in (self.dynamic, self.cluster_default, self.static):
             if prefixed in layer:
                 try:
-                    value = SERVER_KEYS[name].parse(layer[prefixed])
+                    return key.parse(layer[prefixed])
                 except BrokerError:
                     continue  # written by a newer version with wider bounds
-                if isinstance(value, int):
-                    return value
-        return self.get_int(name)
+        return self.value(key.name)
+
+    def get_listener_int(self, listener: str, name: str) -> int:
+        """As `listener_value`, for a number."""
+        value = self.listener_value(listener, name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
+        return value
 
     def get_bool(self, name: str) -> bool:
         """The effective value of a BOOLEAN key."""

@@ -30,8 +30,11 @@ NO_AUTHORIZER: Final = "access control is not served yet, every client may do ev
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
 NO_TIERS: Final = "tiered storage is not served: remove this setting"
 
-# Keys that may be set for one listener: listener.name.<name>.<key>.
-LISTENER_KEYS: Final = ("max.connection.creation.rate", "max.connections")
+# Keys that may be set for one listener: listener.name.<name>.<key>, or listener.name.<name>.<mechanism>.<key>.
+LISTENER_KEYS: Final = (
+    "max.connection.creation.rate",
+    "max.connections",
+)
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
     "ssl.": Unserved(NO_TLS, True),
@@ -111,6 +114,8 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
+_LISTENER_ENDS: Final = tuple(f".{name}" for name in LISTENER_KEYS)
+
 UNSERVED_KEYS: Final[dict[str, Unserved]] = {
     **{name: Unserved(reason, True) for name, reason in _REFUSED.items()},
     **{name: Unserved(reason, False) for reason, names in _IGNORED.items() for name in names},
@@ -120,7 +125,7 @@ UNSERVED_KEYS: Final[dict[str, Unserved]] = {
 def unserved(name: str) -> Unserved | None:
     """The entry of a Kafka key that this broker does not serve; None for any other key."""
     found = UNSERVED_KEYS.get(name)
-    if found is not None or name.endswith(LISTENER_KEYS):
+    if found is not None or (name.startswith("listener.name.") and name.endswith(_LISTENER_ENDS)):
         return found
     return next((each for prefix, each in PREFIXES.items() if name.startswith(prefix)), None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.connection_quotas import ConnectionQuotas
-from barnabas.errors import BrokerError
+from barnabas.errors import BrokerError, LocalProtocolError
 
 
 def quotas(
@@ -119,3 +119,19 @@ def test_a_listener_s_setting_is_checked_and_known() -> None:
     assert config(listener_name_clients_max_connections="3").unknown_keys == ()
     with pytest.raises(BrokerError, match=r"max\.connections"):
         config(listener_name_clients_max_connections="many")
+
+
+def test_a_value_of_a_listener_comes_from_the_first_layer_that_sets_it() -> None:
+    settings = config(max_connections="9", listener_name_clients_max_connections="7")
+    assert settings.listener_value("OTHERS", "max.connections") == 9
+    assert settings.listener_value("Clients", "max.connections") == 7
+    settings.reconfigure({"listener.name.clients.max.connections": "6"}, {"max.connections": "8"})
+    assert settings.listener_value("CLIENTS", "max.connections") == 6
+    assert settings.listener_value("OTHERS", "max.connections") == 8
+    settings.reconfigure({"listener.name.clients.max.connections": "6"}, {"listener.name.clients.max.connections": "5"})
+    assert settings.listener_value("CLIENTS", "max.connections") == 5
+    settings.reconfigure({}, {"listener.name.clients.max.connections": "many"})
+    assert settings.listener_value("CLIENTS", "max.connections") == 7
+    assert settings.listener_value("CLIENTS", "scram-sha-256.max.connections") == 9  # a mechanism's value
+    with pytest.raises(LocalProtocolError, match=r"no\.such\.key"):
+        settings.listener_value("CLIENTS", "no.such.key")
