@@ -41,7 +41,7 @@ log = logger("kafka.request.logger")
 # Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 # Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
-_FAMILIES_EVERYWHERE: Final = frozenset({"metadata"})
+_FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 

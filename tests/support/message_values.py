@@ -53,7 +53,7 @@ def _values(name: str, kind: Any, nullable: bool, version: int) -> st.SearchStra
     values: st.SearchStrategy[Any]
     if name.endswith("error_code"):
         values = st.sampled_from([code.value for code in KioErrorCode])  # kio refuses codes it does not know
-    elif name.endswith(("_time_ms", "timestamp", "timestamp_ms")) and kind is wire.Int64:
+    elif name.endswith(("_time_ms", "_lifetime_ms", "_period_ms", "timestamp", "timestamp_ms")) and kind is wire.Int64:
         values = st.integers(0, _TIMESTAMP_MS_MAX)
     elif isinstance(kind, wire.Fixed):
         if kind is wire.Bool:

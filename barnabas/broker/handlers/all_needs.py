@@ -9,6 +9,7 @@ from typing import Protocol
 
 from barnabas.broker.handlers import (
     admin,
+    authentication,
     cluster,
     configs,
     consumer_groups,
@@ -33,6 +34,7 @@ __all__ = ["AllNeeds"]
 
 class AllNeeds(
     admin.Needs,
+    authentication.Needs,
     cluster.Needs,
     configs.Needs,
     consumer_groups.Needs,

@@ -12,6 +12,8 @@ NOT_ASKED = {
     "AlterConfigs": "replaces all configs of a resource; IncrementalAlterConfigs takes its place",
     "DescribeTopicPartitions": "Metadata tells the same",
     "GetTelemetrySubscriptions": "the client measures nothing that it could push",
+    "SaslAuthenticate": "connections ask it, below the client",
+    "SaslHandshake": "connections ask it, below the client",
     "PushTelemetry": "the client measures nothing that it could push",
 }
 

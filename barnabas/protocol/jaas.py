@@ -1,0 +1,156 @@
+"""JAAS: parses the text of `sasl.jaas.config`: a login module with options.
+
+Driven by: the broker's configuration of a listener, and properties of a client. Emits: a `Jaas`.
+
+The text is `MODULE FLAG key="value" …;` as in Java's JAAS files. A value is a word or a quoted text with the escapes of
+Java's StreamTokenizer. Comments are `// …`, `/* … */`. Exactly one module is allowed, as in Kafka's per-listener settings.
+
+Invariants: no error text and no repr contains a value of an option, because values are secrets. The size of the text is
+limited, and the parser reads it once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["JAAS_LENGTH_MAX", "Jaas", "JaasError", "parse_jaas"]
+
+JAAS_LENGTH_MAX: Final = 1024 * 1024  # characters of one text: 10,000 users of PLAIN fit
+OPTIONS_MAX: Final = 20_000  # of one login module
+SHOWN_LENGTH: Final = 80  # characters of a name that an error quotes
+FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+SHAPE: Final = 'write MODULE required key="value" …;'
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)"""
+    r"""|(?P<mark>[=;])"""
+    r"""|"(?P<double>(?:[^"\\\n]|\\[^\n])*)\""""
+    r"""|'(?P<single>(?:[^'\\\n]|\\[^\n])*)'"""
+    r"""|(?P<word>(?:[^\s=;"'/]|/(?![/*]))+)"""
+)
+_ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPED: Final[Mapping[str, str]] = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "a": "\a",
+    "v": "\v",
+}
+
+
+class JaasError(BarnabasError):
+    """A JAAS text is malformed. The message tells where and what is right, and quotes no value."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Jaas:
+    """A login module with its options.
+
+    Attributes:
+        module: the name of the Java class, e.g. org.apache.kafka.common.security.plain.PlainLoginModule.
+        flag: required, requisite, sufficient or optional. It has no effect in Kafka.
+        options: values by name; secrets may be among them.
+    """
+
+    module: str
+    flag: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """Shows the names of the options; their values are hidden."""
+        names = " ".join(f"{name}=[hidden]" for name in self.options)
+        return f"Jaas({self.module} {self.flag} {names})"
+
+    @property
+    def class_name(self) -> str:
+        """The module without its package."""
+        return self.module.rpartition(".")[2]
+
+
+class _Token(NamedTuple):
+    kind: str  # word, quoted, mark or end
+    text: str
+    position: int
+
+
+def parse_jaas(text: str) -> Jaas:
+    """Parses the text of `sasl.jaas.config`.
+
+    Raises:
+        JaasError: the text is no login module with options, has several, or is too long.
+    """
+    if len(text) > JAAS_LENGTH_MAX:
+        raise JaasError(f"the JAAS text has {len(text)} characters, allowed are {JAAS_LENGTH_MAX}")
+    tokens = _Tokens(text)
+    module = tokens.name("the class of a login module")
+    flag = tokens.name(f"a control flag after {_shown(module)} ({', '.join(sorted(FLAGS))})")
+    if flag.lower() not in FLAGS:
+        raise JaasError(f"the word after {_shown(module)} is no control flag ({', '.join(sorted(FLAGS))}); {SHAPE}")
+    options: dict[str, str] = {}
+    while (token := tokens.take()) != ("mark", ";", token.position):
+        if token.kind not in ("word", "quoted"):
+            what = "the JAAS text ends" if token.kind == "end" else f"there is a {token.text!r}"
+            raise JaasError(f"{what} at character {token.position} where an option or ';' is expected; {SHAPE}")
+        if tokens.take()[:2] != ("mark", "="):
+            # A word without '=' may be a part of a secret that lacks its quotes: it is not quoted.
+            raise JaasError(f"the option at character {token.position} has no '='; {SHAPE}")
+        options[token.text] = tokens.name(f"a value of the option {_shown(token.text)}")
+        if len(options) > OPTIONS_MAX:
+            raise JaasError(f"{_shown(module)} has more than {OPTIONS_MAX} options")
+    rest = tokens.take()
+    if rest.kind != "end":
+        raise JaasError(
+            f"there is more text after the ';' at character {rest.position}: exactly one login module is allowed"
+        )
+    return Jaas(module, flag.lower(), MappingProxyType(options))
+
+
+class _Tokens:
+    """Reads a text token by token."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def take(self) -> _Token:
+        """The next token; one of kind `end` after the last."""
+        while self._at < len(self._text):
+            position = self._at
+            found = _TOKEN.match(self._text, position)
+            if found is None:
+                raise JaasError(f"a quoted text or a comment that begins at character {position} has no end; {SHAPE}")
+            self._at = found.end()
+            kind = found.lastgroup or ""
+            if kind == "space":
+                continue
+            body = found.group(kind)
+            if kind in ("double", "single"):
+                return _Token("quoted", _ESCAPE.sub(_unescaped, body), position)
+            return _Token(kind, body, position)
+        return _Token("end", "", self._at)
+
+    def name(self, what: str) -> str:
+        """The text of the next token, which must be a word or a quoted text."""
+        token = self.take()
+        if token.kind not in ("word", "quoted"):
+            raise JaasError(f"{what} is missing at character {token.position}; {SHAPE}")
+        return token.text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found.group(1)
+    if escaped[0] in "01234567":
+        return chr(int(escaped, 8))
+    return _ESCAPED.get(escaped, escaped)
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…")

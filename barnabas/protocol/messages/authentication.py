@@ -1,0 +1,44 @@
+"""Authentication of a connection by SASL: SaslHandshake 0-1, SaslAuthenticate 0-2 (KIP-43, KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Bytes, Int16, Int64, Message, String, field, message
+
+__all__ = [
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
+]
+
+
+@message(api_key=17, versions=(0, 1), flexible_since=None)
+class SaslHandshakeRequest(Message):
+    """Chooses a mechanism. After version 0 tokens follow without a request header, after version 1 SaslAuthenticate."""
+
+    mechanism: str = field(String)
+
+
+@message(api_key=17, versions=(0, 1), flexible_since=None)
+class SaslHandshakeResponse(Message):
+    """Whether the mechanism is enabled."""
+
+    error_code: int = field(Int16)
+    mechanisms: list[str] = field(Array(String))  # that the listener has enabled
+
+
+@message(api_key=36, versions=(0, 2), flexible_since=2)
+class SaslAuthenticateRequest(Message):
+    """One token of the client."""
+
+    auth_bytes: bytes = field(Bytes)
+
+
+@message(api_key=36, versions=(0, 2), flexible_since=2)
+class SaslAuthenticateResponse(Message):
+    """The token of the server."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    auth_bytes: bytes = field(Bytes)
+    session_lifetime_ms: int = field(Int64, since=1)  # 0: the session has no end (KIP-368)
