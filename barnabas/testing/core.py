@@ -11,7 +11,7 @@ Invariants: the calls of one cluster run one at a time, in their order. A wait h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +20,10 @@ from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, broke
 from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
-    from barnabas.client import Admin
+    from barnabas.testing.kit_admin import KitAdmin
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
-GROUPS_S: Final = 1.0  # to find out the groups of leaked clients
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 
@@ -48,7 +47,7 @@ class Core:
         backend.on_event = self._on_event
         self.timeout_s = timeout_s
         self.started = False
-        self._admin: Admin | None = None
+        self._admin: KitAdmin | None = None
         self._admin_is_stale = False
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
@@ -111,7 +110,7 @@ class Core:
         explanations = [each.explain() for each in self.extensions]
         return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
-    async def admin(self) -> Admin:
+    async def admin(self) -> KitAdmin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
         if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
@@ -120,12 +119,12 @@ class Core:
             self._admin_is_stale = False
             await self._close_admin()
         if self._admin is None:
-            from barnabas.client import Admin  # here, because it would double the time of a first start
+            from barnabas.testing.kit_admin import KitAdmin  # here, because it would double the time of a first start
             from barnabas.testing.world.admin_network import AdminNetwork
 
             network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
             servers = self.backend.internal_servers
-            admin = Admin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
+            admin = KitAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
             self._admin = admin
         return self._admin
@@ -156,16 +155,33 @@ class Core:
         async with self._turn, self.limit(f"the creation of topic '{name}'"):
             from barnabas.client import KafkaError, NewTopic
             from barnabas.client.errors import check_topic_name
+            from barnabas.errors import ErrorCode
 
             admin = await self.admin()
+            existed = bool(await self._known(self._any_running(), name))
             try:
                 check_topic_name(name)
-                await admin.create_topics([NewTopic(name, partitions, replication_factor or -1, settings)])
+                wanted = [NewTopic(name, partitions, replication_factor or -1, settings)]
+                await self._while_one_runs(admin.create_topics(wanted), f"topic '{name}' was not created")
             except KafkaError as error:
-                raise KitError(f"topic '{name}' was not created: {error}") from error
+                # A controller that ends may have created it without an answer; then the next one knows it.
+                if existed or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise KitError(f"topic '{name}' was not created: {error}") from error
             self.created.append(name)
-            await self._until(lambda: self._in_sync(name, partitions), f"topic '{name}' is in sync")
+            reached = self._until(lambda: self._in_sync(name, partitions), f"topic '{name}' is in sync")
+            await self._while_one_runs(reached, f"topic '{name}' has no leader")
         return name
+
+    async def _while_one_runs(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Awaits work that needs a broker. Raises KitError, which begins with `what`, soon after the last broker has ended."""
+        waiting = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=POLL_S))[0]:
+                if all(self.backend.state(each) == "down" for each in self.backend.broker_ids):
+                    raise KitError(f"{what}, and no broker of this cluster runs any more{self._why()}")
+            await waiting
+        finally:
+            waiting.cancel()
 
     def _check_topic_config(self, settings: Mapping[str, str]) -> None:
         from barnabas.broker.topic_config import TOPIC_KEYS
@@ -243,7 +259,12 @@ class Core:
         """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
         running = self._joined()
         for broker_id in [None] if self.backend.mode == "remote" else running:
-            found = await self._known(broker_id, topic)
+            try:
+                found = await self._known(broker_id, topic)
+            except (KitError, RuntimeError):
+                if broker_id is None or self.backend.state(broker_id) == "running":
+                    raise
+                return False  # it has ended before its answer; the others tell the rest
             if len(found) < max(partitions, 1):
                 return False
             for each in found:
@@ -398,26 +419,6 @@ class Core:
         async with self.limit(f"command '{name}' of broker {broker_id}"):
             return await self.backend.command(broker_id, name, arguments)
 
-    async def leaked_clients(self, grace_s: float, known: set[str]) -> list[str]:
-        """A sentence for each client that is still connected after `grace_s`, with the group of which it is a member.
-
-        Args:
-            known: client ids that were connected before.
-        """
-        deadline = asyncio.get_running_loop().time() + grace_s
-        while True:
-            found = {name: each for name, each in (await self.client_connections()).items() if name not in known}
-            if not found or asyncio.get_running_loop().time() >= deadline:
-                break
-            await asyncio.sleep(POLL_FIRST_S)
-        if not found:
-            return []
-        groups = await self._groups_of_clients()
-        return [
-            f"client id '{client_id}'{groups.get(client_id, '')} ({address} at broker {broker_id})"
-            for client_id, (broker_id, address) in found.items()
-        ]
-
     async def client_connections(self) -> dict[str, tuple[int, str]]:
         """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
         async with self.limit("the list of connections"):
@@ -427,21 +428,6 @@ class Core:
             for broker_id, answer in told.items()
             for each in answer
         }
-
-    async def _groups_of_clients(self) -> dict[str, str]:
-        """For a leaked client's sentence: the group of which it is a member, by client id. Empty if that takes long."""
-        from barnabas.client import KafkaError
-
-        found: dict[str, str] = {}
-        try:
-            async with asyncio.timeout(GROUPS_S):
-                admin = await self.admin()
-                for listed in await admin.list_groups():
-                    for member in (await admin.describe_group(listed.group_id)).members:
-                        found[member.client_id] = f", a member of group '{listed.group_id}'"
-        except (TimeoutError, KafkaError):
-            pass
-        return found
 
     # -- leaders
 

@@ -27,6 +27,7 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.handle import Handle
+from barnabas.testing.leaks import leaked_clients
 from barnabas.testing.namespace import Namespace
 from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.spares import Spares
@@ -339,7 +340,7 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
 
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:
     """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it gets no warning."""
-    leaked = kafka.wait(kafka.core().leaked_clients(LEAK_GRACE_S, known))
+    leaked = kafka.wait(leaked_clients(kafka.core(), LEAK_GRACE_S, known))
     if leaked and not request.node.stash.get(FAILED, False):
         warnings.warn(
             LeakedClientWarning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -169,6 +170,24 @@ def test_a_segment_that_cannot_be_opened_fails_the_write(mode: Mode) -> None:
         asyncio.run(write(kafka, "orders", b"the end"))
         found = asyncio.run(read(kafka, "orders", 3))
         assert found == [*values[:2], b"the end"]  # two fit into the first segment
+
+
+@pytest.mark.parametrize("breaks", ["full", "one file"])
+def test_a_topic_on_a_broken_disk_is_refused_when_the_last_broker_has_ended(mode: Mode, breaks: str) -> None:
+    with Broker(mode=mode) as kafka:
+        disk = kafka.disk(1)
+        disk.full() if breaks == "full" else disk.fail("open", errno.EIO, path="orders-*", times=None)
+        began = time.monotonic()
+        with pytest.raises(KitError, match=r"topic 'orders' .*no broker of this cluster runs.*broker 1 has faults"):
+            kafka.create_topic("orders")
+        assert time.monotonic() - began < kafka.core().timeout_s / 2, "the call has not waited for its deadline"
+
+
+@pytest.mark.parametrize("path", ["orders-*", "*"])
+def test_a_topic_is_created_by_the_brokers_that_are_left(three: Cluster, path: str) -> None:
+    """Broker 1 is often the controller: its successor has the topic already, and the caller need not know."""
+    three.disk(1).fail("write", errno.EIO, path=path, times=None)
+    assert three.create_topic("orders", partitions=3) == "orders"
 
 
 def test_a_slow_sync_delays_the_answer(mode: Mode) -> None:

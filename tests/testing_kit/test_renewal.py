@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from barnabas.testing import Cluster, KitError
 from barnabas.testing.core import Core
+from barnabas.testing.leaks import leaked_clients
 from barnabas.testing.renewal import AsNew
 from barnabas.testing.spares import Spares
 
@@ -65,7 +66,7 @@ def test_a_cluster_that_was_given_back_holds_nothing(spares: Spares) -> None:
     assert _transaction(used) == 0
     assert used.wait(_groups(core)) == ["copiers"]
     assert used.wait(_transactional_ids(core)) == ["copier"]
-    used.wait(core.leaked_clients(10, set()))
+    used.wait(leaked_clients(core, 10, set()))
     spares.give_back(used)
 
     fresh = _take(spares)
@@ -78,7 +79,7 @@ def test_a_cluster_that_was_given_back_holds_nothing(spares: Spares) -> None:
     assert [each.offset for each in fresh.history.events if hasattr(each, "offset")] == []
     with pytest.raises(KitError, match="has ended"):
         used.topics()
-    fresh.wait(fresh.core().leaked_clients(10, set()))
+    fresh.wait(leaked_clients(fresh.core(), 10, set()))
     spares.give_back(fresh)
 
 
@@ -130,7 +131,7 @@ def test_a_cluster_with_traces_of_a_test_is_not_taken_again(
     used = _take(spares)
     core = used.core()
     TRACES[trace](used)
-    used.wait(core.leaked_clients(10, set()))
+    used.wait(leaked_clients(core, 10, set()))
     spares.give_back(used)
     fresh = _take(spares)
     assert fresh.core() is not core

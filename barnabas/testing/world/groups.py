@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["GroupActions", "GroupActionsAio", "evict", "members"]
 
 T = TypeVar("T")
-LEAVE_EPOCH = -1  # KIP-848: the member epoch of a heartbeat by which a member leaves
 
 
 class _Cluster(Protocol):
@@ -143,7 +142,6 @@ async def members(core: Core, name: str) -> list[GroupMemberDescription]:
 async def evict(core: Core, name: str, member: str) -> None:
     """Removes the member of a group with this member id, client id or group.instance.id. Raises KitError."""
     from barnabas.client import KafkaError
-    from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
     group = await _described(core, name)
     who = _one(name, member, [] if group is None else list(group.members))
@@ -152,10 +150,7 @@ async def evict(core: Core, name: str, member: str) -> None:
         try:
             if group is not None and group.type == "consumer":
                 # Kafka's LeaveGroup refuses members of the new protocol; a member of it leaves by a heartbeat.
-                leave = ConsumerGroupHeartbeatRequest(
-                    group_id=name, member_id=who.member_id, member_epoch=LEAVE_EPOCH, instance_id=who.group_instance_id
-                )
-                await admin._coordinated("group", name, leave, lambda response: response)
+                await admin.leave_for(name, who.member_id, who.group_instance_id)
             elif who.group_instance_id is not None:
                 await admin.remove_group_members(name, instance_ids=[who.group_instance_id])
             else:
