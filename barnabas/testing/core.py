@@ -174,14 +174,25 @@ class Core:
 
     async def _while_one_runs(self, work: Coroutine[Any, Any, None], what: str) -> None:
         """Awaits work that needs a broker. Raises KitError, which begins with `what`, soon after the last broker has ended."""
-        waiting = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            nonlocal timer
+            if all(self.backend.state(each) == "down" for each in self.backend.broker_ids):
+                limit.reschedule(loop.time())
+            else:
+                timer = loop.call_later(POLL_S, look)
+
+        timer = loop.call_later(POLL_S, look)
         try:
-            while not (await asyncio.wait({waiting}, timeout=POLL_S))[0]:
-                if all(self.backend.state(each) == "down" for each in self.backend.broker_ids):
-                    raise KitError(f"{what}, and no broker of this cluster runs any more{self._why()}")
-            await waiting
+            async with asyncio.timeout(None) as limit:
+                await work
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise KitError(f"{what}, and no broker of this cluster runs any more{self._why()}") from error
         finally:
-            waiting.cancel()
+            timer.cancel()
 
     def _check_topic_config(self, settings: Mapping[str, str]) -> None:
         from barnabas.broker.topic_config import TOPIC_KEYS

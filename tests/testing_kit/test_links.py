@@ -292,9 +292,13 @@ def test_connections_end_by_reset_limit_and_slowly(mode: Mode) -> None:
     with Broker(mode=mode) as kafka:
         with connect(kafka, 1) as connection:
             size = len(answer_of(connection))
-            link = kafka.link("client:slow", 1).reset_peer()
+            link = kafka.link("client:slow", 1).reset_peer(60).reset_peer(0.3).reset_peer(60)
+            assert len(answer_of(connection)) == size
+            before = time.monotonic()
+            link.reset_peer(0.3)
             with pytest.raises(ConnectionResetError):
                 connection.recv(1)
+            assert time.monotonic() - before >= 0.3
             link.remove()
         with connect(kafka, 1) as connection, kafka.link("clients", 1, direction="in").limit_data(size + 5):
             assert len(answer_of(connection)) == size

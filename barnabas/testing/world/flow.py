@@ -24,6 +24,7 @@ class Flow:
         bytes_per_s: 0: without limit.
         slow_close_s: a connection closes this much later.
         reset_s: connections are reset this long after they were made, or after this was written; -1: never.
+        resets: how often `reset_s` was written: each time begins the wait anew.
         bytes_max: a connection closes after this many bytes; -1: without limit.
         slice_bytes: the data arrive in pieces of this size; 0: whole.
         slice_variation: the most that a piece is larger or smaller.
@@ -36,6 +37,7 @@ class Flow:
     bytes_per_s: float = 0.0
     slow_close_s: float = 0.0
     reset_s: float = -1.0
+    resets: int = 0
     bytes_max: int = -1
     slice_bytes: int = 0
     slice_variation: int = 0
@@ -66,6 +68,7 @@ def _pair(one: Flow, two: Flow) -> Flow:
         bytes_per_s=min((each.bytes_per_s for each in (one, two) if each.bytes_per_s), default=0.0),
         slow_close_s=one.slow_close_s + two.slow_close_s,
         reset_s=min((each.reset_s for each in (one, two) if each.reset_s >= 0), default=-1.0),
+        resets=one.resets + two.resets,
         bytes_max=min((each.bytes_max for each in (one, two) if each.bytes_max >= 0), default=-1),
         slice_bytes=sliced.slice_bytes,
         slice_variation=sliced.slice_variation,

@@ -105,7 +105,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         "_real",
         "_real_full",
         "_real_lost",
-        "_reset_s",
+        "_reset",
         "_rng",
         "_told_end",
         "_write_paused",
@@ -147,7 +147,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.outbound: Pipe | None = None
         self.heard: Callable[[bytes], bool] | None = None
         self.age_timer: asyncio.TimerHandle | None = None
-        self._reset_s = -1.0
+        self._reset = (-1.0, 0)  # seconds to wait, and how often that was written
         self._receive_directly()  # now, because uvloop takes the methods before connection_made
 
     # -- from the loop
@@ -431,9 +431,10 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def _arm_reset(self, outward: Flow, inward: Flow) -> None:
         wait_s = min((each.reset_s for each in (outward, inward) if each.reset_s >= 0), default=-1.0)
-        if wait_s == self._reset_s:
+        wanted = (wait_s, outward.resets + inward.resets)
+        if wanted == self._reset:
             return
-        self._reset_s = wait_s
+        self._reset = wanted
         if self.age_timer is not None:
             self.age_timer.cancel()
             self.age_timer = None

@@ -70,6 +70,7 @@ class Link(_Removable):
         self._state = LinkState(one, two)
         super().__init__(world, [self._state])
         self._direction = direction
+        self._resets = 0
 
     def latency(self, seconds: float, *, jitter: float = 0.0) -> Self:
         """Every byte arrives this much later. A new connection takes twice the time.
@@ -94,11 +95,10 @@ class Link(_Removable):
         return self._change(slow_close_s=float(delay))
 
     def reset_peer(self, timeout: float = 0.0) -> Self:
-        """Connections are reset `timeout` seconds after this call, new ones after they were made.
-
-        A second call with the same number changes nothing: `remove` comes in between."""
+        """Connections are reset `timeout` seconds after this call, new ones after they were made. Each call begins the wait anew."""
         _number("reset_peer", timeout, SECONDS_MAX, "seconds")
-        return self._change(reset_s=float(timeout))
+        self._resets += 1
+        return self._change(reset_s=float(timeout), resets=self._resets)
 
     def limit_data(self, size: int) -> Self:
         """A connection closes when it has carried `size` more bytes in a direction.

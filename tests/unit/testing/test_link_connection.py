@@ -151,3 +151,20 @@ def test_who_leaves_after_the_other_side_does_not_wait_for_bytes_on_their_way() 
         assert inner.told == ["lost"]
 
     asyncio.run(story())
+
+
+def test_each_write_of_a_reset_begins_the_wait_anew() -> None:
+    async def story() -> None:
+        link, _, _ = made()
+        link.shape(Flow(reset_s=60.0, resets=1), FREE)
+        first = link.age_timer
+        link.shape(Flow(reset_s=60.0, resets=1), FREE)  # another rule has changed
+        assert link.age_timer is first
+        link.shape(Flow(reset_s=60.0, resets=2), FREE)
+        assert first is not None
+        assert first.cancelled()
+        assert link.age_timer is not None
+        assert not link.age_timer.cancelled()
+        link.end_now()
+
+    asyncio.run(story())
