@@ -19,10 +19,12 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import LEVELS, LOGGERS, ROOT, python_name
 from barnabas.protocol.messages.admin import AlterableConfig
 
-__all__ = ["alter_levels", "level_of", "logger_entries"]
+__all__ = ["alter_levels", "level_of", "logger_entries", "restore_levels"]
 
 _UNKNOWN_TYPE: Final = 0  # of a configuration key
 _NAMES: Final = sorted(LEVELS.items(), key=lambda pair: -pair[1])
+
+_levels_before: dict[str, int] = {}  # Python's name of a logger → its own level before the first change here
 
 
 def level_of(name: str) -> str:
@@ -67,7 +69,16 @@ def alter_levels(changes: Sequence[AlterableConfig], *, validate_only: bool) -> 
     for change in changes:
         sets = change.config_operation == ConfigOperation.SET and change.value is not None
         level = LEVELS[change.value] if sets and change.value is not None else logging.NOTSET
-        logging.getLogger(python_name(change.name)).setLevel(level)
+        changed = logging.getLogger(python_name(change.name))
+        _levels_before.setdefault(changed.name, changed.level)
+        changed.setLevel(level)
+
+
+def restore_levels() -> None:
+    """Gives each logger the level that it had before `alter_levels` changed it. For a process that outlives its nodes."""
+    while _levels_before:
+        name, level = _levels_before.popitem()
+        logging.getLogger(name).setLevel(level)
 
 
 def _check(change: AlterableConfig) -> None:

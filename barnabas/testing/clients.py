@@ -222,8 +222,9 @@ class Maker(Generic[K]):
         """Closes all, the latest first. Paused brokers are resumed before, because a client tells its coordinator that it leaves."""
         if not self._made:
             return
-        states = [each.state for each in self._kafka.brokers]
-        for broker, state in zip(self._kafka.brokers, states, strict=True):
+        brokers = self._kafka.brokers if self._kafka.runs else ()
+        states = [each.state for each in brokers]
+        for broker, state in zip(brokers, states, strict=True):
             if state == "paused":
                 broker.resume()
         timeout = CLOSE_WITHOUT_BROKERS_S if all(state == "down" for state in states) else CLOSE_S

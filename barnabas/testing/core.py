@@ -20,7 +20,7 @@ from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, broke
 from barnabas.testing.extension import Extension
 
 if TYPE_CHECKING:
-    from barnabas.testing.kit_admin import KitAdmin
+    from barnabas.testing.own_admin import OwnAdmin
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
@@ -47,7 +47,7 @@ class Core:
         backend.on_event = self._on_event
         self.timeout_s = timeout_s
         self.started = False
-        self._admin: KitAdmin | None = None
+        self._admin: OwnAdmin | None = None
         self._admin_is_stale = False
         self._turn = asyncio.Lock()
         self._missing = ""  # what the present call waits for
@@ -110,7 +110,7 @@ class Core:
         explanations = [each.explain() for each in self.extensions]
         return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
 
-    async def admin(self) -> KitAdmin:
+    async def admin(self) -> OwnAdmin:
         """The kit's own admin client, connected. Raises KitError if no broker runs."""
         if not self._joined():
             states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
@@ -119,12 +119,12 @@ class Core:
             self._admin_is_stale = False
             await self._close_admin()
         if self._admin is None:
-            from barnabas.testing.kit_admin import KitAdmin  # here, because it would double the time of a first start
+            from barnabas.testing.own_admin import OwnAdmin  # here, because it would double the time of a first start
             from barnabas.testing.world.admin_network import AdminNetwork
 
             network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
             servers = self.backend.internal_servers
-            admin = KitAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
+            admin = OwnAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
             await admin.start()
             self._admin = admin
         return self._admin
@@ -158,9 +158,10 @@ class Core:
             from barnabas.errors import ErrorCode
 
             admin = await self.admin()
-            existed = bool(await self._known(self._any_running(), name))
+            existed = False
             try:
                 check_topic_name(name)
+                existed = bool(await self._known(self._any_running(), name))
                 wanted = [NewTopic(name, partitions, replication_factor or -1, settings)]
                 await self._while_one_runs(admin.create_topics(wanted), f"topic '{name}' was not created")
             except KafkaError as error:
@@ -175,24 +176,23 @@ class Core:
     async def _while_one_runs(self, work: Coroutine[Any, Any, None], what: str) -> None:
         """Awaits work that needs a broker. Raises KitError, which begins with `what`, soon after the last broker has ended."""
         loop = asyncio.get_running_loop()
-
-        def look() -> None:
-            nonlocal timer
-            if all(self.backend.state(each) == "down" for each in self.backend.broker_ids):
-                limit.reschedule(loop.time())
-            else:
-                timer = loop.call_later(POLL_S, look)
-
-        timer = loop.call_later(POLL_S, look)
+        timers: list[asyncio.TimerHandle] = []
         try:
             async with asyncio.timeout(None) as limit:
+
+                def look() -> None:
+                    if all(self.backend.state(each) == "down" for each in self.backend.broker_ids):
+                        limit.reschedule(loop.time())
+                    timers[:] = [loop.call_later(POLL_S, look)]
+
+                look()
                 await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise KitError(f"{what}, and no broker of this cluster runs any more{self._why()}") from error
         finally:
-            timer.cancel()
+            timers[-1].cancel()
 
     def _check_topic_config(self, settings: Mapping[str, str]) -> None:
         from barnabas.broker.topic_config import TOPIC_KEYS

@@ -47,6 +47,11 @@ SHARED_TIME: Final = (
     "give the test brokers of its own, @pytest.mark.kafka(isolation='cluster')"
 )
 
+SHARED_BROKERS: Final = (
+    "kafka.stop(): other tests use these brokers, too: stop or kill one by kafka.stop_broker(1) or kafka.kill(1), "
+    "or give the test brokers of its own, @pytest.mark.kafka(isolation='cluster')"
+)
+
 _SESSION = pytest.StashKey["KafkaSession"]()
 
 
@@ -231,6 +236,7 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
             yield kafka
         _end_faults(request, kafka)
     finally:
+        _restore_levels(kafka)
         try:
             _name_leaked_clients(request, kafka, set())
         finally:
@@ -269,6 +275,7 @@ def _in_namespace(
         pytest.skip(f"this test needs {wanted.brokers} brokers, and this Kafka has {len(kafka.brokers)}")
     namespace = Namespace(kafka)
     namespace.open()
+    kafka.stop_refusal = SHARED_BROKERS
     if kafka.mode != "remote":
         kafka.clock.refusal = SHARED_TIME
     try:
@@ -279,6 +286,8 @@ def _in_namespace(
             yield kafka
         _end_faults(request, kafka)
     finally:
+        kafka.stop_refusal = ""
+        _restore_levels(kafka)
         try:
             if kafka.mode != "remote":
                 _name_leaked_clients(request, kafka, namespace.clients)
@@ -316,7 +325,8 @@ def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -
     try:
         yield
     finally:
-        kafka.wait(auditor.end(), factor=3)
+        if kafka.runs:
+            kafka.wait(auditor.end(), factor=3)
         stash[DISTURBED] = auditor.done, auditor.problem
         told = "\n".join([*auditor.done, auditor.problem]).strip() or "the test gave no moment for it"
         request.node.add_report_section("teardown", "kafka", f"{disturbance}: {told}")
@@ -324,7 +334,7 @@ def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -
 
 def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
     """Removes the faults of a test; fails a test that passed although one of them has hit nothing."""
-    if kafka.mode == "remote":
+    if kafka.mode == "remote" or not kafka.runs:
         return
     wrong = ""
     try:
@@ -338,8 +348,18 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
         pytest.fail(wrong, pytrace=False)
 
 
+def _restore_levels(kafka: Cluster) -> None:
+    """Nodes in threads share the loggers of this process with those of the next test."""
+    if kafka.mode == "thread":
+        from barnabas.broker.logger_levels import restore_levels
+
+        restore_levels()
+
+
 def _name_leaked_clients(request: pytest.FixtureRequest, kafka: Cluster, known: set[str]) -> None:
     """Warns about clients that are still connected. A failed test keeps its clients in its traceback, so it gets no warning."""
+    if not kafka.runs:
+        return
     leaked = kafka.wait(leaked_clients(kafka.core(), LEAK_GRACE_S, known))
     if leaked and not request.node.stash.get(FAILED, False):
         warnings.warn(

@@ -80,6 +80,7 @@ class Handle(NearestNames):
         self._admin_port = None if admin_port is None else checked_admin_port(admin_port)
         self._seed = "" if seed is None else str(seed)
         self._clock: KafkaClock | None = None
+        self.stop_refusal = ""  # why it must not be ended now
 
     # -- start and stop
 
@@ -89,7 +90,9 @@ class Handle(NearestNames):
         return self
 
     def stop(self) -> None:
-        """Ends the brokers. Raises KitError if one had stopped by itself."""
+        """Ends the brokers. Raises KitError if one had stopped by itself, or if other tests use them, too."""
+        if self.stop_refusal:
+            raise KitError(self.stop_refusal)
         if self._core is not None:
             self.wait(self._stop())
 
@@ -186,6 +189,11 @@ class Handle(NearestNames):
             await self.wait_async(self._stop())
 
     # -- for the other parts of the kit
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._core is not None
 
     def core(self) -> Core:
         """What runs in the kit's thread. Raises KitError if the cluster does not run, or belongs to another process."""

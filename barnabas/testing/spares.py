@@ -65,6 +65,8 @@ class Spares:
     def give_back(self, cluster: Cluster) -> None:
         """Ends the use of a cluster. Raises KitError if a broker had stopped by itself."""
         as_new = self._taken.pop(cluster, None)
+        if not cluster.runs:
+            return  # its test has ended it
         if as_new is None or self._make is None or not as_new.is_possible(cluster.core()):
             cluster.stop()
             return

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
+from weakref import WeakSet
 
+from barnabas.broker.logger_levels import restore_levels
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState
@@ -21,6 +23,8 @@ from barnabas.testing.node_host import NodeHost
 __all__ = ["ThreadBackend"]
 
 T = TypeVar("T")
+
+_running: WeakSet[ThreadBackend] = WeakSet()
 
 
 class _Broker:
@@ -47,6 +51,10 @@ class ThreadBackend(LocalBackend[_Broker]):
 
     mode: Mode = "thread"
 
+    async def start(self) -> None:
+        _running.add(self)
+        await super().start()
+
     def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
         for node_id, own in settings.items():
             self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": f"memory-{node_id}"})
@@ -65,6 +73,9 @@ class ThreadBackend(LocalBackend[_Broker]):
         for broker in self._brokers.values():
             _end(broker)
         self._release()
+        _running.discard(self)
+        if not _running:
+            restore_levels()  # nodes in threads share the loggers of this process
 
     # -- one broker
 

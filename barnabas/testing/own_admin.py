@@ -1,4 +1,4 @@
-"""KitAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have.
+"""OwnAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have.
 
 Driven by: `Core` and the parts of the kit, in the kit's loop. Emits: requests.
 """
@@ -10,12 +10,12 @@ from typing import Final
 from barnabas.client import Admin
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["KitAdmin"]
+__all__ = ["OwnAdmin"]
 
 LEAVE_EPOCH: Final = -1  # KIP-848: the member epoch of a heartbeat by which a member leaves
 
 
-class KitAdmin(Admin):
+class OwnAdmin(Admin):
     """See the module."""
 
     async def leave_for(self, group_id: str, member_id: str, instance_id: str | None) -> None:
