@@ -129,6 +129,8 @@ API: dict[int, Api] = {
         Api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, listeners=BOTH),
         Api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, listeners=BOTH),
         Api(47, "OffsetDelete", "groups", (0, 0), None),
+        Api(48, "DescribeClientQuotas", "quotas", (0, 1), 1),
+        Api(49, "AlterClientQuotas", "quotas", (0, 1), 1, listeners=BOTH),
         Api(52, "Vote", "quorum", (0, 2), 0, listeners=CONTROLLER),
         Api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, listeners=CONTROLLER),
         Api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, listeners=CONTROLLER),

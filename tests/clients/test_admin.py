@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from barnabas.client.errors import RequestTimedOut
+from barnabas.client.admin import ClientQuotas
+from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.errors import ErrorCode
 from tests.support.clients.bundled import make_topic, poll_until
 
@@ -153,3 +156,25 @@ async def test_a_broker_that_is_not_there_cannot_be_forgotten(admin: Admin) -> N
     with pytest.raises(KafkaError) as refused:
         await admin.unregister_broker(4711)
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+async def test_quotas_of_clients(admin: Admin, name: str) -> None:
+    await admin.alter_client_quotas({"user": name, "client-id": None}, {"producer_byte_rate": 1e9})
+    await admin.alter_client_quotas({"user": name}, {"consumer_byte_rate": 1e9, "request_percentage": 99.5})
+    await admin.alter_client_quotas({"user": name}, {"request_percentage": None})
+    both, user = ("client-id", None), ("user", name)
+    expected = [((both, user), {"producer_byte_rate": 1e9}), ((user,), {"consumer_byte_rate": 1e9})]
+    deadline = time.monotonic() + 10  # Kafka answers a change before its broker has replayed it
+    found: list[ClientQuotas] = []
+    while found != expected and time.monotonic() < deadline:
+        found = await admin.describe_client_quotas({"user": name})
+    assert found == expected
+    assert len(await admin.describe_client_quotas({"user": name}, strict=True)) == 1
+    assert ((both, user), {"producer_byte_rate": 1e9}) in await admin.describe_client_quotas({"client-id": ...})
+    assert await admin.describe_client_quotas({"client-id": None, "user": f"{name}-none"}) == []
+    with pytest.raises(KafkaError, match="Quota producer_byte_rate must be greater than 0"):
+        await admin.alter_client_quotas({"user": name}, {"producer_byte_rate": 0}, validate_only=True)
+    with pytest.raises(IllegalState, match="unknown type of a quota entity 'group'"):
+        await admin.describe_client_quotas({"group": name})  # type: ignore[dict-item]
+    await admin.alter_client_quotas({"user": name, "client-id": None}, {"producer_byte_rate": None})
+    await admin.alter_client_quotas({"user": name}, {"consumer_byte_rate": None})

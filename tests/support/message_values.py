@@ -60,6 +60,8 @@ def _values(name: str, kind: Any, nullable: bool, version: int) -> st.SearchStra
             values = st.booleans()
         elif kind is wire.Uuid:
             values = st.binary(min_size=16, max_size=16)
+        elif kind is wire.Float64:
+            values = st.floats(allow_nan=False)
         else:
             values = _INTEGERS[kind.code]
     elif isinstance(kind, wire.Text):

@@ -3,7 +3,7 @@
 On the broker listener: UnregisterBroker 64 0, forwarded to the controller.
 
 CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44,
-AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
+AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterClientQuotas 49, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
 ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919).
 
 Behaviour: one handler serves all. The request goes to `metadata/controller.QuorumController`; the answer is sent once the change is
@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
-from barnabas.broker.handlers import admin, configs, reassignments
+from barnabas.broker.handlers import admin, configs, quotas, reassignments
 from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
@@ -80,7 +80,8 @@ def refuse(call: Call[Message], error: BrokerError) -> Message | None:
     response = registry.API[call.api_key].response()
     refusal: Any = response  # its fields are found at run time
     if not hasattr(refusal, "error_code"):
-        return admin.HANDLERS[type(call.request)][1](call, error)
+        table = quotas.HANDLERS if type(call.request) in quotas.HANDLERS else admin.HANDLERS
+        return table[type(call.request)][1](call, error)
     refusal.error_code = error.code
     if hasattr(refusal, "error_message"):
         refusal.error_message = error.message

@@ -14,6 +14,7 @@ from barnabas.broker.metadata.directories import assign_replicas
 from barnabas.broker.metadata.features import update_features
 from barnabas.broker.metadata.isr import alter_partition, elect_leaders
 from barnabas.broker.metadata.producer_ids import allocate_producer_ids
+from barnabas.broker.metadata.quotas import alter_client_quotas
 from barnabas.broker.metadata.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
@@ -36,6 +37,7 @@ from barnabas.protocol.messages.cluster import (
     ControllerRegistrationRequest,
     UnregisterBrokerRequest,
 )
+from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -67,6 +69,7 @@ ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     UnregisterBrokerRequest: unregister_broker,
     AlterPartitionReassignmentsRequest: alter_reassignments,
     ListPartitionReassignmentsRequest: list_partition_reassignments,
+    AlterClientQuotasRequest: alter_client_quotas,
 }
 
 DECISIONS: Final[Mapping[type, RequestDecision]] = {
@@ -77,7 +80,12 @@ DECISIONS: Final[Mapping[type, RequestDecision]] = {
     ControllerRegistrationRequest: lambda view, request: register_controller(request),
 }
 
-_ITEMS: Final = ("topics", "responses", "results")  # fields with errors, in answers without a top-level error
+_ITEMS: Final = (
+    "topics",
+    "responses",
+    "results",
+    "entries",
+)  # fields with errors, in answers without a top-level error
 
 
 def refused_as_a_whole(response: object) -> ErrorCode:

@@ -7,6 +7,7 @@ from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.types import (
     CONFIG_SOURCES,
     BrokerDescription,
+    ClientQuotas,
     ClusterDescription,
     ConfigEntry,
     ConfigSynonym,
@@ -30,6 +31,7 @@ __all__ = [
     "CONFIG_SOURCES",
     "Admin",
     "BrokerDescription",
+    "ClientQuotas",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",

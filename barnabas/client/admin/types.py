@@ -206,6 +206,13 @@ class ProducerDescription(NamedTuple):
     coordinator_epoch: int  # of the last marker; −1 without
 
 
+class ClientQuotas(NamedTuple):
+    """Quotas of an entity (KIP-546). `entity`: (type, name) pairs in ascending order of the type; name None: the default."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    quotas: Mapping[str, float]
+
+
 class TransactionListing(NamedTuple):
     """One transactional id in the answer to ListTransactions."""
 

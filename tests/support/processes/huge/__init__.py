@@ -11,6 +11,7 @@ pauses.
 from tests.support.processes.huge.configs import CONFIGS
 from tests.support.processes.huge.controller import CONTROLLER
 from tests.support.processes.huge.groups import GROUPS
+from tests.support.processes.huge.quotas import QUOTAS
 from tests.support.processes.huge.records import RECORDS
 from tests.support.processes.huge.request import Huge
 from tests.support.processes.huge.telemetry import CLIENT_METRICS
@@ -27,6 +28,7 @@ CATALOGUE: tuple[Huge, ...] = (
     *TOPICS,
     *CONFIGS,
     *CLIENT_METRICS,
+    *QUOTAS,
     *PARTITIONS,
     *TRANSACTIONS,
     *CONTROLLER,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.call import Pending
-from barnabas.broker.handlers import admin, cluster, configs, offsets, producers, quorum, reassignments
+from barnabas.broker.handlers import admin, cluster, configs, offsets, producers, quorum, quotas, reassignments
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -28,6 +28,7 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse, UnregisterBrokerRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from barnabas.protocol.messages.quotas import AlterClientQuotasRequest, QuotaAlteration
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 from barnabas.protocol.registry import API
@@ -72,6 +73,7 @@ ASKED: list[tuple[Table, Any]] = [
     (admin.HANDLERS, UpdateFeaturesRequest()),
     (reassignments.HANDLERS, AlterPartitionReassignmentsRequest(timeout_ms=9)),
     (cluster.HANDLERS, UnregisterBrokerRequest(broker_id=3)),
+    (quotas.HANDLERS, AlterClientQuotasRequest(entries=[QuotaAlteration()])),
 ]
 
 

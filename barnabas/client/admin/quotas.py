@@ -1,0 +1,110 @@
+"""Requests about quotas of clients (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.admin.types import ClientQuotas
+from barnabas.client.errors import IllegalState
+from barnabas.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlteredQuotaEntity,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    QuotaAlteration,
+    QuotaComponent,
+    QuotaOperation,
+)
+
+__all__ = ["QuotaAdmin", "QuotaEntityType"]
+
+QuotaEntityType: TypeAlias = Literal["user", "client-id", "ip"]
+
+_EXACT, _DEFAULT, _SPECIFIED = range(3)
+_TYPES: Final = ("user", "client-id", "ip")
+N = TypeVar("N")
+
+
+class QuotaAdmin(AdminRequests):
+    """Requests about quotas of clients."""
+
+    async def describe_client_quotas(
+        self,
+        entity: Mapping[QuotaEntityType, str | EllipsisType | None] | None = None,
+        *,
+        strict: bool = False,
+        timeout_ms: int | None = None,
+    ) -> list[ClientQuotas]:
+        """Returns the entities that have quotas, in ascending order: all, or those that match.
+
+        Args:
+            entity: a name by type, None for the default, `...` for any name and the default.
+            strict: without entities that have a type which `entity` does not name.
+
+        Raises:
+            IllegalState: a type is unknown.
+            KafkaError: the filter is invalid (INVALID_REQUEST): an ip cannot be combined with other types.
+        """
+        request = DescribeClientQuotasRequest(
+            components=[_component(kind, name) for kind, name in _checked(entity or {}).items()], strict=strict
+        )
+        response: DescribeClientQuotasResponse = await self._retried(
+            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
+        )
+        found = [
+            ClientQuotas(
+                tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)),
+                {each.key: each.value for each in entry.values},
+            )
+            for entry in response.entries or ()
+        ]
+        return sorted(found, key=lambda each: [(kind, name is not None, name or "") for kind, name in each.entity])
+
+    async def alter_client_quotas(
+        self,
+        entity: Mapping[QuotaEntityType, str | None],
+        quotas: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Sets and removes quotas of one entity, all of them or none; its other quotas stay unchanged.
+
+        Args:
+            entity: a name by type, None for the default: user, client-id, both, or ip.
+            quotas: values by name, None removes one: producer_byte_rate and consumer_byte_rate (bytes a second),
+                request_percentage, controller_mutation_rate (partitions a second); of an ip connection_creation_rate
+                (connections a second).
+            validate_only: checks the change and makes none.
+
+        Raises:
+            IllegalState: a type is unknown.
+            KafkaError: the entity, a name or a value is invalid (INVALID_REQUEST). Nothing has changed then.
+        """
+        entry = QuotaAlteration(
+            entity=[AlteredQuotaEntity(entity_type=kind, entity_name=name) for kind, name in _checked(entity).items()],
+            ops=[
+                QuotaOperation(key=key, value=0.0 if value is None else value, remove=value is None)
+                for key, value in quotas.items()
+            ],
+        )
+        request = AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+        await self._retried(lambda _: request, lambda answer: answer.entries[0], timeout_ms=timeout_ms)
+
+
+def _component(kind: str, name: str | EllipsisType | None) -> QuotaComponent:
+    if name is ...:
+        return QuotaComponent(entity_type=kind, match_type=_SPECIFIED, match=None)
+    if name is None:
+        return QuotaComponent(entity_type=kind, match_type=_DEFAULT, match=None)
+    return QuotaComponent(entity_type=kind, match_type=_EXACT, match=name)
+
+
+def _checked(entity: Mapping[QuotaEntityType, N]) -> Mapping[QuotaEntityType, N]:
+    unknown = [kind for kind in entity if kind not in _TYPES]
+    if unknown:
+        raise IllegalState(f"unknown type of a quota entity {unknown[0]!r}; the types are {', '.join(_TYPES)}")
+    return entity

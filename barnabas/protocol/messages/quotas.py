@@ -1,0 +1,121 @@
+"""Quotas of clients (KIP-546): DescribeClientQuotas 0 to 1, AlterClientQuotas 0 to 1."""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, String, field, message, struct
+
+__all__ = [
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponse",
+    "AlteredQuota",
+    "AlteredQuotaEntity",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponse",
+    "DescribedQuota",
+    "DescribedQuotaEntity",
+    "QuotaAlteration",
+    "QuotaComponent",
+    "QuotaOperation",
+    "QuotaValue",
+]
+
+
+@struct
+class QuotaComponent:
+    """A filter on entities with one type."""
+
+    entity_type: str = field(String)
+    match_type: int = field(Int8)  # 0: the name, 1: the default, 2: any name and the default
+    match: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=48, versions=(0, 1), flexible_since=1)
+class DescribeClientQuotasRequest(Message):
+    """Asks for the quotas of the entities that match all components."""
+
+    components: list[QuotaComponent] = field(Array(QuotaComponent))
+    strict: bool = field(Bool)  # without entities that have a type that no component names
+
+
+@struct
+class DescribedQuotaEntity:
+    """One part of an entity: its type ("user", "client-id", "ip") and its name, None for the default."""
+
+    entity_type: str = field(String)
+    entity_name: str | None = field(String, nullable_since=0)
+
+
+@struct
+class QuotaValue:
+    """One quota of an entity."""
+
+    key: str = field(String)
+    value: float = field(Float64)
+
+
+@struct
+class DescribedQuota:
+    """An entity with its quotas."""
+
+    entity: list[DescribedQuotaEntity] = field(Array(DescribedQuotaEntity))
+    values: list[QuotaValue] = field(Array(QuotaValue))
+
+
+@message(api_key=48, versions=(0, 1), flexible_since=1)
+class DescribeClientQuotasResponse(Message):
+    """The entities that match; None with an error."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    entries: list[DescribedQuota] | None = field(Array(DescribedQuota), nullable_since=0)
+
+
+@struct
+class AlteredQuotaEntity:
+    """One part of an entity: its type ("user", "client-id", "ip") and its name, None for the default."""
+
+    entity_type: str = field(String)
+    entity_name: str | None = field(String, nullable_since=0)
+
+
+@struct
+class QuotaOperation:
+    """Sets one quota, or removes it."""
+
+    key: str = field(String)
+    value: float = field(Float64)
+    remove: bool = field(Bool)
+
+
+@struct
+class QuotaAlteration:
+    """The changes of one entity."""
+
+    entity: list[AlteredQuotaEntity] = field(Array(AlteredQuotaEntity))
+    ops: list[QuotaOperation] = field(Array(QuotaOperation))
+
+
+@message(api_key=49, versions=(0, 1), flexible_since=1)
+class AlterClientQuotasRequest(Message):
+    """Changes quotas of entities; each entity separately, all of its changes or none."""
+
+    entries: list[QuotaAlteration] = field(Array(QuotaAlteration))
+    validate_only: bool = field(Bool)
+
+
+@struct
+class AlteredQuota:
+    """The result for one entity."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    entity: list[AlteredQuotaEntity] = field(Array(AlteredQuotaEntity))
+
+
+@message(api_key=49, versions=(0, 1), flexible_since=1)
+class AlterClientQuotasResponse(Message):
+    """A result for each entity."""
+
+    throttle_time_ms: int = field(Int32)
+    entries: list[AlteredQuota] = field(Array(AlteredQuota))

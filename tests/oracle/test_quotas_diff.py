@@ -1,0 +1,147 @@
+"""The same requests about quotas of clients to Kafka and to Barnabas: the same answers, codes and words."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
+from tests.support.oracle.quota_requests import Part, alter_quotas, describe_quotas, entry
+from tests.support.oracle.wire import Wire
+
+pytestmark = pytest.mark.oracle
+
+EXACT, DEFAULT, ANY = range(3)
+DESCRIBES = "observe_now"  # may be asked again
+ALICE: Part = ("user", "alice")
+APP: Part = ("client-id", "app")
+EVERYONE: Part = ("user", None)
+EVERY_APP: Part = ("client-id", None)
+ADDRESS: Part = ("ip", "10.1.2.3")
+EVERY_ADDRESS: Part = ("ip", None)
+PRODUCED, CONSUMED, SHARE = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+MUTATIONS, CONNECTIONS = "controller_mutation_rate", "connection_creation_rate"
+ENTITIES: list[list[Part]] = [
+    [ALICE],
+    [APP],
+    [ALICE, APP],
+    [EVERYONE],
+    [EVERY_APP],
+    [EVERYONE, EVERY_APP],
+    [ALICE, EVERY_APP],
+    [EVERYONE, APP],
+    [("user", "o'Brien=ü%,*")],
+]
+COMPONENTS: list[list[tuple[str, int, str | None]]] = [
+    [],
+    *(
+        [(kind, how, match)]
+        for kind in ("user", "client-id", "ip")
+        for how, match in ((0, "alice"), (1, None), (2, None))
+    ),
+    [("user", EXACT, "alice"), ("client-id", EXACT, "app")],
+    [("user", EXACT, "alice"), ("client-id", DEFAULT, None)],
+    [("user", ANY, None), ("client-id", ANY, None)],
+    [("user", DEFAULT, None), ("client-id", ANY, None)],
+    [("user", EXACT, "")],
+    [("ip", EXACT, "10.1.2.3")],
+]
+WRONG_COMPONENTS: list[list[tuple[str, int, str | None]]] = [
+    [("", ANY, None)],
+    [("group", ANY, None)],
+    [("user", 3, None)],
+    [("user", -1, None)],
+    [("user", EXACT, None)],
+    [("user", DEFAULT, "x")],
+    [("user", ANY, "x")],
+    [("user", ANY, None), ("user", DEFAULT, None)],
+    [("user", ANY, None), ("ip", ANY, None)],
+    [("ip", ANY, None), ("client-id", EXACT, "x")],
+    [("group", ANY, None), ("", 9, None)],
+]
+WRONG_ENTITIES: list[list[Part]] = [
+    [],
+    [("user", "")],
+    [("client-id", "")],
+    [("ip", "")],
+    [("group", "x")],
+    [("", "x")],
+    [ALICE, ("user", "bob")],
+    [ALICE, ALICE],
+    [ALICE, ADDRESS],
+    [APP, EVERY_ADDRESS],
+    [("ip", "no such host!")],
+    [("ip", "10.1.2.300")],
+    [("ip", "10.1.2.3/24")],
+]
+VALUES = [1.0, 0.0, -1.0, 0.5, 1e-7, 2.0**31 - 1, 2.0**31, 2.0**40, 2.0**63, 2.0**64, math.inf, math.nan]
+SCRIPTS: dict[str, list[Observe]] = {
+    "entities": [
+        alter_quotas(*(entry(parts, (PRODUCED, 1_000.0 + number)) for number, parts in enumerate(ENTITIES))),
+        alter_quotas(entry([ADDRESS], (CONNECTIONS, 5.0)), entry([EVERY_ADDRESS], (CONNECTIONS, 6.0)), version=0),
+        *(describe_quotas(*components, strict=strict) for components in COMPONENTS for strict in (False, True)),
+        describe_quotas(version=0),
+        *(describe_quotas(*components) for components in WRONG_COMPONENTS),
+    ],
+    "wrong entities": [
+        *(alter_quotas(entry(parts, (PRODUCED, 1.0))) for parts in WRONG_ENTITIES),
+        *(alter_quotas(entry(parts, (CONNECTIONS, 1.0))) for parts in WRONG_ENTITIES),
+        alter_quotas(),
+        alter_quotas(entry([APP])),
+        alter_quotas(
+            entry([("ip", "::2")], (CONNECTIONS, 1.0)), entry([("ip", "0:0:0:0:0:0:0:2")], (CONNECTIONS, 2.0))
+        ),
+        describe_quotas(("ip", ANY, None)),
+        alter_quotas(*(entry([("ip", name)], (CONNECTIONS, None)) for name in ("::2", "0:0:0:0:0:0:0:2"))),
+        alter_quotas(entry([("user", "bob")], (PRODUCED, None))),
+    ],
+    "values": [
+        *(
+            alter_quotas(entry([ALICE], (key, value)), validate_only=True)
+            for key in (PRODUCED, CONSUMED, SHARE, MUTATIONS)
+            for value in VALUES
+        ),
+        *(alter_quotas(entry([ADDRESS], (CONNECTIONS, value)), validate_only=True) for value in VALUES),
+        *(alter_quotas(entry([ALICE], (key, 1.0))) for key in (CONNECTIONS, "nope", "", "SCRAM-SHA-256")),
+        *(alter_quotas(entry([ADDRESS], (key, 1.0))) for key in (PRODUCED, MUTATIONS, "nope")),
+        alter_quotas(entry([ALICE], ("nope", None))),
+        alter_quotas(entry([ALICE], (PRODUCED, 1.0), ("nope", 1.0), (CONSUMED, 2.0))),
+        describe_quotas(("user", ANY, None)),
+    ],
+    "several": [
+        alter_quotas(entry([ALICE], (PRODUCED, 10.0), (CONSUMED, 20.0), (SHARE, 30.5), (MUTATIONS, 0.1))),
+        describe_quotas(("user", EXACT, "alice"), strict=True),
+        alter_quotas(entry([ALICE], (PRODUCED, 11.0), (PRODUCED, 12.0))),
+        alter_quotas(entry([ALICE], (PRODUCED, 11.0)), entry([ALICE], (CONSUMED, 12.0))),
+        alter_quotas(entry([ALICE, APP], (PRODUCED, 11.0)), entry([APP, ALICE], (CONSUMED, 12.0))),
+        alter_quotas(entry([ALICE], ("nope", 11.0)), entry([ALICE], (CONSUMED, 13.0)), entry([APP], (CONSUMED, 14.0))),
+        describe_quotas(("user", ANY, None)),
+        describe_quotas(("client-id", ANY, None)),
+        alter_quotas(entry([ALICE], (PRODUCED, 99.0)), validate_only=True),
+        alter_quotas(entry([ALICE], (PRODUCED, None), (CONSUMED, None), ("nope", None))),
+        describe_quotas(("user", EXACT, "alice")),
+        alter_quotas(entry([ALICE], (SHARE, None), (MUTATIONS, None))),
+        alter_quotas(entry([("user", "nobody")], (SHARE, None))),
+        alter_quotas(entry([ALICE, APP], (PRODUCED, None)), entry([APP], (CONSUMED, None))),
+    ],
+}
+AFTERWARDS = alter_quotas(
+    *(entry(parts, *((key, None) for key in (PRODUCED, CONSUMED, SHARE, MUTATIONS))) for parts in ENTITIES),
+    entry([ADDRESS], (CONNECTIONS, None)),
+    entry([EVERY_ADDRESS], (CONNECTIONS, None)),
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_answers_about_quotas_are_those_of_kafka(kafka: str, barnabas: str, script: str) -> None:
+    with Wire(kafka) as theirs, Wire(barnabas) as ours:
+        for step, observe in enumerate([*SCRIPTS[script], AFTERWARDS, describe_quotas()]):
+            expected, answer = observe(theirs), observe(ours)
+            deadline = time.monotonic() + SETTLED_SECONDS_MAX
+            # Kafka answers a change before its broker has replayed it.
+            while answer != expected and observe.__name__ == DESCRIBES and time.monotonic() < deadline:
+                time.sleep(0.05)
+                expected = observe(theirs)
+            assert answer == expected, f"step {step} of {script}"
