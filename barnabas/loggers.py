@@ -28,6 +28,7 @@ LEVELS: Final = {
 }  # Kafka's names of levels
 LOGGERS: Final = {
     ROOT: "every logger without a level of its own",
+    "kafka.authorizer.logger": "decisions of the authorizer: what was denied; DEBUG: what was allowed, TRACE: what was only not listed",
     "kafka.cluster.Partition": "the replicas of this node: truncations, records lost, ISR proposals that fail",
     "kafka.controller": "the controller: elections, brokers that are fenced, decisions that failed",
     "kafka.coordinator.group": "the group coordinator: loading, states and members of groups",

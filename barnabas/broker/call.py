@@ -76,7 +76,7 @@ class Call(Generic[Q]):
     @property
     def access(self) -> Access:
         """What the client may do, with its principal and host."""
-        return self.connection.access
+        return self.connection.access.asked_by(self.api_key)
 
 
 class Pending(Generic[R]):

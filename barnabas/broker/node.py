@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.awaited_leaders import AwaitedLeaders
 from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.broker.coordinator.host.partition_coordinator import PartitionCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
@@ -47,6 +48,7 @@ from barnabas.broker.replica.replicas import LeadershipChange, Replicas
 from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
+from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Offload, Slices, in_place
@@ -60,6 +62,7 @@ from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.metrics.node_metrics import NodeMetrics
+    from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
 __all__ = ["Node"]
@@ -69,18 +72,6 @@ log = logger("kafka.server")
 RESIGN_GRACE_MS: Final = 500  # time to announce the failure of the last directory before the node stops
 # Requests of librdkafka, of the Java client and of aiokafka whose codecs are made before `ready`.
 HOT_ROUTES: Final = ((18, 3), (3, 12), (0, 10), (1, 16))
-
-
-class PartitionCoordinator(Protocol):
-    """The coordinator of an internal topic."""
-
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads the partition in that leader epoch."""
-        ...
-
-    def on_resigned(self, partition: int) -> None:
-        """This node no longer leads the partition."""
-        ...
 
 
 class Node:
@@ -106,6 +97,7 @@ class Node:
         offload: Offload = in_place,
         on_fatal: Callable[[BaseException], None] | None = None,
         make_router: Callable[[Node], Router] = Router,
+        authorizer: AuthorizerSettings | None = None,
     ) -> None:
         """Constructs the parts; uses neither disk nor network.
 
@@ -116,6 +108,7 @@ class Node:
             offload: runs long C calls in threads.
             on_fatal: called once after the node stopped serving because it cannot continue (disk failed, invariant broken).
             make_router: makes the router of the clients' listener; a test kit's router adds faults.
+            authorizer: of a test; None for what the configuration says.
         """
         self.config = config
         self.reactor = Reactor(
@@ -251,6 +244,7 @@ class Node:
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
         self._network = network
+        self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()
 
     # -- start and stop
@@ -394,6 +388,15 @@ class Node:
         self.lifecycle.on_fatal(error)
         if self._on_fatal is not None:
             self._on_fatal(error)
+
+    def _make_authorizer(self, settings: AuthorizerSettings | None) -> Authorizer | None:
+        """The authorizer; None: everything is allowed."""
+        wanted = settings or authorizer_settings(self.config.static, controller=CONTROLLER in self.config.roles)
+        if wanted is None:
+            return None
+        from barnabas.broker.security.node_authorizer import node_authorizer
+
+        return node_authorizer(wanted, self.current_image, self.server, self.controller_server, self.quorum_controller)
 
     def _make_telemetry(self) -> ClientTelemetry | None:
         """The metrics that clients push, which /metrics shows."""

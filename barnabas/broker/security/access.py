@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["CLUSTER_NAME", "FULL_ACCESS", "Access", "FullAccess"]
+__all__ = ["CLUSTER_NAME", "FULL_ACCESS", "OPERATIONS", "Access", "FullAccess"]
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the name of the only resource of type CLUSTER
 
@@ -26,13 +26,24 @@ class Access(Protocol):
     host: str
     unrestricted: bool
 
+    def asked_by(self, api_key: int) -> Access:
+        """The same access, for questions of a request of this API: the audit log names it. `Call.access` does this."""
+        ...
+
     def allows(
-        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, log: bool = True
+        self,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        log: bool = True,
+        references: int = 1,
     ) -> bool:
         """Whether the operation on this resource is allowed.
 
         Args:
             log: whether the decision is for the audit log; False for a question that only selects what is listed.
+            references: how many elements of the request are about the resource, for the audit log.
         """
         ...
 
@@ -54,8 +65,18 @@ class FullAccess:
         self.principal = principal
         self.host = host
 
+    def asked_by(self, api_key: int) -> FullAccess:
+        """Itself."""
+        return self
+
     def allows(
-        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, log: bool = True
+        self,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        log: bool = True,
+        references: int = 1,
     ) -> bool:
         """True."""
         return True
@@ -66,11 +87,11 @@ class FullAccess:
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """All operations that exist for the type."""
-        return sum(1 << operation for operation in _OPERATIONS[resource_type])
+        return sum(1 << operation for operation in OPERATIONS[resource_type])
 
 
 _O = AclOperation
-_OPERATIONS: Final[dict[AclResourceType, tuple[AclOperation, ...]]] = {
+OPERATIONS: Final[dict[AclResourceType, tuple[AclOperation, ...]]] = {  # that exist for a type
     AclResourceType.TOPIC: (
         _O.READ,
         _O.WRITE,

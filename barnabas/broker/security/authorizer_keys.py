@@ -1,0 +1,66 @@
+"""The authorizer's configuration keys, and the authorizer that they ask for.
+
+Driven by: the node, with its static configuration. Emits: settings of the authorizer, or BrokerError(INVALID_CONFIG).
+
+The keys have their effect only when `unserved_keys` no longer refuses them and SERVER_KEYS holds AUTHORIZER_KEYS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from barnabas.broker.config_key import ConfigKey, boolean, one_of, string
+from barnabas.errors import BrokerError, ErrorCode
+
+__all__ = ["AUTHORIZER_CLASS", "AUTHORIZER_KEYS", "AuthorizerSettings", "authorizer_settings"]
+
+AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
+EXAMPLE: Final = f"{NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}=User:admin;User:broker"
+
+AUTHORIZER_KEYS: Final[list[ConfigKey]] = [
+    boolean(ALLOW, False, "Whether everyone may use a resource that no ACL is about."),
+    string(
+        NAME,
+        "",
+        "The authorizer: Kafka's StandardAuthorizer by its class name; none where empty.",
+        one_of("", AUTHORIZER_CLASS),
+    ),
+    string(SUPER_USERS, "", "Principals that may do everything, separated by semicolons: User:admin;User:broker."),
+]
+
+
+class AuthorizerSettings(NamedTuple):
+    """super.users as texts ("User:admin"), and allow.everyone.if.no.acl.found."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_if_no_acl: bool = False
+
+
+def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> AuthorizerSettings | None:
+    """Returns the settings of the authorizer, None without one.
+
+    Args:
+        static: the texts of server.properties.
+        controller: whether the node is a controller, to which brokers must be able to connect before any ACL exists.
+
+    Raises:
+        BrokerError: INVALID_CONFIG, a value is wrong or no super user is named.
+    """
+    name = static.get(NAME, "").strip()
+    if not name:
+        return None
+    if name != AUTHORIZER_CLASS:
+        raise _wrong(NAME, name, f"only Kafka's {AUTHORIZER_CLASS} is served")
+    users = [each for part in static.get(SUPER_USERS, "").split(";") if (each := part.strip())]
+    for user in users:
+        if ":" not in user[1:]:
+            raise _wrong(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
+    if controller and not users:
+        raise _wrong(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
+    return AuthorizerSettings(frozenset(users), static.get(ALLOW, "").strip().lower() == "true")
+
+
+def _wrong(key: str, value: str, reason: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key}: {reason}")
