@@ -1,12 +1,15 @@
 """The client side of a connection, without I/O: the requests that wait for answers, and the versions that both sides support.
 
-Driven by: on_connecting, on_connected, send, on_frame, on_lost, on_timer.
+Driven by: on_connecting, on_connected, send, on_frame, on_own_answer, reauthenticate, on_lost, on_timer.
 Emits: buffers to write; `done` of each request, exactly once, with its decoded response or with the error of `on_lost`.
 
 Invariants: states change by VALID_PREVIOUS. The first request is ApiVersions (KIP-511: with the highest known version, then with one that
-the broker supports; KIP-35), and other requests are accepted only when READY. Answers arrive in request order. An overdue answer closes
-the connection, as in Kafka, because later answers would be late, too. An abandoned request keeps its place, and its `done` ignores
-the answer.
+the broker supports; KIP-35), then the connection authenticates if it has a SASL mechanism (`login.py`). Other requests are accepted
+only when READY. Answers arrive in request order. An overdue answer closes the connection, as in Kafka, because later answers would
+be late, too. An abandoned request keeps its place, and its `done` ignores the answer.
+
+A session that ends is renewed on the open connection (KIP-368). The connection stays READY then: requests are held, because the
+broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order.
 
 Shells: `client/transport.py` and `broker/peers.py`.
 """
@@ -17,16 +20,21 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
+from barnabas.protocol.header_tags import skip_tags
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
+from barnabas.protocol.sasl import SaslClient, SaslFailed
 from barnabas.protocol.schema import codec, decode, decode_in_slices, encode, encode_in_slices, encode_parts
 from barnabas.protocol.wire import Array
 from barnabas.work import Steps
+
+if TYPE_CHECKING:
+    from barnabas.protocol.login import Login
 
 __all__ = [
     "VALID_PREVIOUS",
@@ -44,11 +52,14 @@ __all__ = [
 SOFTWARE_NAME = "barnabas"
 SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18
+SASL_HANDSHAKE_KEY = 17
 VERSION_MAX = 0x7FFF
 LONG_ELEMENTS: Final = 256  # of arrays: a request that has more is encoded in slices
 LONG_BYTES: Final = 16 * 1024  # of an answer that is decoded in slices
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
+_SESSION_SHARE_MIN: Final = 0.85  # a session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka
+_SESSION_SHARE_SPAN: Final = 0.1
 
 
 class NoCommonVersion(BarnabasError):
@@ -65,6 +76,7 @@ class ExchangeState(Enum):
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
     NEGOTIATING = "negotiating"
+    AUTHENTICATING = "authenticating"
     READY = "ready"
     CLOSED = "closed"
 
@@ -72,10 +84,11 @@ class ExchangeState(Enum):
 _S = ExchangeState
 
 VALID_PREVIOUS: dict[ExchangeState, frozenset[ExchangeState]] = {
-    _S.DISCONNECTED: frozenset({_S.CONNECTING, _S.NEGOTIATING, _S.READY}),
+    _S.DISCONNECTED: frozenset({_S.CONNECTING, _S.NEGOTIATING, _S.AUTHENTICATING, _S.READY}),
     _S.CONNECTING: frozenset({_S.DISCONNECTED}),
     _S.NEGOTIATING: frozenset({_S.CONNECTING}),
-    _S.READY: frozenset({_S.NEGOTIATING}),
+    _S.AUTHENTICATING: frozenset({_S.NEGOTIATING}),
+    _S.READY: frozenset({_S.NEGOTIATING, _S.AUTHENTICATING}),
     _S.CLOSED: frozenset(_S) - {_S.CLOSED},
 }
 
@@ -111,6 +124,16 @@ class EncodedRequest(NamedTuple):
 
     form: _Form
     parts: list[Buffer]
+
+
+class _Held(NamedTuple):
+    """A request that waits for the end of a re-authentication."""
+
+    parts: list[Buffer]
+    form: _Form
+    deadline_ms: int
+    done: OnResponse | None
+    in_slices: bool
 
 
 class _Waiting(NamedTuple):
@@ -173,6 +196,12 @@ class Exchange:
         request_timeout_ms: largest time of an answer, unless the caller gives another one.
         deliver: calls a request's `done` with its result.
         decode_later: decodes a long answer to a request that was sent with `in_slices`, and calls its `done`.
+        sasl: makes the conversation of each authentication; None: the connection does not authenticate.
+        jitter: from 0 to 1, spreads the renewals of the sessions of many connections.
+
+    Attributes:
+        own_answer: the answer to a request of the exchange itself, until `on_own_answer`.
+        reauthenticate_at_ms: when `reauthenticate` is due, in monotonic ms; None: never.
     """
 
     def __init__(
@@ -182,6 +211,8 @@ class Exchange:
         request_timeout_ms: int,
         deliver: Callable[[OnResponse, Any], None] | None = None,
         decode_later: Callable[[Steps[Any], OnResponse], None] | None = None,
+        sasl: Callable[[], SaslClient] | None = None,
+        jitter: float = 0.5,
     ) -> None:
         self.client_id = client_id
         self._deliver = _deliver if deliver is None else deliver
@@ -194,12 +225,18 @@ class Exchange:
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._earliest_ms: int | None = None
-        self.versions_answer: ApiVersionsResponse | None = None  # until the shell passes it to on_versions
+        self.own_answer: Any = None
+        self.reauthenticate_at_ms: int | None = None
+        self._sasl = sasl
+        self._session_share = _SESSION_SHARE_MIN + _SESSION_SHARE_SPAN * jitter
+        self._login: Login | None = None  # while it authenticates
+        self._login_began_ms = 0
+        self._held: deque[_Held] = deque()
 
     @property
     def in_flight(self) -> int:
         """The number of requests that wait for their answer."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held)
 
     def on_connecting(self) -> None:
         self._transition(ExchangeState.CONNECTING)
@@ -269,7 +306,7 @@ class Exchange:
         correlation_id = int.from_bytes(frame[:4], "big")
         if correlation_id != waiting.correlation_id:
             raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
-        position = _skip_tags(frame, 4) if form.tagged else 4
+        position = skip_tags(frame, 4) if form.tagged else 4
         response: Any = None
         later: Steps[Any] | None = None
         if waiting.in_slices and self._decode_later is not None and len(frame) > LONG_BYTES:
@@ -281,18 +318,51 @@ class Exchange:
             response, _ = form.decode(frame, position)
         self._waiting.popleft()
         if waiting.deadline_ms == self._earliest_ms:
-            self._earliest_ms = min((w.deadline_ms for w in self._waiting), default=None)
+            self._earliest_ms = min((w.deadline_ms for w in [*self._waiting, *self._held]), default=None)
         if later is not None and self._decode_later is not None:
             self._decode_later(later, waiting.done)
         else:
             self._deliver(waiting.done, response)
 
-    def on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
-        """Handles the answer to ApiVersions. Returns the next request to write, nothing when READY.
+    def own_work(self) -> Callable[[], None] | None:
+        """What `on_own_answer` would compute for longer than a turn of the loop; a thread may run it first. None if it is quick."""
+        return None if self._login is None else self._login.work(self.own_answer)
+
+    def on_own_answer(self, now_ms: int) -> list[Buffer]:
+        """Handles `own_answer`. Returns what to write next. The state may have become READY.
 
         Raises:
             RemoteProtocolError: an error answer after which the exchange cannot continue.
+            SaslFailed: the connection is not authenticated. It must be closed.
         """
+        answer, self.own_answer = self.own_answer, None
+        if self._login is None:
+            return self._on_versions(answer, now_ms)
+        message = self._login.next(answer)
+        if message is not None:
+            return self._send_own(message, now_ms, now_ms + self.request_timeout_ms)
+        lifetime_ms = self._login.session_lifetime_ms
+        self._login = None
+        # counted from the begin, so that the broker's session certainly ends later
+        self.reauthenticate_at_ms = self._login_began_ms + int(lifetime_ms * self._session_share) if lifetime_ms else None
+        if self.state is not ExchangeState.READY:
+            self._transition(ExchangeState.READY)
+            return []
+        held, self._held = self._held, deque()
+        return [part for request in held for part in self._send(*request)]
+
+    def reauthenticate(self, now_ms: int) -> list[Buffer]:
+        """Renews the session of a READY connection. Returns what to write. Raises SaslFailed as `on_own_answer`.
+
+        The answer may take as long as those of the requests before it.
+        """
+        if self.state is not ExchangeState.READY or self._login is not None or self._sasl is None:
+            return []
+        self.reauthenticate_at_ms = None
+        latest_ms = max((w.deadline_ms for w in self._waiting), default=now_ms)
+        return self._authenticate(self._sasl, now_ms, max(now_ms, latest_ms) + self.request_timeout_ms)
+
+    def _on_versions(self, response: ApiVersionsResponse, now_ms: int) -> list[Buffer]:
         code = response.error_code
         if code == ErrorCode.UNSUPPORTED_VERSION:
             theirs = next((k for k in response.api_keys if k.api_key == API_VERSIONS_KEY), None)
@@ -306,8 +376,31 @@ class Exchange:
             response.finalized_features_epoch,
             {f.name: f.max_version_level for f in response.finalized_features},
         )
-        self._transition(ExchangeState.READY)
-        return []
+        if self._sasl is None:
+            self._transition(ExchangeState.READY)
+            return []
+        self._transition(ExchangeState.AUTHENTICATING)
+        return self._authenticate(self._sasl, now_ms, now_ms + self.request_timeout_ms)
+
+    def _authenticate(self, sasl: Callable[[], SaslClient], now_ms: int, deadline_ms: int) -> list[Buffer]:
+        from barnabas.protocol.login import Login  # here, because most connections need none of its imports
+
+        self._login = Login(sasl())
+        self._login_began_ms = now_ms
+        return self._send_own(self._login.first(), now_ms, deadline_ms)
+
+    def _send_own(self, request: Any, now_ms: int, deadline_ms: int) -> list[Buffer]:
+        """Sends a request of the exchange itself, also while others are held."""
+        try:
+            # SaslHandshake 0 would be followed by messages without Kafka's header
+            version = pick_version(request.__class__, self.versions, VERSION_MAX)
+            if request.API_KEY == SASL_HANDSHAKE_KEY and version < 1:
+                raise NoCommonVersion("the broker serves SaslHandshake 0 only")
+        except NoCommonVersion as error:
+            raise SaslFailed(f"the broker does not serve SASL in a form that this client knows: {error}") from None
+        form = _Form(request, version, self.client_id)
+        parts = encode_parts(request, version, bytearray(form.head))
+        return self._write(parts, form, deadline_ms, self._own_done, False)
 
     def timer_at(self) -> int | None:
         """The earliest deadline of the waiting requests, in monotonic ms."""
@@ -316,8 +409,8 @@ class Exchange:
     def on_timer(self, now_ms: int) -> str | None:
         """The name of an API whose answer is overdue; then the connection must be closed. None if no answer is overdue."""
         if self._earliest_ms is not None and self._earliest_ms <= now_ms:
-            waiting = min(self._waiting, key=lambda w: w.deadline_ms)
-            return API[waiting.form.api_key].name
+            overdue = min([*self._waiting, *self._held], key=lambda w: w.deadline_ms)
+            return API[overdue.form.api_key].name
         return None
 
     def on_lost(self, error: Any) -> None:
@@ -325,9 +418,12 @@ class Exchange:
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.DISCONNECTED)
         waiting, self._waiting = self._waiting, deque()
-        self._earliest_ms = None
-        for entry in waiting:
-            self._deliver(entry.done, error)
+        held, self._held = self._held, deque()
+        self._earliest_ms = self.reauthenticate_at_ms = None
+        self._login = self.own_answer = None
+        for entry in [*waiting, *held]:
+            if entry.done is not None:
+                self._deliver(entry.done, error)
 
     def close(self) -> None:
         """Accepts no more requests. Waiting requests still get `on_lost`."""
@@ -338,16 +434,26 @@ class Exchange:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         form = _Form(request, version, self.client_id)
         parts = encode_parts(request, version, bytearray(form.head))
-        return self._send(parts, form, now_ms + self.request_timeout_ms, self._versions_done, False)
+        return self._write(parts, form, now_ms + self.request_timeout_ms, self._own_done, False)
 
-    def _versions_done(self, answer: Any) -> None:
-        if isinstance(answer, ApiVersionsResponse):
-            self.versions_answer = answer
+    def _own_done(self, answer: Any) -> None:
+        if not isinstance(answer, Exception):
+            self.own_answer = answer
 
     def _send(
         self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool
     ) -> list[Buffer]:
-        """Completes an encoded request; None as `done`: it has no answer."""
+        """Completes an encoded request, or holds it; None as `done`: it has no answer."""
+        if self._login is None:
+            return self._write(parts, form, deadline_ms, done, in_slices)
+        self._held.append(_Held(parts, form, deadline_ms, done, in_slices))
+        if done is not None and (self._earliest_ms is None or deadline_ms < self._earliest_ms):
+            self._earliest_ms = deadline_ms
+        return []
+
+    def _write(
+        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool
+    ) -> list[Buffer]:
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         first = parts[0]
         if not isinstance(first, bytearray):
@@ -368,29 +474,3 @@ class Exchange:
 
 def _deliver(done: OnResponse, outcome: Any) -> None:
     done(outcome)
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    """The position after the tagged fields of a response header."""
-    if position < len(frame) and not frame[position]:
-        return position + 1
-    count, position = _unsigned(frame, position)
-    for _ in range(count):
-        _, position = _unsigned(frame, position)
-        size, position = _unsigned(frame, position)
-        position += size
-        if position > len(frame):
-            raise RemoteProtocolError("a tag of a response header ends behind its frame")
-    return position
-
-
-def _unsigned(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(frame) and shift < 35:
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-    raise RemoteProtocolError("a response header is cut off")

@@ -33,6 +33,7 @@ class Admin(ClusterAdmin, TopicAdmin, ConfigAdmin, QuotaAdmin, ReassignmentAdmin
         bootstrap_servers, client_id, retry_backoff_ms: as in Producer.
         request_timeout_ms: time limit of an answer in milliseconds, and of a call without `timeout_ms`.
         clock, rng, network: the ports; the real ones by default.
+        security: the settings of TLS and SASL, as in Producer.
 
     Raises:
         IllegalState: a setting is invalid.

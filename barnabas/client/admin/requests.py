@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.deadline import Deadline
+from barnabas.client.net.security_config import SecurityArguments
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.network_port import Network
@@ -29,6 +30,7 @@ class AdminRequests:
     Args:
         bootstrap_servers, client_id, request_timeout_ms, retry_backoff_ms: as in Producer.
         clock, rng, network: the ports; the real ones by default.
+        security: the settings of TLS and SASL, as in Producer.
 
     Raises:
         IllegalState: a setting is invalid.
@@ -44,12 +46,14 @@ class AdminRequests:
         clock: Clock | None = None,
         rng: Rng | None = None,
         network: Network | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         config = ConnectionConfig(
             bootstrap_servers=bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
+            **ConnectionConfig.known(security, "Admin"),
         )
         self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
         self._started = False

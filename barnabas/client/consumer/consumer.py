@@ -16,7 +16,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, Unpack
 
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
@@ -25,6 +25,7 @@ from barnabas.client.errors import ClientClosed
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
 from barnabas.client.net.client_ports import ClientPorts
+from barnabas.client.net.security_config import SecurityArguments
 from barnabas.client.types import (
     AssignorName,
     AutoOffsetReset,
@@ -79,6 +80,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         max_poll_interval_ms: a member that does not poll for this time leaves the group until its next poll.
         listener: called when partitions are assigned or revoked.
         clock, rng, network: the ports; the real ones by default.
+        security: the settings of TLS and SASL, as in Producer.
 
     Raises:
         IllegalState: a setting is invalid, or two settings exclude each other.
@@ -118,6 +120,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         clock: Clock | None = None,
         rng: Rng | None = None,
         network: Network | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         # The settings among the arguments have the names of the fields of ConsumerConfig (tested).
         self._assemble(ConsumerConfig.from_arguments(locals()), listener, ClientPorts(clock, rng, network))

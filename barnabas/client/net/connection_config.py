@@ -11,13 +11,14 @@ from typing import Any, Self
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
+from barnabas.client.net.security_config import SecurityConfig
 
 __all__ = ["ConnectionConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionConfig:
-    """The settings of a client's connections.
+class ConnectionConfig(SecurityConfig):
+    """The settings of a client's connections; those of TLS and SASL are in SecurityConfig.
 
     Attributes:
         bootstrap_servers: "host:port" or several, as string or list.
@@ -37,6 +38,7 @@ class ConnectionConfig:
     metadata_max_age_ms: int = 300_000
 
     def __post_init__(self) -> None:
+        SecurityConfig.__post_init__(self)  # super() does not find the class that `slots` makes
         parse_bootstrap(self.bootstrap_servers)
         for name, least in (("request_timeout_ms", 1), ("retry_backoff_ms", 0), ("metadata_max_age_ms", 0)):
             value = getattr(self, name)
@@ -45,8 +47,15 @@ class ConnectionConfig:
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
-        """Takes the settings from the arguments of a constructor, which has others as well."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        """Takes the settings from the arguments of a constructor, which has others as well. `security` has those of TLS and SASL.
+
+        Raises:
+            TypeError: `security` has other arguments.
+            IllegalState: a setting is invalid.
+        """
+        security = cls.known(arguments["security"], cls.__name__.removesuffix("Config"))
+        own = {field.name for field in fields(cls)} - {field.name for field in fields(SecurityConfig)}
+        return cls(**{name: arguments[name] for name in own}, **security)
 
     def as_arguments(self) -> dict[str, Any]:
         """The settings as keyword arguments of a constructor."""

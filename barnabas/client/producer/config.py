@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.client.errors import IllegalState
+from barnabas.client.errors import IllegalState, RecordTooLarge
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import Acks, CompressionType, TransactionVersion
 from barnabas.protocol.compression import Compression
@@ -82,6 +82,11 @@ class ProducerConfig(ConnectionConfig):
     def codec(self) -> int:
         """The number of the compression codec in batch headers."""
         return _codec(self.compression_type)
+
+    def too_large(self, what: str, size: int, topic: str) -> RecordTooLarge:
+        """The error for a record or batch of `size` bytes that exceeds `max_request_size`."""
+        text = f"a {what} of {size} bytes exceeds max_request_size={self.max_request_size}"
+        return RecordTooLarge(text, topic=topic)
 
 
 def _codec(name: str | None) -> int:

@@ -16,10 +16,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, RecordTooLarge, SerializationFailed
+from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
+from barnabas.client.net.security_config import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
 from barnabas.client.producer.config import ProducerConfig
@@ -87,6 +88,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         keep_prepared: with `two_phase_commit`: takes over the transaction that an earlier producer with this transactional_id
             has left open, instead of aborting it. It is then `prepared`, and must be completed before anything else.
         clock, rng, network: the ports; the real ones by default.
+        security: the settings of TLS and SASL: `security_protocol`, `ssl_…`, `sasl_…`; see SecurityConfig.
 
     Raises:
         IllegalState: a setting is invalid, or two settings exclude each other.
@@ -120,6 +122,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         clock: Clock | None = None,
         rng: Rng | None = None,
         network: Network | None = None,
+        **security: Unpack[SecurityArguments],
     ) -> None:
         # The settings among the arguments have the names of the fields of ProducerConfig (tested).
         self._assemble(ProducerConfig.from_arguments(locals()), ClientPorts(clock, rng, network))
@@ -267,7 +270,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
             size = record_size_max(key_data, data, pairs)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
-            raise self._too_large("record", size, topic)
+            raise self._config.too_large("record", size, topic)
         queue = route.choose(key_data, size) if partition is None else route.queue(partition)
         if self._txn.transactional_id is not None or self._txn.state is TransactionPhase.FATAL_ERROR:
             self._add_to_transaction(queue)
@@ -324,7 +327,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         if not 1 <= records.record_count <= size // RECORD_BYTES_MIN:
             raise SerializationFailed(f"{records.record_count} records cannot be in {size} bytes", topic=topic)
         if size + BATCH_OVERHEAD > self._max_request_size:
-            raise self._too_large("batch", size, topic)
+            raise self._config.too_large("batch", size, topic)
         queue = route.choose(None, size) if partition is None else route.queue(partition)
         self._add_to_transaction(queue)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -494,7 +497,3 @@ class Producer(Generic[SentKeyT, SentValueT]):
             txn.add_partition(queue.tp)
         elif txn.state is TransactionPhase.FATAL_ERROR:
             txn.check_usable()
-
-    def _too_large(self, what: str, size: int, topic: str) -> RecordTooLarge:
-        text = f"a {what} of {size} bytes exceeds max_request_size={self._max_request_size}"
-        return RecordTooLarge(text, topic=topic)

@@ -65,8 +65,8 @@ def negotiated(**settings: Any) -> Exchange:
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)]
     response = ApiVersionsResponse(api_keys=KEYS, finalized_features_epoch=7, finalized_features=features)
     core.on_frame(answered(header, response))
-    assert core.versions_answer is not None
-    assert core.on_versions(core.versions_answer, 0) == []
+    assert core.own_answer is not None
+    assert core.on_own_answer(0) == []
     assert core.state is ExchangeState.READY
     return core
 
@@ -96,11 +96,10 @@ def test_a_broker_too_old_for_the_request_names_what_it_can_read() -> None:
     keys = [ApiVersion(api_key=18, min_version=0, max_version=2)]
     refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
     core.on_frame(answered(header, refusal, 0))
-    assert core.versions_answer is not None
-    header, _ = sent(core.on_versions(core.versions_answer, 0))
+    header, _ = sent(core.on_own_answer(0))
     assert header.request_api_version == 2
     core.on_frame(answered(header, ApiVersionsResponse(api_keys=KEYS)))
-    core.on_versions(core.versions_answer, 0)
+    core.on_own_answer(0)
     assert core.state is ExchangeState.READY
 
 

@@ -1,0 +1,130 @@
+"""The TLS context and the SASL conversations of one client's connections.
+
+Driven by: `transport.py`, before each attempt to connect and before a session is renewed. Emits: a context, conversations, tokens;
+IllegalState if a file cannot be used, SaslFailed.
+
+Invariants: passwords stay in here and in the config; no text names them. A token is asked for before each authentication.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.security_config import SecurityConfig
+from barnabas.ports import Rng
+from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
+from barnabas.protocol.scram import ScramClient, ScramKeys
+from barnabas.runtime.offload import WorkerThread
+
+__all__ = ["ClientSecurity"]
+
+
+class ClientSecurity:
+    """See the module.
+
+    Raises:
+        IllegalState: a certificate or key cannot be read.
+    """
+
+    def __init__(self, config: SecurityConfig, rng: Rng) -> None:
+        self.config = config
+        self.tls = _context(config) if config.uses_tls else None
+        self._rng = rng
+        self._keys: ScramKeys | None = None
+        self._token = ""
+        self._extensions: Mapping[str, str] = {}
+        self._thread = WorkerThread()
+
+    @property
+    def mechanism(self) -> str | None:
+        """The SASL mechanism; None without SASL."""
+        return self.config.sasl_mechanism if self.config.uses_sasl else None
+
+    def sasl_for(self, host: str) -> Callable[[], SaslClient] | None:
+        """Makes the conversations with the broker at a host; None without SASL."""
+        return (lambda: self._conversation(host)) if self.config.uses_sasl else None
+
+    def jitter(self) -> float:
+        """From 0 to 1; see `Exchange`."""
+        return self._rng.random() if self.config.uses_sasl else 0.5
+
+    async def prepare(self) -> None:
+        """Gets what the next conversation needs: a token.
+
+        Raises:
+            SaslFailed: the token provider failed.
+        """
+        provider: Any = self.config.sasl_oauth_token_provider
+        if not self.config.uses_sasl or provider is None:
+            return
+        try:
+            token = await provider.token()
+            extensions = provider.extensions() if hasattr(provider, "extensions") else {}
+        except Exception as error:  # of the caller's own code, of any kind
+            raise SaslFailed(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
+        if not isinstance(token, str):
+            raise SaslFailed(f"OAUTHBEARER: the token provider must return a str, not {type(token).__name__}")
+        self._token, self._extensions = token, extensions or {}
+
+    async def compute(self, work: Callable[[], None]) -> None:
+        """Runs a long computation of a conversation in a thread."""
+        await self._thread.run(work)
+
+    def _conversation(self, host: str) -> SaslClient:
+        config = self.config
+        username, password = config.sasl_plain_username or "", config.sasl_plain_password or ""
+        if config.sasl_mechanism == "PLAIN":
+            return PlainClient(username, password)
+        if config.sasl_mechanism == "OAUTHBEARER":
+            return OAuthBearerClient(self._token, self._extensions)
+        if config.sasl_mechanism == "GSSAPI":
+            from barnabas.client.net.kerberos import KerberosClient
+
+            domain = config.sasl_kerberos_domain_name or host
+            return KerberosClient(config.sasl_kerberos_service_name, domain)
+        mechanism = config.sasl_mechanism or ""
+        if self._keys is None:
+            self._keys = ScramKeys(mechanism, password)
+        nonce = self._rng.uuid().hex() + self._rng.uuid().hex()
+        return ScramClient(mechanism, username, self._keys, nonce, token=config.sasl_delegation_token)
+
+
+def _context(config: SecurityConfig) -> ssl.SSLContext:
+    """The context of the caller, or one from the files."""
+    if config.ssl_context is not None:
+        return config.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_cafile)
+    except OSError as error:
+        raise _unusable("ssl_cafile", config.ssl_cafile, error, "certificates in PEM") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.ssl_check_hostname
+    if config.ssl_certfile is not None:
+        for name in ("ssl_certfile", "ssl_keyfile"):
+            path = getattr(config, name)
+            if path is not None:
+                try:
+                    Path(path).open("rb").close()
+                except OSError as error:
+                    raise _unusable(name, path, error, "") from None
+        try:
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password or "")
+        except OSError as error:
+            where = "ssl_certfile" if config.ssl_keyfile is None else "ssl_keyfile"
+            needs = "a private key in PEM that belongs to ssl_certfile"
+            if config.ssl_password is None:
+                needs += "; set ssl_password if it is encrypted"
+            elif "PKCS12" in str(error) or "bad decrypt" in str(error).lower():
+                needs = "a key that ssl_password decrypts"
+            raise _unusable(where, getattr(config, where), error, needs) from None
+    return context
+
+
+def _unusable(name: str, path: str | None, error: OSError, needs: str) -> IllegalState:
+    if isinstance(error, ssl.SSLError):
+        return IllegalState(f"{name}={path!r} cannot be used: it must contain {needs} ({error.reason or error})")
+    return IllegalState(f"{name}={path!r} cannot be read: {error.strerror or error}")

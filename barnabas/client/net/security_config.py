@@ -1,0 +1,163 @@
+"""How a client secures its connections: the settings of TLS and SASL, checked when they are made.
+
+`ConnectionConfig` inherits them; constructors take them as `**security`. Names are those of aiokafka and kafka-python.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypedDict, get_args
+
+from barnabas.client.errors import IllegalState
+
+__all__ = ["SaslMechanism", "SecurityArguments", "SecurityConfig", "SecurityProtocol", "TokenProvider"]
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
+
+_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_LOGIN: Final = ("sasl_plain_username", "sasl_plain_password")
+
+
+class TokenProvider(Protocol):
+    """Provides tokens for OAUTHBEARER. A method `extensions() -> Mapping[str, str]` is used as well if there is one (KIP-342)."""
+
+    async def token(self) -> str:
+        """A valid token; called before each authentication. An exception fails the authentication."""
+        ...
+
+
+class SecurityArguments(TypedDict, total=False):
+    """The settings of SecurityConfig as keyword arguments."""
+
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_delegation_token: bool
+    sasl_oauth_token_provider: TokenProvider | None
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """The settings of TLS and SASL.
+
+    Attributes:
+        security_protocol: what the listener speaks: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
+        ssl_context: a context of the caller, instead of the files.
+        ssl_cafile: the certificates of the authorities to trust, in PEM; by default those of the system.
+        ssl_certfile: the client's certificate and its chain, in PEM.
+        ssl_keyfile: the client's private key, in PEM; by default it is in `ssl_certfile`.
+        ssl_password: of the private key.
+        ssl_check_hostname: whether the broker's certificate must have the name that the client connects to.
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "GSSAPI".
+        sasl_plain_username, sasl_plain_password: for PLAIN and SCRAM.
+        sasl_delegation_token: whether they are the id and the HMAC (base64) of a delegation token (KIP-48); for SCRAM.
+        sasl_oauth_token_provider: for OAUTHBEARER.
+        sasl_kerberos_service_name: the primary of the brokers' principal, for GSSAPI.
+        sasl_kerberos_domain_name: the host in the brokers' principal; by default the host that the client connects to.
+
+    Raises:
+        IllegalState: a setting is invalid, missing, or has no effect with the other settings.
+    """
+
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_delegation_token: bool = False
+    sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.security_protocol not in get_args(SecurityProtocol):
+            raise IllegalState(
+                f"security_protocol={self.security_protocol!r} is none of {', '.join(map(repr, get_args(SecurityProtocol)))}"
+            )
+        self._check_tls()
+        self._check_sasl()
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections authenticate by SASL."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def _check_tls(self) -> None:
+        files = [name for name in _FILES if getattr(self, name) is not None]
+        given = files if self.ssl_context is None else ["ssl_context", *files]
+        if given and not self.uses_tls:
+            raise IllegalState(
+                f"{given[0]} needs security_protocol='SSL' or 'SASL_SSL', not {self.security_protocol!r}: "
+                f"without it the connection is not encrypted"
+            )
+        if self.ssl_context is not None and files:
+            raise IllegalState(f"ssl_context and {files[0]} exclude each other")
+        if self.ssl_context is not None and not self.ssl_check_hostname:
+            raise IllegalState("ssl_context and ssl_check_hostname exclude each other: set check_hostname of the context")
+        for name in ("ssl_keyfile", "ssl_password"):
+            if getattr(self, name) is not None and self.ssl_certfile is None:
+                raise IllegalState(f"{name} needs ssl_certfile, the client's certificate")
+
+    def _check_sasl(self) -> None:
+        mechanism = self.sasl_mechanism
+        given = [name for name in _LOGIN if getattr(self, name) is not None]
+        if self.sasl_oauth_token_provider is not None:
+            given.append("sasl_oauth_token_provider")
+        if not self.uses_sasl:
+            unused = given if mechanism is None else ["sasl_mechanism", *given]
+            if unused:
+                raise IllegalState(
+                    f"{unused[0]} needs security_protocol='SASL_SSL' or 'SASL_PLAINTEXT', not {self.security_protocol!r}"
+                )
+            return
+        mechanisms = ", ".join(map(repr, get_args(SaslMechanism)))
+        if mechanism is None:
+            raise IllegalState(f"security_protocol={self.security_protocol!r} needs sasl_mechanism, one of {mechanisms}")
+        if mechanism not in get_args(SaslMechanism):
+            raise IllegalState(f"sasl_mechanism={mechanism!r} is none of {mechanisms}")
+        needed = _LOGIN if mechanism.startswith(("PLAIN", "SCRAM")) else ()
+        if mechanism == "OAUTHBEARER":
+            needed = ("sasl_oauth_token_provider",)
+            if not callable(getattr(self.sasl_oauth_token_provider, "token", None)):
+                raise IllegalState(
+                    "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider, an object with `async def token(self) -> str`"
+                )
+        for name in needed:
+            value = getattr(self, name)
+            if name in _LOGIN and (not isinstance(value, str) or not value or "\0" in value):
+                raise IllegalState(f"sasl_mechanism={mechanism!r} needs {name}, a text that is not empty")
+        for name in given:
+            if name not in needed:
+                raise IllegalState(f"sasl_mechanism={mechanism!r} does not use {name}")
+        if self.sasl_delegation_token and not mechanism.startswith("SCRAM"):
+            raise IllegalState("sasl_delegation_token needs sasl_mechanism='SCRAM-SHA-256' or 'SCRAM-SHA-512'")
+
+    @staticmethod
+    def known(security: Mapping[str, Any], of: str) -> Mapping[str, Any]:
+        """The arguments in `**security`. Raises TypeError for others, as Python does."""
+        for name in security:
+            if name not in SecurityArguments.__annotations__:
+                raise TypeError(f"{of}() got an unexpected keyword argument {name!r}")
+        return security

@@ -1,0 +1,131 @@
+"""The client side of SASL: a conversation for each mechanism, without I/O.
+
+Driven by: `protocol/exchange.py`, which carries the messages in SaslAuthenticate requests. Emits: the next message, None when the
+mechanism is satisfied; SaslFailed.
+
+A conversation is used once. `work` is a computation that takes longer than a turn of the loop; a shell may run it in a thread.
+Follows RFC 4616 (PLAIN), RFC 7628 and KIP-255, KIP-342 (OAUTHBEARER); `scram.py` has SCRAM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from barnabas.errors import BarnabasError, ErrorCode
+
+__all__ = ["OAUTH_TOKEN_BYTES_MAX", "OAuthBearerClient", "PlainClient", "SaslClient", "SaslFailed"]
+
+OAUTH_TOKEN_BYTES_MAX: Final = 256 * 1024  # Kafka's brokers accept 512 KiB in all by default
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750: b64token
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]+")
+_STATUS_LENGTH_MAX: Final = 500
+
+
+class SaslFailed(BarnabasError):
+    """Authentication failed. The text names the mechanism and says what the broker answered, never a secret.
+
+    Attributes:
+        code: the error code of the broker; None if this side refused.
+    """
+
+    def __init__(self, text: str, code: ErrorCode | None = None) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+class SaslClient(Protocol):
+    """One conversation."""
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism, as in SaslHandshake."""
+        ...
+
+    def start(self) -> bytes:
+        """The first message. Raises SaslFailed."""
+        ...
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """The answer to a message of the broker; None: the conversation is complete. Raises SaslFailed."""
+        ...
+
+    def work(self, challenge: bytes) -> Callable[[], None] | None:
+        """What `step` would compute with this message for longer than a turn of the loop; None if it is quick."""
+        ...
+
+
+class PlainClient:
+    """PLAIN (RFC 4616): user name and password in one message. Use it over TLS only.
+
+    Raises:
+        SaslFailed: the user name or the password is empty or contains a null character.
+    """
+
+    mechanism = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        for name, value in (("user name", username), ("password", password)):
+            if not value or "\0" in value:
+                raise SaslFailed(f"PLAIN: the {name} is empty or contains a null character")
+        self._first = f"\0{username}\0{password}".encode()
+
+    def start(self) -> bytes:
+        return self._first
+
+    def step(self, challenge: bytes) -> bytes | None:  # noqa: ARG002 (Kafka's brokers send an empty message)
+        return None
+
+    def work(self, challenge: bytes) -> Callable[[], None] | None:  # noqa: ARG002 (nothing to compute)
+        return None
+
+
+class OAuthBearerClient:
+    """OAUTHBEARER (RFC 7628, KIP-255): a token, and extensions (KIP-342).
+
+    Raises:
+        SaslFailed: the token or an extension cannot be sent.
+    """
+
+    mechanism = "OAUTHBEARER"
+
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        if len(token) > OAUTH_TOKEN_BYTES_MAX or not _TOKEN.fullmatch(token):
+            raise SaslFailed(
+                f"OAUTHBEARER: the token provider returned no token: a token has 1 to {OAUTH_TOKEN_BYTES_MAX} letters, digits and "
+                f"'-._~+/', then '='"
+            )
+        parts = [f"auth=Bearer {token}"]
+        for name, value in (extensions or {}).items():
+            if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
+                raise SaslFailed(f"OAUTHBEARER: the extension {name!r} cannot be sent: names are letters, values are ASCII")
+            parts.append(f"{name}={value}")
+        self._first = "n,,\x01{}\x01\x01".format("\x01".join(parts)).encode()
+        self._refusal = ""
+
+    def start(self) -> bytes:
+        return self._first
+
+    def step(self, challenge: bytes) -> bytes | None:
+        if not challenge:
+            return None
+        if self._refusal:
+            raise SaslFailed(f"OAUTHBEARER: the broker refused the token: {self._refusal}")
+        self._refusal = _status(challenge)
+        return b"\x01"  # RFC 7628 3.2.3: the broker then ends the conversation with an error
+
+    def work(self, challenge: bytes) -> Callable[[], None] | None:  # noqa: ARG002 (nothing to compute)
+        return None
+
+
+def _status(challenge: bytes) -> str:
+    """The status in the JSON text with which a broker refuses a token."""
+    import json  # here, because only a refused token needs it
+
+    try:
+        answer = json.loads(challenge)
+        return str(answer["status"])[:_STATUS_LENGTH_MAX]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return repr(challenge[:_STATUS_LENGTH_MAX])
