@@ -288,9 +288,8 @@ class Peer:
             for frame in reader.received(count):
                 traffic.responses += 1
                 exchange.on_frame(frame)
-                if exchange.versions_answer is not None:
-                    answer, exchange.versions_answer = exchange.versions_answer, None
-                    self._write(exchange.on_versions(answer, self._now_ms()))
+                if exchange.own_answer is not None:
+                    self._write(exchange.on_own_answer(self._now_ms()))
                     if exchange.state is ExchangeState.READY:
                         self._on_ready()
                 if self._socket is not socket:
@@ -415,7 +414,6 @@ class Peer:
         was_ready = self._exchange.state is ExchangeState.READY
         self._detach()
         queue, self._queue = self._queue, deque()
-        self._exchange.versions_answer = None
         lost = error
         if was_ready and not error.sent:
             lost = PeerError(PeerErrorKind.LOST, str(error), retry_in_ms=error.retry_in_ms)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.errors import (
+    AuthenticationFailed,
     AuthorizationFailed,
     BrokerUnreachable,
     BufferExhausted,
@@ -73,6 +74,7 @@ __all__ = [
     "Acks",
     "Admin",
     "AssignorName",
+    "AuthenticationFailed",
     "AuthorizationFailed",
     "AutoOffsetReset",
     "BrokerUnreachable",

@@ -16,6 +16,7 @@ from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
 __all__ = [
     "COORDINATOR_MOVED",
+    "AuthenticationFailed",
     "AuthorizationFailed",
     "BrokerUnreachable",
     "BufferExhausted",
@@ -116,7 +117,11 @@ class RequestTimedOut(KafkaError):
 
 
 class NotKafka(KafkaError):
-    """The server at this address does not speak Kafka's protocol, or requires TLS or SASL."""
+    """The server at this address does not speak Kafka's protocol, or the listener uses TLS and this client does not."""
+
+
+class AuthenticationFailed(KafkaError):
+    """A broker refused this client's login or certificate, or this client does not trust the broker's certificate."""
 
 
 class UnsupportedByBroker(KafkaError):
@@ -291,7 +296,7 @@ COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 
 _LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 
-_CLASSES: dict[ErrorCode, type[ResponseError]] = {
+_CLASSES: dict[ErrorCode, type[KafkaError]] = {
     ErrorCode.PRODUCER_FENCED: ProducerFenced,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: ProducerFenced,
@@ -311,7 +316,7 @@ _CLASSES: dict[ErrorCode, type[ResponseError]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationFailed,
-    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthorizationFailed,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationFailed,
 }
 
 

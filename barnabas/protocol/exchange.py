@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.ports import Buffer
-from barnabas.protocol.header_tags import skip_tags
+from barnabas.protocol.header_tags import skip_header_tags
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.registry import API, request_header_version, response_header_version
@@ -58,7 +58,8 @@ LONG_ELEMENTS: Final = 256  # of arrays: a request that has more is encoded in s
 LONG_BYTES: Final = 16 * 1024  # of an answer that is decoded in slices
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and version
-_SESSION_SHARE_MIN: Final = 0.85  # a session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka
+# A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
+_SESSION_SHARE_MIN: Final = 0.85
 _SESSION_SHARE_SPAN: Final = 0.1
 
 
@@ -306,7 +307,7 @@ class Exchange:
         correlation_id = int.from_bytes(frame[:4], "big")
         if correlation_id != waiting.correlation_id:
             raise RemoteProtocolError(f"answer {correlation_id} came where {waiting.correlation_id} was due")
-        position = skip_tags(frame, 4) if form.tagged else 4
+        position = skip_header_tags(frame, 4) if form.tagged else 4
         response: Any = None
         later: Steps[Any] | None = None
         if waiting.in_slices and self._decode_later is not None and len(frame) > LONG_BYTES:
@@ -318,7 +319,8 @@ class Exchange:
             response, _ = form.decode(frame, position)
         self._waiting.popleft()
         if waiting.deadline_ms == self._earliest_ms:
-            self._earliest_ms = min((w.deadline_ms for w in [*self._waiting, *self._held]), default=None)
+            unanswered = self._unanswered() if self._held else self._waiting
+            self._earliest_ms = min((w.deadline_ms for w in unanswered), default=None)
         if later is not None and self._decode_later is not None:
             self._decode_later(later, waiting.done)
         else:
@@ -344,7 +346,9 @@ class Exchange:
         lifetime_ms = self._login.session_lifetime_ms
         self._login = None
         # counted from the begin, so that the broker's session certainly ends later
-        self.reauthenticate_at_ms = self._login_began_ms + int(lifetime_ms * self._session_share) if lifetime_ms else None
+        self.reauthenticate_at_ms = (
+            self._login_began_ms + int(lifetime_ms * self._session_share) if lifetime_ms else None
+        )
         if self.state is not ExchangeState.READY:
             self._transition(ExchangeState.READY)
             return []
@@ -409,7 +413,7 @@ class Exchange:
     def on_timer(self, now_ms: int) -> str | None:
         """The name of an API whose answer is overdue; then the connection must be closed. None if no answer is overdue."""
         if self._earliest_ms is not None and self._earliest_ms <= now_ms:
-            overdue = min([*self._waiting, *self._held], key=lambda w: w.deadline_ms)
+            overdue = min(self._unanswered(), key=lambda w: w.deadline_ms)
             return API[overdue.form.api_key].name
         return None
 
@@ -417,11 +421,12 @@ class Exchange:
         """Handles the loss of the connection: every waiting request fails with `error`, oldest first."""
         if self.state is not ExchangeState.CLOSED:
             self._transition(ExchangeState.DISCONNECTED)
-        waiting, self._waiting = self._waiting, deque()
-        held, self._held = self._held, deque()
+        unanswered = self._unanswered()
+        self._waiting.clear()
+        self._held.clear()
         self._earliest_ms = self.reauthenticate_at_ms = None
         self._login = self.own_answer = None
-        for entry in [*waiting, *held]:
+        for entry in unanswered:
             if entry.done is not None:
                 self._deliver(entry.done, error)
 
@@ -465,6 +470,9 @@ class Exchange:
             if self._earliest_ms is None or deadline_ms < self._earliest_ms:
                 self._earliest_ms = deadline_ms
         return parts
+
+    def _unanswered(self) -> list[_Waiting | _Held]:
+        return [*self._waiting, *self._held]
 
     def _transition(self, state: ExchangeState) -> None:
         if self.state not in VALID_PREVIOUS[state]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["skip_tags"]
+__all__ = ["skip_header_tags"]
 
 
-def skip_tags(frame: memoryview, position: int) -> int:
+def skip_header_tags(frame: memoryview, position: int) -> int:
     """The position after the tagged fields of a response header."""
     if position < len(frame) and not frame[position]:
         return position + 1

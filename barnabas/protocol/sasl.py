@@ -75,10 +75,10 @@ class PlainClient:
     def start(self) -> bytes:
         return self._first
 
-    def step(self, challenge: bytes) -> bytes | None:  # noqa: ARG002 (Kafka's brokers send an empty message)
+    def step(self, challenge: bytes) -> bytes | None:
         return None
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:  # noqa: ARG002 (nothing to compute)
+    def work(self, challenge: bytes) -> Callable[[], None] | None:
         return None
 
 
@@ -100,7 +100,9 @@ class OAuthBearerClient:
         parts = [f"auth=Bearer {token}"]
         for name, value in (extensions or {}).items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
-                raise SaslFailed(f"OAUTHBEARER: the extension {name!r} cannot be sent: names are letters, values are ASCII")
+                raise SaslFailed(
+                    f"OAUTHBEARER: the extension {name!r} cannot be sent: names are letters, values are ASCII"
+                )
             parts.append(f"{name}={value}")
         self._first = "n,,\x01{}\x01\x01".format("\x01".join(parts)).encode()
         self._refusal = ""
@@ -116,7 +118,7 @@ class OAuthBearerClient:
         self._refusal = _status(challenge)
         return b"\x01"  # RFC 7628 3.2.3: the broker then ends the conversation with an error
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:  # noqa: ARG002 (nothing to compute)
+    def work(self, challenge: bytes) -> Callable[[], None] | None:
         return None
 
 

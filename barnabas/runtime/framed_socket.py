@@ -42,6 +42,7 @@ class FramedSocket(asyncio.BufferedProtocol):
         self.owner: SocketOwner | None = owner
         self.transport: asyncio.Transport | None = None
         self.reader = reader
+        self.error: Exception | None = None  # why the connection ended, if the loop knows a reason
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # asyncio types it for datagrams and pipes as well
@@ -61,6 +62,7 @@ class FramedSocket(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.error = exc
         if self.owner is not None:
             self.owner.on_socket_lost()
 

@@ -14,7 +14,7 @@ from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.deadline import Deadline
-from barnabas.client.net.security_config import SecurityArguments
+from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.network_port import Network
@@ -53,7 +53,7 @@ class AdminRequests:
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
-            **ConnectionConfig.known(security, "Admin"),
+            **security,
         )
         self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
         self._started = False

@@ -25,7 +25,7 @@ from barnabas.client.errors import ClientClosed
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.security_config import SecurityArguments
+from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
     AssignorName,
     AutoOffsetReset,

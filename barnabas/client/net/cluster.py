@@ -22,21 +22,23 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
+from barnabas.client.net.failures import first_error, no_answer, refused_login, unreachable_broker
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.news import News
+from barnabas.client.net.security import ClientSecurity
 from barnabas.client.net.silence import Silence
 from barnabas.client.net.transport import Connection
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
-from barnabas.protocol.exchange import Exchange, Features
+from barnabas.protocol.exchange import Features
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
@@ -79,6 +81,7 @@ class NetworkClient:
         self.clock: Clock = ports.clock or SystemClock()
         self.rng: Rng = ports.rng or SystemRng()
         self.network: Network = ports.network or AsyncioNetwork()
+        self.security = ClientSecurity(config, self.rng)
         self.metadata = ClusterMetadata(config.metadata_max_age_ms)
         self.scope = Scope(config.client_id)
         self.listeners: list[Callable[[], None]] = []
@@ -105,6 +108,7 @@ class NetworkClient:
         """Connects and waits for the first metadata.
 
         Raises:
+            AuthenticationFailed: a broker refused this client, or has a certificate that is not trusted; raised at once.
             NotKafka: something other than Kafka answered at every bootstrap address; raised without waiting for the time-out.
             BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`).
         """
@@ -114,16 +118,9 @@ class NetworkClient:
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
         while self.metadata.updated_ms < 0:
             in_time = await self.changed(deadline)
-            not_kafka = [c.error for c in self._connections.values() if isinstance(c.error, NotKafka)]
-            if len(not_kafka) == len(self.bootstrap):
-                raise NotKafka("; ".join(error.message for error in not_kafka)) from not_kafka[0]
-            if not in_time and self.metadata.updated_ms < 0:
-                cause = self._connection_error() or self.error
-                addresses = ", ".join(f"{host}:{port}" for host, port in self.bootstrap)
-                why = cause.message if cause is not None else "timed out"
-                if self._connection_error() is None and any(c.negotiating for c in self._connections.values()):
-                    why = "it accepts connections and does not answer; is it a Kafka broker?"
-                raise BrokerUnreachable(f"no Kafka broker answers at {addresses}: {why}") from cause
+            error = no_answer(self.connections(), self.bootstrap, self.error, in_time=in_time)
+            if error is not None and self.metadata.updated_ms < 0:
+                raise error
 
     async def close(self) -> None:
         """Closes every connection; unanswered requests fail."""
@@ -189,6 +186,7 @@ class NetworkClient:
         """Waits for a ready connection to a broker; None means to any broker.
 
         Raises:
+            AuthenticationFailed: the broker refused this client.
             BrokerUnreachable: the broker cannot be reached now, or no broker within `timeout_ms` (default `request_timeout_ms`).
         """
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
@@ -198,16 +196,19 @@ class NetworkClient:
             found = self.any_connection() if node_id is None else self.connection(node_id, purpose)
             if found is not None:
                 return found
+            refused = None if node_id is not None else refused_login(self.connections())
+            if refused is not None:
+                raise refused
             if node_id is not None:
                 if node_id not in self.metadata.brokers:
                     self.want_update()
                     raise BrokerUnreachable("the cluster has no such broker now", broker=node_id)
                 failed = self._connections.get((node_id, purpose))
                 if failed is not None and failed.backoff and failed.error is not None:
-                    raise BrokerUnreachable(failed.error.message, broker=node_id) from failed.error
+                    raise refused_login([failed]) or unreachable_broker(failed.error, node_id)
             pause = min(deadline, self.clock.monotonic_ms() + _LOOK_AGAIN_MS)
             if not await self.changed(pause) and self.clock.monotonic_ms() >= deadline:
-                raise BrokerUnreachable("no connection in time", broker=node_id) from self._connection_error()
+                raise BrokerUnreachable("no connection in time", broker=node_id) from first_error(self.connections())
 
     async def request(
         self,
@@ -319,7 +320,7 @@ class NetworkClient:
             if self._closed:
                 raise ClientClosed("the client is closed")
             if not await self.changed(deadline):
-                raise RequestTimedOut(f"no {kind} coordinator for {key!r} in time") from self._connection_error()
+                raise RequestTimedOut(f"no {kind} coordinator for {key!r} in time") from first_error(self.connections())
 
     def forget_coordinator(self, kind: str, key: str) -> None:
         """Drops a coordinator that moved or cannot be reached; the next use looks it up again."""
@@ -374,7 +375,7 @@ class NetworkClient:
     # -- internal ------------------------------------------------------------------------------------------------------
 
     def _connect(self, broker: BrokerEndpoint, purpose: Purpose) -> Connection:
-        core = Exchange(self.client_id, request_timeout_ms=self.request_timeout_ms)
+        core = self.security.exchange(self.client_id, self.request_timeout_ms)
         connection = Connection(
             broker.host,
             broker.port,
@@ -383,6 +384,7 @@ class NetworkClient:
             clock=self.clock,
             rng=self.rng,
             network=self.network,
+            security=self.security,
             scope=self.scope,
             on_change=self._on_connection_change,
             on_lost=self._update_now,
@@ -416,9 +418,6 @@ class NetworkClient:
         for (node_id, _), connection in self._connections.items():
             if node_id in elected:
                 connection.retry_now(metadata.updated_ms)
-
-    def _connection_error(self) -> KafkaError | None:
-        return next((each.error for each in self._connections.values() if each.error is not None), None)
 
     def _report_change(self) -> None:
         self._notify_scheduled = False

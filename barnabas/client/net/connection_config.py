@@ -53,9 +53,8 @@ class ConnectionConfig(SecurityConfig):
             TypeError: `security` has other arguments.
             IllegalState: a setting is invalid.
         """
-        security = cls.known(arguments["security"], cls.__name__.removesuffix("Config"))
         own = {field.name for field in fields(cls)} - {field.name for field in fields(SecurityConfig)}
-        return cls(**{name: arguments[name] for name in own}, **security)
+        return cls(**{name: arguments[name] for name in own}, **arguments["security"])
 
     def as_arguments(self) -> dict[str, Any]:
         """The settings as keyword arguments of a constructor."""

@@ -16,6 +16,7 @@ from typing import Any
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.security_config import SecurityConfig
 from barnabas.ports import Rng
+from barnabas.protocol.exchange import Exchange
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
 from barnabas.protocol.scram import ScramClient, ScramKeys
 from barnabas.runtime.offload import WorkerThread
@@ -44,13 +45,12 @@ class ClientSecurity:
         """The SASL mechanism; None without SASL."""
         return self.config.sasl_mechanism if self.config.uses_sasl else None
 
-    def sasl_for(self, host: str) -> Callable[[], SaslClient] | None:
-        """Makes the conversations with the broker at a host; None without SASL."""
-        return (lambda: self._conversation(host)) if self.config.uses_sasl else None
-
-    def jitter(self) -> float:
-        """From 0 to 1; see `Exchange`."""
-        return self._rng.random() if self.config.uses_sasl else 0.5
+    def exchange(self, client_id: str, request_timeout_ms: int) -> Exchange:
+        """The core of a connection."""
+        if not self.config.uses_sasl:
+            return Exchange(client_id, request_timeout_ms=request_timeout_ms)
+        jitter = self._rng.random()
+        return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=self._conversation, jitter=jitter)
 
     async def prepare(self) -> None:
         """Gets what the next conversation needs: a token.
@@ -74,18 +74,13 @@ class ClientSecurity:
         """Runs a long computation of a conversation in a thread."""
         await self._thread.run(work)
 
-    def _conversation(self, host: str) -> SaslClient:
+    def _conversation(self) -> SaslClient:
         config = self.config
         username, password = config.sasl_plain_username or "", config.sasl_plain_password or ""
         if config.sasl_mechanism == "PLAIN":
             return PlainClient(username, password)
         if config.sasl_mechanism == "OAUTHBEARER":
             return OAuthBearerClient(self._token, self._extensions)
-        if config.sasl_mechanism == "GSSAPI":
-            from barnabas.client.net.kerberos import KerberosClient
-
-            domain = config.sasl_kerberos_domain_name or host
-            return KerberosClient(config.sasl_kerberos_service_name, domain)
         mechanism = config.sasl_mechanism or ""
         if self._keys is None:
             self._keys = ScramKeys(mechanism, password)
@@ -96,7 +91,8 @@ class ClientSecurity:
 def _context(config: SecurityConfig) -> ssl.SSLContext:
     """The context of the caller, or one from the files."""
     if config.ssl_context is not None:
-        return config.ssl_context
+        own: ssl.SSLContext = config.ssl_context
+        return own
     try:
         context = ssl.create_default_context(cafile=config.ssl_cafile)
     except OSError as error:

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypedDict, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from barnabas.client.errors import IllegalState
 
-__all__ = ["SaslMechanism", "SecurityArguments", "SecurityConfig", "SecurityProtocol", "TokenProvider"]
+__all__ = ["SaslMechanism", "SecurityConfig", "SecurityProtocol", "TokenProvider"]
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _LOGIN: Final = ("sasl_plain_username", "sasl_plain_password")
@@ -27,25 +25,6 @@ class TokenProvider(Protocol):
     async def token(self) -> str:
         """A valid token; called before each authentication. An exception fails the authentication."""
         ...
-
-
-class SecurityArguments(TypedDict, total=False):
-    """The settings of SecurityConfig as keyword arguments."""
-
-    security_protocol: SecurityProtocol
-    ssl_context: ssl.SSLContext | None
-    ssl_cafile: str | None
-    ssl_certfile: str | None
-    ssl_keyfile: str | None
-    ssl_password: str | None
-    ssl_check_hostname: bool
-    sasl_mechanism: SaslMechanism | None
-    sasl_plain_username: str | None
-    sasl_plain_password: str | None
-    sasl_delegation_token: bool
-    sasl_oauth_token_provider: TokenProvider | None
-    sasl_kerberos_service_name: str
-    sasl_kerberos_domain_name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +39,17 @@ class SecurityConfig:
         ssl_keyfile: the client's private key, in PEM; by default it is in `ssl_certfile`.
         ssl_password: of the private key.
         ssl_check_hostname: whether the broker's certificate must have the name that the client connects to.
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "GSSAPI".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
         sasl_plain_username, sasl_plain_password: for PLAIN and SCRAM.
         sasl_delegation_token: whether they are the id and the HMAC (base64) of a delegation token (KIP-48); for SCRAM.
         sasl_oauth_token_provider: for OAUTHBEARER.
-        sasl_kerberos_service_name: the primary of the brokers' principal, for GSSAPI.
-        sasl_kerberos_domain_name: the host in the brokers' principal; by default the host that the client connects to.
 
     Raises:
         IllegalState: a setting is invalid, missing, or has no effect with the other settings.
     """
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
-    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    ssl_context: Any = field(default=None, repr=False)  # an ssl.SSLContext, which this module does not import
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
@@ -83,8 +60,6 @@ class SecurityConfig:
     sasl_plain_password: str | None = field(default=None, repr=False)
     sasl_delegation_token: bool = False
     sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
-    sasl_kerberos_service_name: str = "kafka"
-    sasl_kerberos_domain_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.security_protocol not in get_args(SecurityProtocol):
@@ -115,7 +90,9 @@ class SecurityConfig:
         if self.ssl_context is not None and files:
             raise IllegalState(f"ssl_context and {files[0]} exclude each other")
         if self.ssl_context is not None and not self.ssl_check_hostname:
-            raise IllegalState("ssl_context and ssl_check_hostname exclude each other: set check_hostname of the context")
+            raise IllegalState(
+                "ssl_context and ssl_check_hostname exclude each other: set check_hostname of the context"
+            )
         for name in ("ssl_keyfile", "ssl_password"):
             if getattr(self, name) is not None and self.ssl_certfile is None:
                 raise IllegalState(f"{name} needs ssl_certfile, the client's certificate")
@@ -134,10 +111,12 @@ class SecurityConfig:
             return
         mechanisms = ", ".join(map(repr, get_args(SaslMechanism)))
         if mechanism is None:
-            raise IllegalState(f"security_protocol={self.security_protocol!r} needs sasl_mechanism, one of {mechanisms}")
+            raise IllegalState(
+                f"security_protocol={self.security_protocol!r} needs sasl_mechanism, one of {mechanisms}"
+            )
         if mechanism not in get_args(SaslMechanism):
             raise IllegalState(f"sasl_mechanism={mechanism!r} is none of {mechanisms}")
-        needed = _LOGIN if mechanism.startswith(("PLAIN", "SCRAM")) else ()
+        needed: tuple[str, ...] = _LOGIN
         if mechanism == "OAUTHBEARER":
             needed = ("sasl_oauth_token_provider",)
             if not callable(getattr(self.sasl_oauth_token_provider, "token", None)):
@@ -153,11 +132,3 @@ class SecurityConfig:
                 raise IllegalState(f"sasl_mechanism={mechanism!r} does not use {name}")
         if self.sasl_delegation_token and not mechanism.startswith("SCRAM"):
             raise IllegalState("sasl_delegation_token needs sasl_mechanism='SCRAM-SHA-256' or 'SCRAM-SHA-512'")
-
-    @staticmethod
-    def known(security: Mapping[str, Any], of: str) -> Mapping[str, Any]:
-        """The arguments in `**security`. Raises TypeError for others, as Python does."""
-        for name in security:
-            if name not in SecurityArguments.__annotations__:
-                raise TypeError(f"{of}() got an unexpected keyword argument {name!r}")
-        return security

@@ -9,16 +9,27 @@ whose caller was cancelled is dropped. Attempts to connect are separated by the 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut, UnsupportedByBroker
+from barnabas.client.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    KafkaError,
+    NotKafka,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
 from barnabas.client.net.backoff import Backoff
+from barnabas.client.net.connect_errors import connect_failure, other_protocol, tls_failure
+from barnabas.client.net.security import ClientSecurity
 from barnabas.errors import RemoteProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, NotReady, OnResponse
 from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.sasl import SaslFailed
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
 
@@ -26,6 +37,8 @@ __all__ = ["Connection"]
 
 _STEADY_MS = 1_000  # the loss of a connection that lasted this long starts with the shortest pause again
 _STALLED_MS = 300  # after this time another address is tried while the attempt continues
+_REFUSED_MS = 1_000  # the shortest pause after a login or a certificate was refused
+_BEGINNING = (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING, ExchangeState.AUTHENTICATING)
 _UNWRITTEN_BYTES_MAX = (
     1024 * 1024
 )  # above it a socket is not `writable`: records then wait in batches, which can still grow
@@ -51,6 +64,7 @@ class Connection:
         clock: Clock,
         rng: Rng,
         network: Network,
+        security: ClientSecurity | None = None,
         scope: Scope,
         connect_timeout_ms: int = 10_000,
         reconnect_backoff_ms: int = 20,
@@ -65,6 +79,7 @@ class Connection:
         self.silent = False  # a caller gave up waiting for an answer, and no bytes have arrived since
         self._clock = clock
         self._network = network
+        self._security = security
         self._scope = scope
         self._connect_timeout_ms = connect_timeout_ms
         self._backoff = Backoff(reconnect_backoff_ms, rng)
@@ -97,8 +112,7 @@ class Connection:
     @property
     def stalled(self) -> bool:
         """Whether the current attempt to connect takes unusually long."""
-        connecting = self.core.state in (ExchangeState.CONNECTING, ExchangeState.NEGOTIATING)
-        return connecting and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
+        return self.core.state in _BEGINNING and self._clock.monotonic_ms() - self._began_ms > _STALLED_MS
 
     @property
     def negotiating(self) -> bool:
@@ -232,44 +246,105 @@ class Connection:
             for frame in reader.received(count):
                 self._answered = self.ready
                 core.on_frame(frame)
-                if core.versions_answer is not None:
-                    answer, core.versions_answer = core.versions_answer, None
-                    self._write(core.on_versions(answer, now_ms))
-                    if self.ready:
-                        self._ready_ms = now_ms
-                        self.error = None
-                        self._on_change()
+                if core.own_answer is not None:
+                    self._continue(now_ms)
+        except SaslFailed as error:
+            self._lost(self._not_authenticated(error))
+            return
         except RemoteProtocolError as error:
             if self._answered:
                 text = f"{self.host}:{self.port} broke Kafka's protocol: {error}"
             else:
-                text = f"{self.host}:{self.port} does not answer as a Kafka broker: {_other_protocol(bytes(reader.unread[:8])) or error}"
+                text = f"{self.host}:{self.port} does not answer as a Kafka broker: {other_protocol(bytes(reader.unread[:8])) or error}"
             self._lost(NotKafka(text))
             return
         self._arm()
 
     def on_socket_lost(self) -> None:
+        cause = self._socket.error if self._socket is not None else None
+        if isinstance(cause, ssl.SSLError):
+            self._lost(tls_failure(cause, self.host, self.port, broker=self.node_id))
+            return
+        secure = self._security is not None and self._security.tls is not None
         hint = ""
         if self.negotiating:
-            hint = " before it answered ApiVersions: is it a Kafka broker, without TLS or SASL?"
-        elif self.ready and not self._answered:
-            hint = " at the first request: does this listener require authentication (SASL)? This client has none; use another listener"
+            hint = " before it answered ApiVersions: is it a Kafka broker"
+            hint += "?" if secure else ", and a listener without TLS? For one with TLS set security_protocol"
+        elif self.core.state is ExchangeState.AUTHENTICATING:
+            hint = " during the authentication"
+        elif self.ready and not self._answered and not self._has_sasl:
+            hint = " at the first request: does this listener require authentication (SASL)? Set security_protocol and sasl_mechanism"
         self._lost(BrokerUnreachable(f"{self.host}:{self.port} closed the connection{hint}", broker=self.node_id))
 
     # -- internal --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _has_sasl(self) -> bool:
+        return self._security is not None and self._security.mechanism is not None
+
     async def _connect(self, socket: FramedSocket) -> None:
         if socket.owner is None:
             return  # closed before this task began
+        secured: Any = {}
         try:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
-                await self._network.connect(lambda: socket, self.host, self.port)
-        except (OSError, TimeoutError) as error:
-            reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+                if self._security is not None:
+                    await self._security.prepare()
+                    if self._security.tls is not None:
+                        secured = {"tls": self._security.tls, "server_name": self.host}
+                await self._network.connect(lambda: socket, self.host, self.port, **secured)
+        except SaslFailed as error:
             if socket.owner is not None:
-                self._lost(
-                    BrokerUnreachable(f"cannot connect to {self.host}:{self.port}: {reason}", broker=self.node_id)
-                )
+                self._lost(self._not_authenticated(error))
+        except (OSError, TimeoutError) as error:
+            if socket.owner is not None:
+                self._lost(connect_failure(error, self.host, self.port, broker=self.node_id, tls=bool(secured)))
+
+    def _continue(self, now_ms: int) -> None:
+        """Handles an answer to a request of the core itself. Raises SaslFailed, RemoteProtocolError."""
+        work = self.core.own_work()
+        if work is None or self._security is None:
+            self._advance(now_ms)
+        else:
+            self._scope.start(self._compute(self._security, work), name=f"login {self.host}:{self.port}")
+
+    def _advance(self, now_ms: int) -> None:
+        was_ready = self.ready
+        self._write(self.core.on_own_answer(now_ms))
+        if self.ready and not was_ready:
+            self._ready_ms = now_ms
+            self.error = None
+            self._on_change()
+
+    async def _compute(self, security: ClientSecurity, work: Callable[[], None]) -> None:
+        socket = self._socket
+        await security.compute(work)
+        if self._socket is socket:
+            self._guarded(lambda: self._advance(self._clock.monotonic_ms()))
+
+    async def _reauthenticate(self, security: ClientSecurity) -> None:
+        """Renews the session (KIP-368)."""
+        socket = self._socket
+        try:
+            await security.prepare()
+        except SaslFailed as error:
+            if self._socket is socket:
+                self._lost(self._not_authenticated(error))
+            return
+        if self._socket is socket:
+            self._guarded(lambda: self._write(self.core.reauthenticate(self._clock.monotonic_ms())))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """A step of the authentication outside of `on_socket_bytes`."""
+        try:
+            step()
+        except SaslFailed as error:
+            self._lost(self._not_authenticated(error))
+        else:
+            self._arm()
+
+    def _not_authenticated(self, error: SaslFailed) -> AuthenticationFailed:
+        return AuthenticationFailed(f"{self.host}:{self.port}: {error}", code=error.code, broker=self.node_id)
 
     def _write(self, parts: list[Buffer]) -> None:
         """Collects the writes of one event-loop iteration into one call."""
@@ -304,10 +379,11 @@ class Connection:
                 self._backoff.reset()
             self._failed_ms = now_ms
             pause_ms = self._backoff.pause_ms(now_ms)
+            if isinstance(error, AuthenticationFailed):
+                pause_ms = max(pause_ms, _REFUSED_MS)
             self._retry_at_ms = now_ms + pause_ms
             if self.core.state is not ExchangeState.CLOSED:
                 self._retry_timer = asyncio.get_running_loop().call_later((pause_ms + 1) / 1000, self._on_change)
-        self.core.versions_answer = None
         self.core.on_lost(error)
         if was_ready and at_fault:
             self._on_lost()
@@ -316,6 +392,9 @@ class Connection:
     def _arm(self) -> None:
         """Keeps one timer, at or before the earliest deadline. It is rescheduled only when it fires."""
         deadline = self.core.timer_at()
+        renewal = self.core.reauthenticate_at_ms
+        if renewal is not None:
+            deadline = renewal if deadline is None else min(deadline, renewal)
         if deadline is None or (self._timer is not None and self._timer_ms <= deadline):
             return
         if self._timer is not None:
@@ -326,7 +405,12 @@ class Connection:
 
     def _on_timer(self) -> None:
         self._timer = None
-        overdue = self.core.on_timer(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        overdue = self.core.on_timer(now_ms)
+        renewal = self.core.reauthenticate_at_ms
+        if overdue is None and renewal is not None and renewal <= now_ms and self._security is not None:
+            self.core.reauthenticate_at_ms = None
+            self._scope.start(self._reauthenticate(self._security), name=f"renew {self.host}:{self.port}")
         if overdue is not None:
             hint = (
                 f": {self.host}:{self.port} accepts connections and does not answer; is it a Kafka broker?"
@@ -336,12 +420,3 @@ class Connection:
             self._lost(RequestTimedOut(f"no answer to {overdue} in time{hint}", broker=self.node_id))
         else:
             self._arm()
-
-
-def _other_protocol(first: bytes) -> str | None:
-    """A hint about the protocol of an answer that begins with these bytes; None if it is unknown."""
-    if first.startswith(b"HTTP"):
-        return "it speaks HTTP; use the address of a broker's Kafka listener"
-    if first[:2] == b"\x15\x03":
-        return "it speaks TLS, which this client does not support; use the address of a plaintext listener"
-    return None

@@ -20,7 +20,7 @@ from typing import Any, Generic, Self, Unpack
 
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
-from barnabas.client.net.security_config import SecurityArguments
+from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
 from barnabas.client.producer.batching import BATCH_OVERHEAD, PartitionQueue, record_size_max
 from barnabas.client.producer.config import ProducerConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import ssl
 from typing import Any, get_args
 
 import pytest
@@ -12,9 +13,12 @@ from barnabas import client
 from barnabas.client import errors
 from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.client.group.assignors import ASSIGNORS
+from barnabas.client.net.security_arguments import SecurityArguments
+from barnabas.client.net.security_config import SecurityConfig
 from barnabas.client.types import Acks, AssignorName, AutoOffsetReset, CompressionType, GroupProtocol, IsolationLevel
 
 NOT_SETTINGS = {"clock", "rng", "network", "listener"}
+SECURITY = {field.name: field.default for field in dataclasses.fields(SecurityConfig)}
 PAIRS = [(client.Producer, client.ProducerConfig), (client.Consumer, client.ConsumerConfig)]
 
 
@@ -22,7 +26,8 @@ PAIRS = [(client.Producer, client.ProducerConfig), (client.Consumer, client.Cons
 def test_the_settings_are_the_keyword_arguments(of: Any, config: Any) -> None:
     parameters = inspect.signature(of).parameters.values()
     arguments = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in NOT_SETTINGS}
-    assert arguments == {field.name: field.default for field in dataclasses.fields(config)}
+    assert {**arguments, **SECURITY} == {field.name: field.default for field in dataclasses.fields(config)}
+    assert "security" in inspect.signature(of).parameters
 
 
 @pytest.mark.parametrize("config", [config for _, config in PAIRS])
@@ -117,11 +122,81 @@ def test_connections_are_checked_in_one_place_for_all(config: Any, settings: dic
 def test_an_admin_client_has_the_same_settings() -> None:
     arguments = inspect.signature(client.Admin).parameters
     shared = {field.name: field.default for field in dataclasses.fields(client.ConnectionConfig)}
-    assert {n: p.default for n, p in arguments.items() if n not in {*NOT_SETTINGS, "client_id"}} == {
-        name: default for name, default in shared.items() if name not in {"client_id", "metadata_max_age_ms"}
+    assert {n: p.default for n, p in arguments.items() if n not in {*NOT_SETTINGS, "client_id", "security"}} == {
+        name: default for name, default in shared.items() if name not in {"client_id", "metadata_max_age_ms", *SECURITY}
     }
     with pytest.raises(IllegalState, match="request_timeout_ms=0"):
         client.Admin(request_timeout_ms=0)
+
+
+class Tokens:
+    async def token(self) -> str:
+        return "t"
+
+
+SASL: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+LOGIN: dict[str, Any] = {"sasl_plain_username": "alice", "sasl_plain_password": "planted-secret"}
+
+
+def test_the_arguments_of_security_are_its_settings() -> None:
+    assert list(SecurityArguments.__annotations__) == list(SECURITY)
+
+
+@pytest.mark.parametrize("make", [client.Producer, client.Consumer, client.Admin])
+def test_an_unknown_argument_is_an_error_of_the_call(make: Any) -> None:
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'sasl_mechanisms'"):
+        make(sasl_mechanisms="PLAIN")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"security_protocol": "SSL"},
+        {**SASL, **LOGIN},
+        {**SASL, **LOGIN, "sasl_mechanism": "SCRAM-SHA-512", "sasl_delegation_token": True},
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Tokens()},
+    ],
+)
+def test_secured_clients_are_made(settings: dict[str, Any]) -> None:
+    for make in (client.Producer, client.Consumer, client.Admin):
+        make(**settings)
+    config = client.ConnectionConfig(**settings)
+    assert "planted-secret" not in repr(config)
+    assert client.ConnectionConfig(**config.as_arguments()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"security_protocol": "TLS"}, "security_protocol='TLS' is none of 'PLAINTEXT', 'SSL'"),
+        ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism, one of 'PLAIN'"),
+        ({**SASL, "sasl_mechanism": "DIGEST"}, "sasl_mechanism='DIGEST' is none of"),
+        (SASL, "needs sasl_plain_username"),
+        ({**SASL, "sasl_plain_username": "a"}, "needs sasl_plain_password"),
+        ({**SASL, "sasl_plain_password": "planted-secret"}, "needs sasl_plain_username"),
+        ({**SASL, **LOGIN, "sasl_plain_password": "planted-secret\0"}, "needs sasl_plain_password"),
+        ({**SASL, **LOGIN, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
+        (
+            {**SASL, **LOGIN, "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Tokens()},
+            "does not use sasl_plain_username",
+        ),
+        ({**SASL, **LOGIN, "sasl_oauth_token_provider": Tokens()}, "does not use sasl_oauth_token_provider"),
+        ({**SASL, **LOGIN, "sasl_delegation_token": True}, "needs sasl_mechanism='SCRAM-SHA-256'"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism needs security_protocol='SASL_SSL'"),
+        (LOGIN, "sasl_plain_username needs security_protocol"),
+        ({"ssl_cafile": "ca.pem"}, "ssl_cafile needs security_protocol='SSL' or 'SASL_SSL'"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "k"}, "ssl_keyfile needs ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_context": ssl.create_default_context(), "ssl_cafile": "c"}, "exclude each"),
+        ({"security_protocol": "SSL", "ssl_cafile": "/missing"}, "ssl_cafile='/missing' cannot be read: No such file"),
+        ({"security_protocol": "SSL", "ssl_cafile": __file__}, "it must contain certificates in PEM"),
+        ({"security_protocol": "SSL", "ssl_certfile": "/missing"}, "ssl_certfile='/missing' cannot be read"),
+        ({"security_protocol": "SSL", "ssl_certfile": __file__}, "must contain a private key in PEM"),
+    ],
+)
+def test_invalid_security_is_refused(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(IllegalState, match=why) as refused:
+        client.Producer(**settings)
+    assert "planted-secret" not in str(refused.value)
 
 
 def test_every_error_is_a_public_name() -> None:

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 
 import pytest
-import scramp
+import scramp  # type: ignore[import-untyped]
 
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslFailed
 from barnabas.protocol.scram import SCRAM_HASHES, ScramClient, ScramKeys
@@ -15,7 +15,9 @@ from barnabas.protocol.scram import SCRAM_HASHES, ScramClient, ScramKeys
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 
 
-def scram(mechanism: str = "SCRAM-SHA-256", password: str = "pencil", nonce: str = NONCE, user: str = "user") -> ScramClient:
+def scram(
+    mechanism: str = "SCRAM-SHA-256", password: str = "pencil", nonce: str = NONCE, user: str = "user"
+) -> ScramClient:
     return ScramClient(mechanism, user, ScramKeys(mechanism, password), nonce)
 
 
@@ -127,7 +129,15 @@ def test_oauthbearer_ends_a_refused_conversation() -> None:
 
 @pytest.mark.parametrize(
     ("token", "extensions"),
-    [("", {}), ("a b", {}), ("a\x01b", {}), ("x" * 300_000, {}), ("t", {"auth": "x"}), ("t", {"a1": "x"}), ("t", {"a": "\x01"})],
+    [
+        ("", {}),
+        ("a b", {}),
+        ("a\x01b", {}),
+        ("x" * 300_000, {}),
+        ("t", {"auth": "x"}),
+        ("t", {"a1": "x"}),
+        ("t", {"a": "\x01"}),
+    ],
 )
 def test_oauthbearer_refuses_what_it_cannot_send(token: str, extensions: dict[str, str]) -> None:
     with pytest.raises(SaslFailed, match="OAUTHBEARER: the") as refused:

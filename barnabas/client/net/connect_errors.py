@@ -1,0 +1,81 @@
+"""Errors of connecting, in words that say what to do: TLS, other protocols, addresses.
+
+Driven by: `transport.py`. Emits: BrokerUnreachable, AuthenticationFailed; hints.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
+
+__all__ = ["connect_failure", "other_protocol", "tls_failure"]
+
+
+def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, broker: int, tls: bool) -> KafkaError:
+    """The error of an attempt to connect that failed.
+
+    Args:
+        tls: whether the attempt included a TLS handshake.
+    """
+    if isinstance(error, ssl.SSLError):
+        return tls_failure(error, host, port, broker=broker)
+    reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    if tls and isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        reason = (
+            "it closed the connection during the TLS handshake: does this listener use TLS? For one without TLS set "
+            "security_protocol to 'PLAINTEXT' or 'SASL_PLAINTEXT'"
+        )
+    elif tls and isinstance(error, TimeoutError):
+        reason = "timed out, with the TLS handshake: does this listener use TLS?"
+    return BrokerUnreachable(f"cannot connect to {host}:{port}: {reason}", broker=broker)
+
+
+def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> KafkaError:
+    """The error of a TLS handshake, or of an alert that ended the connection."""
+    where = f"{host}:{port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationFailed(
+            f"the certificate of {where} is not accepted: {_verification(error)}", broker=broker
+        )
+    reason = (error.reason or str(error)).upper().replace(" ", "_")
+    if "WRONG_VERSION_NUMBER" in reason or "HTTP_REQUEST" in reason or "RECORD_LAYER_FAILURE" in reason:
+        return NotKafka(
+            f"{where} does not answer with TLS: is this a listener without TLS? Set security_protocol to 'PLAINTEXT' or "
+            f"'SASL_PLAINTEXT', or use the address of a listener with TLS",
+            broker=broker,
+        )
+    if "CERTIFICATE_REQUIRED" in reason:
+        text = "requires a certificate of this client: set ssl_certfile and ssl_keyfile"
+    elif any(
+        each in reason for each in ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED")
+    ):
+        text = f"does not accept this client's certificate ({reason.lower()}): was it issued by an authority that the broker trusts?"
+    elif "HANDSHAKE_FAILURE" in reason:
+        text = (
+            "refused the TLS handshake: does it require a certificate of this client (ssl_certfile), or other ciphers?"
+        )
+    elif "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        text = "speaks no TLS version that this client allows (1.2 and 1.3)"
+    else:
+        text = f"ended the TLS connection: {error.reason or error}"
+        return BrokerUnreachable(f"{where} {text}", broker=broker)
+    return AuthenticationFailed(f"{where} {text}", broker=broker)
+
+
+def _verification(error: ssl.SSLCertVerificationError) -> str:
+    said = error.verify_message or str(error)
+    if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+        return f"{said}; connect to a name in the certificate, or set ssl_check_hostname=False if you know the risk"
+    if error.verify_code in (18, 19, 20, 21):  # self-signed, or its issuer is unknown
+        return f"{said}; set ssl_cafile to the certificate of the authority that issued it"
+    return said
+
+
+def other_protocol(first: bytes) -> str | None:
+    """A hint about the protocol of an answer that begins with these bytes; None if it is unknown."""
+    if first.startswith(b"HTTP"):
+        return "it speaks HTTP; use the address of a broker's Kafka listener"
+    if first[:2] == b"\x15\x03":
+        return "it speaks TLS; set security_protocol to 'SSL' or 'SASL_SSL', or use the address of a plaintext listener"
+    return None

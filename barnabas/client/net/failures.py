@@ -1,0 +1,62 @@
+"""Why a client has no connection: what its connections say, as one error.
+
+Driven by: `cluster.py`, while a caller waits. Emits: the error to raise at once, or after the time limit.
+A refused login or certificate is raised at once: another attempt would be refused, too, as in Kafka's own clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
+from barnabas.client.net.transport import Connection
+
+__all__ = ["first_error", "no_answer", "refused_login", "unreachable_broker"]
+
+
+def first_error(connections: Iterable[Connection]) -> KafkaError | None:
+    """Why the first of the connections that failed has failed."""
+    return next((each.error for each in connections if each.error is not None), None)
+
+
+def refused_login(connections: Iterable[Connection]) -> AuthenticationFailed | None:
+    """Why a broker refused this client; None if none did."""
+    return next((each.error for each in connections if isinstance(each.error, AuthenticationFailed)), None)
+
+
+def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:
+    """The error of a broker that could not be reached."""
+    error = BrokerUnreachable(cause.message, broker=node_id)
+    error.__cause__ = cause
+    return error
+
+
+def no_answer(
+    connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None, *, in_time: bool
+) -> KafkaError | None:
+    """Why the client cannot start; None: it may go on waiting.
+
+    Args:
+        error: why the last request for metadata failed.
+        in_time: whether there is time left.
+    """
+    each = list(connections)
+    refused = refused_login(each)
+    if refused is not None:
+        return refused
+    not_kafka = [c.error for c in each if isinstance(c.error, NotKafka)]
+    if len(not_kafka) == len(bootstrap):
+        text = NotKafka("; ".join(e.message for e in not_kafka))
+        text.__cause__ = not_kafka[0]
+        return text
+    if in_time:
+        return None
+    failed = first_error(each)
+    cause = failed or error
+    why = cause.message if cause is not None else "timed out"
+    if failed is None and any(c.negotiating for c in each):
+        why = "it accepts connections and does not answer; is it a Kafka broker?"
+    addresses = ", ".join(f"{host}:{port}" for host, port in bootstrap)
+    silent = BrokerUnreachable(f"no Kafka broker answers at {addresses}: {why}")
+    silent.__cause__ = cause
+    return silent

@@ -1,0 +1,30 @@
+"""The settings of TLS and SASL as keyword arguments of `Producer`, `Consumer` and `Admin`: their `**security`.
+
+A module of its own, because the settings themselves import no `ssl`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TypedDict
+
+from barnabas.client.net.security_config import SaslMechanism, SecurityProtocol, TokenProvider
+
+__all__ = ["SecurityArguments"]
+
+
+class SecurityArguments(TypedDict, total=False):
+    """The settings of SecurityConfig as keyword arguments."""
+
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_delegation_token: bool
+    sasl_oauth_token_provider: TokenProvider | None
