@@ -288,6 +288,7 @@ def test_a_cluster_that_was_not_started_says_so() -> None:
         _ = Broker().bootstrap_servers
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # the fork of the application
 def test_a_forked_child_cannot_use_the_clients_of_its_parent() -> None:
     with Broker(topics={"orders": 1}) as kafka:
         producer = KitProducer(lambda: Producer(bootstrap_servers=kafka.bootstrap_servers))
@@ -310,6 +311,7 @@ def _use_in_a_child(kafka: Cluster, told: multiprocessing.connection.Connection)
         told.send(str(error))
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # the fork of the application
 def test_a_forked_child_is_refused_and_ends_nothing(mode: Mode) -> None:
     with Broker(mode=mode) as kafka:
         ours, theirs = multiprocessing.Pipe()

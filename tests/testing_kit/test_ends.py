@@ -68,6 +68,7 @@ def test_time_passes_while_a_broker_is_killed() -> None:
         assert kafka.clock.ahead.days == 30
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # the fork of the application
 def test_a_forked_child_moves_no_clock() -> None:
     with Broker() as kafka:
         clock = kafka.clock

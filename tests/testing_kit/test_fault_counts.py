@@ -215,6 +215,7 @@ def test_a_request_whose_client_leaves_while_it_waits_has_no_effect(broker: Brok
         assert peer.produce(9, "orders", 0, [b"next"]).base_offset == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # the fork of the application
 def test_a_forked_child_cannot_write_faults(broker: Broker) -> None:
     faults, waiting = broker.faults, broker.faults.on("Metadata")
     child = os.fork()

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.process]
 ROOT = Path(__file__).parents[2]
 INSTALL_SECONDS_MAX = 600
 RUN_SECONDS_MAX = 900
-TESTS = ("plugin", "cluster", "ends", "clock", "versions")
+TESTS = ("plugin", "cluster", "ends", "own_ends", "clock", "versions")
+NO_FORKS = "error:.*multi-threaded, use of fork:DeprecationWarning"  # the kit starts its processes otherwise
 CASES = [(python, version) for python in ("3.11", "3.12", "3.13") for version in ("8", "9")]
 
 
@@ -49,7 +50,20 @@ def test_plugin(tmp_path: Path, python: str, version: str) -> None:
         pytest.skip(f"pytest {version} for Python {python} cannot be installed: {installed.stderr[-300:]}")
     tests = [str(ROOT / "tests" / "testing_kit" / f"test_{name}.py") for name in TESTS]
     run = subprocess.run(
-        [bin_folder / "python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n0", "-rs", *tests],
+        [
+            bin_folder / "python",
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-n0",
+            "-rs",
+            "-W",
+            NO_FORKS,
+            *tests,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
