@@ -97,14 +97,16 @@ def answered_in_time(call: Call[Any], ask: Ask, refuse: Refuse) -> Answer:
 def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
     """Creates the named topics."""
     return answered_in_time(
-        call, lambda done: needs.controller.create_topics(call.request, done), _refuse_create_topics
+        call, lambda done: needs.controller.create_topics(call.request, done, access=call.access), _refuse_create_topics
     )
 
 
 def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
     """Deletes topics by name or id."""
     request = DeleteTopicsRequest(topics=_states_to_delete(call), timeout_ms=call.request.timeout_ms)
-    return answered_in_time(call, lambda done: needs.controller.request(request, done), _refuse_delete_topics)
+    return answered_in_time(
+        call, lambda done: needs.controller.request(request, done, access=call.access), _refuse_delete_topics
+    )
 
 
 def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
@@ -116,7 +118,9 @@ def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]
 def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answer:
     """Adds partitions to existing topics."""
     return answered_in_time(
-        call, lambda done: needs.controller.create_partitions(call.request, done), _refuse_create_partitions
+        call,
+        lambda done: needs.controller.create_partitions(call.request, done, access=call.access),
+        _refuse_create_partitions,
     )
 
 
@@ -124,13 +128,17 @@ def elect_leaders(needs: Needs, call: Call[ElectLeadersRequest]) -> Answer:
     """Elects preferred or unclean leaders (KIP-183, KIP-460)."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(
-        call, lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms), _refuse_elect_leaders
+        call,
+        lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms, access=call.access),
+        _refuse_elect_leaders,
     )
 
 
 def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[UpdateFeaturesResponse]:
     """Changes finalized feature levels of the cluster (KIP-584). Ignores `timeout_ms`, as Kafka does."""
-    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_update_features)
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_update_features
+    )
 
 
 def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> CreateTopicsResponse:

@@ -66,13 +66,15 @@ def decide(needs: Needs, call: Call[Any]) -> Answer:
     def done(answer: Message | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
-    controller.handle(call.request, done, source=call.connection)
+    controller.handle(call.request, done, source=call.connection, access=call.access)
     return pending
 
 
 def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Message]:
     """Removes a broker that will not return, for an administrator."""
-    return admin.answered_later(call, lambda done: needs.controller.request(call.request, done), refuse)
+    return admin.answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse
+    )
 
 
 def refuse(call: Call[Message], error: BrokerError) -> Message | None:

@@ -31,6 +31,7 @@ from barnabas.broker.config_entries import (
     topic_entries,
 )
 from barnabas.broker.logger_levels import alter_levels, logger_entries
+from barnabas.broker.metadata.authorization import resource_type_of
 from barnabas.broker.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -39,8 +40,11 @@ from barnabas.broker.metadata.image import (
     TOPIC_RESOURCE,
 )
 from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import DESCRIBED_BYTES_MAX
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
@@ -100,23 +104,29 @@ class Needs(Protocol):
 
 def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRequest]) -> Work:
     """Changes single settings of topics, of this broker, or of all brokers; levels of this node's loggers."""
-    mine, refused = yield from _split(needs, call.request.resources, validate_only=call.request.validate_only)
+    mine, refused = yield from _split(
+        needs, call.request.resources, call.access, validate_only=call.request.validate_only
+    )
     if not mine and refused:
         return IncrementalAlterConfigsResponse(responses=refused)
     request = IncrementalAlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     refuse = partial(refuse_incremental_alter_configs, call)
-    return _changed(call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request))
+    return _changed(
+        call.request.resources, refused, refuse, partial(needs.controller.alter_configs, request, access=call.access)
+    )
 
 
 def alter_configs(needs: Needs, call: Call[AlterConfigsRequest]) -> Work:
     """Replaces all settings of topics, of this broker, or of all brokers."""
-    mine, refused = yield from _split(needs, call.request.resources)
+    mine, refused = yield from _split(needs, call.request.resources, call.access)
     request = AlterConfigsRequest(resources=mine, validate_only=call.request.validate_only)
     refuse = partial(refuse_alter_configs, call)
-    return _changed(call.request.resources, refused, refuse, partial(needs.controller.request, request))
+    return _changed(
+        call.request.resources, refused, refuse, partial(needs.controller.request, request, access=call.access)
+    )
 
 
-def _split(needs: Needs, resources: list[R], *, validate_only: bool = False) -> Work:
+def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: bool = False) -> Work:
     """Returns the resources for the controller to decide, and the answers of this node: refusals of resources that belong to other
     brokers, and those about loggers, which are changed here."""
     mine: list[R] = []
@@ -128,6 +138,7 @@ def _split(needs: Needs, resources: list[R], *, validate_only: bool = False) -> 
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
             if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
+                check_permission(access, AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER)
                 _alter_loggers(needs, resource, validate_only)
                 refused.append(_resource_response(resource, None))
                 continue
@@ -220,7 +231,7 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
     """Lists configurations with sources, synonyms and meaning."""
     results = []
     answered: set[tuple[int, str]] = set()
-    descriptions = _Descriptions(needs, call.request)
+    descriptions = _Descriptions(needs, call.request, call.access)
     for resource in call.request.resources:
         yield 1
         if (resource.resource_type, resource.resource_name) in answered:
@@ -237,8 +248,9 @@ def describe_configs(needs: Needs, call: Call[DescribeConfigsRequest]) -> Work:
 class _Descriptions:
     """The answers for the resources of one request. Resources with the same settings share their entries."""
 
-    def __init__(self, needs: Needs, request: DescribeConfigsRequest) -> None:
+    def __init__(self, needs: Needs, request: DescribeConfigsRequest, access: Access) -> None:
         self._needs = needs
+        self._access = access
         self._request = request
         self._shared: dict[tuple[object, ...], tuple[list[DescribeConfigsResourceResult], int]] = {}
         self._size_bytes = 0
@@ -247,6 +259,10 @@ class _Descriptions:
         """Returns the answer for one resource."""
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
+            kind = resource_type_of(resource.resource_type)
+            if kind is not None:
+                name = CLUSTER_NAME if kind is AclResourceType.CLUSTER else resource.resource_name
+                check_permission(self._access, AclOperation.DESCRIBE_CONFIGS, kind, name)
             settings = _settings(self._needs, resource)
             keys = None
             shared = None
@@ -379,6 +395,7 @@ def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) ->
 
 def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Work:
     """Lists the resources of some types, or of all: every topic and broker; groups and client metrics with settings."""
+    check_permission(call.access, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
     kinds = yield from _kinds(call)
     image = needs.current_image.image
     found = []

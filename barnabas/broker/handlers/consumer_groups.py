@@ -17,14 +17,17 @@ in Kafka after 10 s.
 from __future__ import annotations
 
 import uuid
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
-from barnabas.broker.handlers.groups import GROUP_OPERATIONS
+from barnabas.broker.security.access import Access
+from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
@@ -32,7 +35,7 @@ from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from barnabas.work import Work, distinct_in_slices
+from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
 
 __all__ = ["HANDLERS", "Needs", "consumer_group_describe", "consumer_group_heartbeat"]
+
+
+HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 class Needs(Protocol):
@@ -72,6 +78,13 @@ def consumer_group_heartbeat(
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
     """Joins or leaves a group, or keeps the membership; answers the assignment."""
     _check_served(needs)
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, call.request.group_id)
+    subscribed = call.request.subscribed_topic_names
+    if subscribed and not call.access.unrestricted:
+        described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+        hidden = [name for name in subscribed if name not in described]  # asks about all of them, for the audit log
+        if hidden:
+            raise refusal_of(AclResourceType.TOPIC)
     check_heartbeat(call.request, call.version, needs.config.get_list("group.consumer.assignors"))
     reply = _HeartbeatReply()
     fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid())) if not call.request.member_id else ""
@@ -88,6 +101,8 @@ def consumer_group_describe(needs: Needs, call: Call[ConsumerGroupDescribeReques
     for group_id in (yield from distinct_in_slices(call.request.group_ids)):
         groups.append(_described(needs, call, group_id))
         yield 1 + len(groups[-1].members)
+    if not call.access.unrestricted:
+        groups = yield from _hidden(groups, call.access)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -100,14 +115,36 @@ def _check_served(needs: Needs) -> None:
 
 def _described(needs: Needs, call: Call[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribedGroup:
     try:
+        check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id)
         if not group_id:
             raise BrokerError(ErrorCode.INVALID_GROUP_ID)
         group = describe_consumers(needs.groups.shard_for(group_id), group_id)
     except BrokerError as error:
         return _not_described(group_id, error)
     if call.request.include_authorized_operations:
-        group.authorized_operations = GROUP_OPERATIONS
+        group.authorized_operations = call.access.operations(AclResourceType.GROUP, group_id)
     return group
+
+
+def _hidden(groups: list[ConsumerGroupDescribedGroup], access: Access) -> Steps[list[ConsumerGroupDescribedGroup]]:
+    """Returns the groups, without those that name a topic which the client may not describe."""
+    described = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    found = []
+    for group in groups:
+        shown = True
+        for member in group.members:
+            for topic in chain(member.assignment.topic_partitions, member.target_assignment.topic_partitions):
+                shown = topic.topic_name in described and shown
+                yield 1
+        found.append(group if shown else _with_hidden_topics(group.group_id))
+        yield 1
+    return found
+
+
+def _with_hidden_topics(group_id: str) -> ConsumerGroupDescribedGroup:
+    return ConsumerGroupDescribedGroup(
+        group_id=group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=HIDDEN_TOPICS
+    )
 
 
 def _not_described(group_id: str, error: BrokerError) -> ConsumerGroupDescribedGroup:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.security.permissions import AllowedNames
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -129,6 +131,7 @@ def delete_records(needs: Needs, call: Call[DeleteRecordsRequest]) -> Work:
     """Deletes the records below an offset."""
     response = DeleteRecordsResponse()
     deletion = _Deletion(needs, response)
+    deletable = AllowedNames(call.access, AclOperation.DELETE, AclResourceType.TOPIC)
     try:
         for topic, offsets in (yield from _once(call.request)).items():
             results: list[DeleteRecordsPartitionResult] = []
@@ -136,7 +139,10 @@ def delete_records(needs: Needs, call: Call[DeleteRecordsRequest]) -> Work:
             for partition, offset in offsets.items():
                 result = _result(partition)
                 results.append(result)
-                _delete(needs, topic, offset, result, deletion)
+                if topic in deletable:
+                    _delete(needs, topic, offset, result, deletion)
+                else:
+                    result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 yield 1 + needs.replicas.take_opened_units()
         return deletion.begin(call.request.timeout_ms)
     finally:

@@ -32,6 +32,7 @@ from barnabas.broker.fetch_sessions import (
 from barnabas.broker.handlers.fetch_partitions import (
     FIRST_BY_ID,
     Absent,
+    ReadableTopics,
     WantedPartitions,
     fetched_partitions,
     known_partitions,
@@ -384,6 +385,8 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
         name_partitions(call, topic, topic.partitions, named)
     wanted, session = fetched_partitions(needs.fetch_sessions, call, named)
     one = _Fetch(needs, call, wanted, session)
+    if session is not None and not one.reader.readable.all:
+        return _check_session(one)
     if session is not None and len(session.ready) > LARGE:
         return _read_in_slices(one)
     parts, size = one.read()
@@ -396,6 +399,7 @@ def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
     """Returns what `fetch` returns, in slices. Removes noted partitions from the request, so that memory does not hold 100,000 twice."""
     named: WantedPartitions = {}
     absent: Absent = {}
+    readable = ReadableTopics(call, needs.replicas)
     remaining = list(reversed(call.request.topics))
     if call.version >= FIRST_WITH_SESSIONS:  # earlier versions name the partitions in a refusal
         call.request.topics = []
@@ -408,12 +412,24 @@ def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
             some = partitions[: -PARTITIONS_A_YIELD - 1 : -1]
             del partitions[-PARTITIONS_A_YIELD:]
             if call.request.session_epoch <= FINAL_EPOCH:
-                some = known_partitions(needs.replicas, call, topic, some, absent)
+                some = known_partitions(needs.replicas, call, topic, some, absent, readable)
             name_partitions(call, topic, some, named)
             yield 1 + PARTITIONS_A_YIELD // 4
-    answer = yield from _read_in_slices(
-        _Fetch(needs, call, *fetched_partitions(needs.fetch_sessions, call, named), absent)
-    )
+    one = _Fetch(needs, call, *fetched_partitions(needs.fetch_sessions, call, named), absent)
+    answer = yield from (_read_in_slices(one) if one.reader.readable.all else _check_session(one))
+    return answer
+
+
+def _check_session(one: _Fetch) -> Work:
+    """Returns what `fetch` returns, after idle partitions that the client may no longer read are ready to be refused."""
+    session = one.session
+    if session is not None:
+        for number, wanted in enumerate(list(session.wanted.values())):
+            if wanted.key[0] not in one.reader.readable:
+                session.ready[wanted.key] = wanted
+            if number % PARTITIONS_A_YIELD == 0:
+                yield PARTITIONS_A_YIELD // 8
+    answer = yield from _read_in_slices(one)
     return answer
 
 

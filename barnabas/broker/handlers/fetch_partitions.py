@@ -17,7 +17,9 @@ from barnabas.broker.fetch_sessions import (
     PartitionKey,
     WantedPartition,
 )
+from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_BY_ID",
     "UNKNOWN",
+    "UNSENT",
     "Absent",
+    "ReadableTopics",
     "WantedPartitions",
     "fetched_partitions",
     "known_partitions",
@@ -50,7 +54,11 @@ FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 WantedPartitions = dict[PartitionKey, WantedPartition]
-Absent = dict[PartitionKey, ErrorCode]  # unknown partitions, each with one of UNKNOWN
+Absent = dict[
+    PartitionKey, ErrorCode
+]  # unknown partitions, and those that the client may not read, each with one of UNSENT
+
+UNSENT: Final = (*UNKNOWN, ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # answered without a look at a replica
 
 _NO_EPOCH: Final = EpochEndOffset()
 _NO_LEADER: Final = LeaderIdAndEpoch()
@@ -58,13 +66,48 @@ _NO_SNAPSHOT: Final = SnapshotId()
 _NO_TRANSACTIONS: Final[list[AbortedTransaction]] = []
 
 
+class ReadableTopics:
+    """The topics that the client of one request may read; a follower may read all of them, or none.
+
+    Attributes:
+        all: every topic may be read.
+    """
+
+    __slots__ = ("_names", "_replicas", "all")
+
+    def __init__(self, call: Call[FetchRequest], replicas: Replicas) -> None:
+        access = call.access
+        self.all = access.unrestricted
+        self._names: AllowedNames | None = None
+        self._replicas = replicas
+        if not self.all and replica_of(call)[0] >= 0:
+            self.all = access.allows(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+        elif not self.all:
+            self._names = AllowedNames(access, AclOperation.READ, AclResourceType.TOPIC)
+
+    def __contains__(self, topic: str | bytes) -> bool:
+        """Whether a topic, by name or id, may be read. A consumer is told that an id is unknown."""
+        if self.all or self._names is None:
+            return self.all
+        name = topic if isinstance(topic, str) else self._replicas.topic_name(topic)
+        return name is None or name in self._names
+
+
 def known_partitions(
-    replicas: Replicas, call: Call[FetchRequest], topic: FetchTopic, partitions: list[FetchPartition], absent: Absent
+    replicas: Replicas,
+    call: Call[FetchRequest],
+    topic: FetchTopic,
+    partitions: list[FetchPartition],
+    absent: Absent,
+    readable: ReadableTopics,
 ) -> list[FetchPartition]:
-    """Returns the partitions that this node knows; records the others as absent."""
+    """Returns the partitions that this node knows and the client may read; records the others as absent."""
     named: str | bytes = topic.topic if call.version < FIRST_BY_ID else topic.topic_id
     name = named if isinstance(named, str) else replicas.topic_name(named)
-    known = []
+    known: list[FetchPartition] = []
+    if named not in readable:
+        absent.update(((named, one.partition), ErrorCode.TOPIC_AUTHORIZATION_FAILED) for one in partitions)
+        return known
     for one in partitions:
         code = ErrorCode.UNKNOWN_TOPIC_ID
         if name is not None:

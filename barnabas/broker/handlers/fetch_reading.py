@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.handlers.fetch_partitions import UNKNOWN, replica_of
+from barnabas.broker.handlers.fetch_partitions import UNSENT, ReadableTopics, replica_of
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from barnabas.broker.replica.throttle import is_throttled
@@ -33,7 +33,7 @@ __all__ = ["Found", "PartitionReader", "count_traffic"]
 READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11
 
-# The replica itself if there is nothing to read and no error; one of UNKNOWN for an unknown partition.
+# The replica itself if there is nothing to read and no error; one of UNSENT for an unknown partition, or one that the client may not read.
 Found = PartitionData | Replica | ErrorCode
 
 
@@ -73,10 +73,21 @@ class PartitionReader:
 
     Attributes:
         committed: only records of completed transactions are read (read_committed).
+        readable: the topics that the peer may read.
         urgent: a partition has an error, a divergence or another replica to name: the answer must not wait.
     """
 
-    __slots__ = ("_broker_epoch", "_call", "_follower_id", "_from_leader", "_needs", "_rack_id", "committed", "urgent")
+    __slots__ = (
+        "_broker_epoch",
+        "_call",
+        "_follower_id",
+        "_from_leader",
+        "_needs",
+        "_rack_id",
+        "committed",
+        "readable",
+        "urgent",
+    )
 
     def __init__(self, needs: Needs, call: Call[FetchRequest]) -> None:
         request = call.request
@@ -87,6 +98,7 @@ class PartitionReader:
         self._rack_id = "" if self._from_leader or not needs.fetch_sessions.reads_by_rack else request.rack_id
         self.committed = request.isolation_level == READ_COMMITTED and self._follower_id < 0
         self.urgent = False
+        self.readable = ReadableTopics(call, needs.replicas)
 
     @property
     def follows(self) -> bool:
@@ -97,8 +109,10 @@ class PartitionReader:
         """The replica of a requested partition.
 
         Raises:
-            BrokerError: this node has no such replica, or it belongs to another topic.
+            BrokerError: the peer may not read the topic, this node has no such replica, or it belongs to another topic.
         """
+        if not self.readable.all and (wanted.topic or wanted.topic_id) not in self.readable:
+            raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         replica = wanted.replica
         if replica is not None and not replica.failed:
             return replica
@@ -175,7 +189,7 @@ class PartitionReader:
 
     def _refused(self, wanted: WantedPartition, error: BrokerError) -> Found:
         self.urgent = True
-        if error.code in UNKNOWN:
+        if error.code in UNSENT:
             return error.code
         return PartitionData(
             partition_index=wanted.partition,

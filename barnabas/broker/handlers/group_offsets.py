@@ -30,7 +30,9 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
+from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -89,6 +91,8 @@ class Needs(Protocol):
 def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
     """Commits offsets of a member, or of a client without membership while the group is empty."""
     request = call.request
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
+    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
     now_ms = needs.reactor.clock.now_ms()
     retention_ms = request.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
@@ -105,13 +109,17 @@ def offset_commit(needs: Needs, call: Call[OffsetCommitRequest]) -> Work:
     response = OffsetCommitResponse()
     for topic in request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        allowed = topic.name in readable if not by_id else known is None or known.name in readable
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
         for partition in topic.partitions:
             yield 1
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            offsets.check(known, partition, answer)
+            if allowed:
+                offsets.check(known, partition, answer)
+            else:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not offsets.accepted:
         return response
     pending: Pending[OffsetCommitResponse] = Pending(blocks=True)
@@ -160,6 +168,11 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
 
     for index, group in enumerate(wanted):
         yield 3
+        if not (
+            call.access.unrestricted or call.access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id)
+        ):
+            done(index, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
         needs.groups.write(group.group_id, partial(_decide_fetch, needs, call, group), partial(done, index))
     if not wanted:
         pending.resolve(OffsetFetchResponse())
@@ -211,10 +224,12 @@ def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call
     by_id = call.version >= 10
     stable = call.request.require_stable
     topics = group.topics
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
     if topics is None:
         topics = [
             OffsetFetchRequestTopics(name=name, topic_id=_topic_id(needs, name), partition_indexes=list(partitions))
             for name, partitions in shard.offsets.topics(group.group_id).items()
+            if name in described
         ]
         if by_id:
             topics = [topic for topic in topics if topic.topic_id != NO_TOPIC_ID]
@@ -227,6 +242,8 @@ def _fetch(needs: Needs, shard: GroupShard, group: OffsetFetchRequestGroup, call
         positions: list[_Position]
         if name is None:
             positions = [ErrorCode.UNKNOWN_TOPIC_ID] * len(topic.partition_indexes)
+        elif name not in described:
+            positions = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partition_indexes)
         else:
             positions = _positions(shard, group.group_id, name, topic, stable=stable)
         found.topics.append((topic, positions))
@@ -336,8 +353,10 @@ def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetc
 def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
     """Deletes offsets of topics to which the group is not subscribed."""
     request = call.request
+    check_permission(call.access, AclOperation.DELETE, AclResourceType.GROUP, request.group_id)
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
     pending: Pending[OffsetDeleteResponse] = Pending(blocks=True)
 
     def done(outcome: list[list[ErrorCode]] | BrokerError) -> None:
@@ -347,7 +366,7 @@ def offset_delete(needs: Needs, call: Call[OffsetDeleteRequest]) -> Work:
             pending.resolve(_deleted_in_slices(request, outcome))
 
     parts = yield from _parts_of_deletion(request)
-    decisions = [partial(_decide_deletion, needs, request.group_id, part) for part in parts]
+    decisions = [partial(_decide_deletion, needs, request.group_id, part, readable) for part in parts]
     write_to_the_end(needs.slices, write_in_parts(needs.groups, request.group_id, decisions, done), pending)
     return pending
 
@@ -374,7 +393,7 @@ def _parts_of_deletion(request: OffsetDeleteRequest) -> Steps[list[_Part]]:
 
 
 def _decide_deletion(
-    needs: Needs, group_id: str, part: _Part, shard: GroupShard, _at: At
+    needs: Needs, group_id: str, part: _Part, readable: AllowedNames, shard: GroupShard, _at: At
 ) -> Decision[list[ErrorCode], AnyRecord]:
     """Decides about one part; the answer is the codes of its partitions."""
     group = shard.group(group_id)
@@ -384,8 +403,11 @@ def _decide_deletion(
     for topic, partitions in part:
         count = needs.current_image.image.partition_count(topic)
         subscribed = group.is_subscribed_to(topic)
+        allowed = topic in readable
         for partition in partitions:
-            if not 0 <= partition < count:
+            if not allowed:
+                codes.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif not 0 <= partition < count:
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif subscribed:
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)

@@ -27,8 +27,10 @@ from barnabas.broker.coordinator.groups.views import list_groups as listed_group
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
+from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (
     Coordinator,
@@ -53,7 +55,7 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from barnabas.work import Work, distinct_in_slices
+from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders
@@ -78,8 +80,7 @@ __all__ = [
 ]
 
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on groups; there is no authorizer.
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
 FILTERS_A_YIELD = 64  # states and types in a ListGroups request
 LEAVING_AT_ONCE = 1_000  # members of one LeaveGroup: 2 ms
 
@@ -104,6 +105,9 @@ def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
     topic = STATE_TOPICS.get(call.request.key_type)
     if topic is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"key type {call.request.key_type} is not served")
+    if not call.access.unrestricted and not (yield from _any_described(call)):
+        response = yield from _coordinators(needs, call, topic)  # refuses them all
+        return response
     if needs.current_image.image.partition_count(topic):
         if not needs.alone:
             leaders = yield from _leaders(needs, call, topic)
@@ -124,6 +128,20 @@ def find_coordinator(needs: Needs, call: Call[FindCoordinatorRequest]) -> Work:
     return pending
 
 
+def _described_keys(call: Call[FindCoordinatorRequest]) -> AllowedNames:
+    return AllowedNames(call.access, AclOperation.DESCRIBE, RESOURCE_TYPES[call.request.key_type])
+
+
+def _any_described(call: Call[FindCoordinatorRequest]) -> Steps[bool]:
+    """Returns whether the client may describe one of the keys: a state topic is created only for such clients."""
+    described = _described_keys(call)
+    for key in call.request.coordinator_keys if call.version >= 4 else (call.request.key,):
+        if key in described:
+            return True
+        yield 1
+    return False
+
+
 def _leaders(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
     """Returns the broker ids of the requested coordinators."""
     leaders: set[int] = set()
@@ -138,12 +156,19 @@ def _leaders(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Wo
 def _coordinators(needs: Needs, call: Call[FindCoordinatorRequest], topic: str) -> Work:
     """Returns the answer."""
     request = call.request
+    described = _described_keys(call)
     if call.version >= 4:
         coordinators = []
         for key in (yield from distinct_in_slices(request.coordinator_keys)):
-            coordinators.append(_coordinator(needs, topic, key, call.listener))
+            if key in described:
+                coordinators.append(_coordinator(needs, topic, key, call.listener))
+            else:
+                refusal = refusal_of(RESOURCE_TYPES[request.key_type])
+                coordinators.append(_no_coordinator(key, BrokerError(refusal.code, "")))  # no message, as in Kafka
             yield 1
         return FindCoordinatorResponse(coordinators=coordinators)
+    if request.key not in described:
+        raise refusal_of(RESOURCE_TYPES[request.key_type])
     found = _coordinator(needs, topic, request.key, call.listener)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -229,6 +254,7 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
     """Joins or rejoins a group; the answer is sent when the rebalance is complete, or at once with an error."""
     request = call.request
     settings = needs.groups.settings
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_group_id(request.group_id)
     if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
         raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -246,6 +272,7 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
 def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
     """Sends the leader's assignments, or returns the member's assignment of a generation."""
     request = call.request
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_group_id(request.group_id)
     if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -257,6 +284,7 @@ def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupR
 def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """Extends a member's session and reports rebalances."""
     request = call.request
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_group_id(request.group_id)
     try:
         needs.groups.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
@@ -269,6 +297,7 @@ def heartbeat(needs: Needs, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
 def leave_group(needs: Needs, call: Call[LeaveGroupRequest]) -> Pending[LeaveGroupResponse]:
     """Removes members; large requests take several turns of the loop."""
     request = call.request
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_group_id(request.group_id)
     if call.version < 3:
         request.members = [MemberIdentity(member_id=request.member_id)]
@@ -334,11 +363,12 @@ def describe_groups(needs: Needs, call: Call[DescribeGroupsRequest]) -> Work:
 
 def _describe(needs: Needs, call: Call[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
+        check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id)
         group = describe_classic(needs.groups.shard_for(group_id), group_id)
     except BrokerError as error:
         return _not_described(call, group_id, error)
     if call.request.include_authorized_operations:
-        group.authorized_operations = GROUP_OPERATIONS
+        group.authorized_operations = call.access.operations(AclResourceType.GROUP, group_id)
     return group
 
 
@@ -349,7 +379,7 @@ def _not_described(call: Call[DescribeGroupsRequest], group_id: str, error: Brok
     if call.version >= 6:  # KIP-1043: before, an unknown group was answered as dead
         dead.error_code, dead.error_message = error.code, error.message
     elif call.request.include_authorized_operations:
-        dead.authorized_operations = GROUP_OPERATIONS
+        dead.authorized_operations = call.access.operations(AclResourceType.GROUP, group_id)
     return dead
 
 
@@ -359,10 +389,15 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = yield from _lowered(call.request.states_filter)
     types = yield from _lowered(call.request.types_filter)
-    groups = []
+    access, groups = call.access, []
+    everything = access.unrestricted or access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, log=False)
     for _, shard in needs.groups.host.active_shards():
         found = listed_groups(shard, states, types)
-        groups += found
+        groups += [
+            group
+            for group in found
+            if everything or access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id, log=False)
+        ]
         yield 1 + len(found)
     return ListGroupsResponse(groups=groups)
 
@@ -397,6 +432,11 @@ def delete_groups(needs: Needs, call: Call[DeleteGroupsRequest]) -> Work:
             open_results += 1
             result = DeletableGroupResult(group_id=group_id)
             response.results.append(result)
+            if not (
+                call.access.unrestricted or call.access.allows(AclOperation.DELETE, AclResourceType.GROUP, group_id)
+            ):
+                done(result, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
             yield from delete_group_in_parts(needs.groups, group_id, partial(done, result))
         done(None, None)
 

@@ -3,7 +3,7 @@
 Behaviour: every configured directory is listed with the requested replicas and the size of its volume. A failed directory is listed
 with KAFKA_STORAGE_ERROR and nothing else. Partitions without a replica here are omitted.
 
-Version notes: v3 top-level error, never used here; v4 sizes of the volume; v5 cordoned directories (there are none here).
+Version notes: v3 top-level error, here CLUSTER_AUTHORIZATION_FAILED only; v4 sizes of the volume; v5 cordoned directories (there are none here).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
+from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -39,6 +41,10 @@ class Needs(Protocol):
 
 def describe_log_dirs(needs: Needs, call: Call[DescribeLogDirsRequest]) -> Work:
     """Sizes of replicas and volumes, directory by directory (KIP-113, KIP-827)."""
+    try:
+        check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
+    except BrokerError as error:
+        return DescribeLogDirsResponse(error_code=error.code)  # below v3 only an empty list, as in Kafka
     asked = None
     if call.request.topics is not None:
         asked = set()

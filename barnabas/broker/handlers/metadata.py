@@ -1,4 +1,4 @@
-"""Handles ApiVersions (key 18) 0 to 4, Metadata (3) 0 to 13, DescribeCluster (60) 0 to 2, DescribeTopicPartitions (75) 0.
+"""Handles ApiVersions (key 18) 0 to 4, Metadata (3) 0 to 13, DescribeTopicPartitions (75) 0. DescribeCluster is in `describe_cluster`.
 
 Behaviour: this node's metadata image answers all of them. Metadata creates a missing topic if both the request and
 `auto.create.topics.enable` allow it, and answers once the image has it (deviation: Kafka answers UNKNOWN_TOPIC_OR_PARTITION, and the
@@ -10,37 +10,39 @@ version, in version 0 (KIP-511).
 Version notes: in Metadata v0 an empty list means all topics, in v1 null does; v4 allow_auto_topic_creation; v10 topic ids in answers,
 v12 in requests; v13 a top-level error, never used here. ApiVersions v3 validates the client's software name and version, and
 omits features with a minimum of 0 (KAFKA-17011), v4 lists them; no version lists unserved features (share and streams groups), which
-Kafka lists. DescribeCluster v1 endpoint types, v2 fenced brokers; on the controller listener it lists the controllers.
+Kafka lists.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.handlers import describe_cluster
+from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
+from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.loggers import logger
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     Cursor,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
     FinalizedFeatureKey,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -65,7 +67,6 @@ __all__ = [
     "HANDLERS",
     "Needs",
     "api_versions",
-    "describe_cluster",
     "describe_topic_partitions",
     "metadata",
     "unsupported_api_versions",
@@ -74,13 +75,6 @@ __all__ = [
 log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)
-BROKERS: Final = 1  # endpoint types of DescribeCluster
-CONTROLLERS: Final = 2
-_ENDPOINT_NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
-# Bits are operation codes of Kafka's ACLs; there is no authorizer, so all operations are allowed.
-TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-NOT_ASKED: Final = -(2**31)
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -156,22 +150,24 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
         raise BrokerError(ErrorCode.INVALID_REQUEST)  # versions 10 and 11 do not support the id field in requests
     creates = request.allow_auto_topic_creation and needs.config.get_bool("auto.create.topics.enable")
     open_names: dict[str, None] = {}
+    seen = _Seen(call)
     for topic in (request.topics or ()) if creates else ():
         name = topic.name
         if (
             name is not None
             and topic.topic_id == NO_ID
             and needs.current_image.image.topic(name) is None
+            and seen.may_create(name)
             and _is_topic_name(name)
         ):
             open_names[name] = None
         yield 1
     if not open_names:
         if request.topics and not needs.alone:
-            leaders = yield from _leaders(needs, request)
+            leaders = yield from _leaders(needs, request, seen)
             if needs.awaited_leaders.may_be_missing(leaders):
-                return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call))
-        response = yield from _metadata(needs, call)
+                return needs.awaited_leaders.pending(leaders, lambda: _metadata(needs, call, seen))
+        response = yield from _metadata(needs, call, seen)
         return response
     pending: Pending[MetadataResponse] = Pending(blocks=True)
 
@@ -180,15 +176,50 @@ def metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
         if error is not None:
             log.info("Topic that a client asked for cannot be created: topic=%s error=%s", name, error)
         if not open_names:
-            pending.resolve(_metadata(needs, call))
+            pending.resolve(_metadata(needs, call, seen))
 
     for name in list(open_names):
-        needs.controller.ensure_topic(name, partial(created, name))
+        needs.controller.ensure_topic(name, partial(created, name), access=call.access)
         yield 1
     return pending
 
 
-def _leaders(needs: Needs, request: MetadataRequest) -> Work:
+class _Seen:
+    """What the client of one request may see of topics; they are hidden from it otherwise, also whether they exist.
+
+    Attributes:
+        described: topics that it may describe.
+        refused: missing topics that it may describe, but not create.
+    """
+
+    __slots__ = ("_access", "_creatable", "_creates_any", "described", "refused")
+
+    def __init__(self, call: Call[MetadataRequest]) -> None:
+        request = call.request
+        everything = request.topics is None or (call.version == 0 and not request.topics)
+        self._access = call.access
+        self._creatable = AllowedNames(call.access, AclOperation.CREATE, AclResourceType.TOPIC)
+        self._creates_any: bool | None = None
+        self.described = AllowedNames(
+            call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC, log_denied=not everything
+        )
+        self.refused: dict[str, None] = {}
+
+    def may_create(self, name: str) -> bool:
+        """Whether the client may create a missing topic."""
+        if self.described.all:
+            return True
+        if name not in self.described:
+            return False
+        if self._creates_any is None:
+            self._creates_any = self._access.allows(AclOperation.CREATE, AclResourceType.CLUSTER, log=False)
+        if self._creates_any or name in self._creatable:
+            return True
+        self.refused[name] = None
+        return False
+
+
+def _leaders(needs: Needs, request: MetadataRequest, seen: _Seen) -> Work:
     """Returns the ids of the brokers that lead partitions of the requested topics."""
     leaders: set[int] = set()
     for asked in request.topics or ():
@@ -198,23 +229,30 @@ def _leaders(needs: Needs, request: MetadataRequest) -> Work:
             if by_id
             else needs.current_image.image.topic(asked.name or "")
         )
-        for partition in topic.partitions if topic is not None else ():
+        for partition in topic.partitions if topic is not None and topic.name in seen.described else ():
             leaders.add(partition.leader)
             yield 1
         yield 1
     return leaders
 
 
-def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
+def _metadata(needs: Needs, call: Call[MetadataRequest], seen: _Seen) -> Work:
     request = call.request
     image = needs.current_image.image
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    described = seen.described
+
+    def operations(name: str) -> int:
+        asked = request.include_topic_authorized_operations
+        return call.access.operations(AclResourceType.TOPIC, name) if asked else NOT_ASKED
+
     alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
     present = alive - needs.awaited_leaders.missing()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in image.topics_by_name.values():
-            topics.append((yield from _topic(topic, alive, present, operations, call.version)))
+            if topic.name in described:
+                topics.append((yield from _topic(topic, alive, present, operations(topic.name), call.version)))
+            yield 1
     else:
         answered: set[str | bytes] = set()
         for asked in request.topics:
@@ -225,8 +263,13 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
                 continue
             answered.add(key)
             found = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
+            if not described.all and (found is not None or not by_id):
+                topic_name = found.name if found is not None else asked.name or ""
+                if topic_name not in described:
+                    topics.append(_hidden(asked, by_id))
+                    continue
             if found is not None:
-                topics.append((yield from _topic(found, alive, present, operations, call.version)))
+                topics.append((yield from _topic(found, alive, present, operations(found.name), call.version)))
                 continue
             if by_id:
                 topics.append(
@@ -237,21 +280,39 @@ def _metadata(needs: Needs, call: Call[MetadataRequest]) -> Work:
                     )
                 )
                 continue
-            name = asked.name or ""
-            # Also for a topic that could not be created, as in Kafka: the client retries, and more brokers may be there then.
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            topics.append(MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS))
+            topics.append(_missing(asked.name or "", seen, operations))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=address.host, port=address.port, rack=broker.rack)
             for broker, address in needs.listing.listed(call.listener)
         ],
         cluster_id=needs.cluster_id,
-        controller_id=_controller_id(needs, present),
+        controller_id=named_controller(needs, present),
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(call.access) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
+    )
+
+
+def _missing(name: str, seen: _Seen, operations: Callable[[str], int]) -> MetadataResponseTopic:
+    """The answer for a name without a topic, also one that could not be created: the client retries, and more brokers may be there then."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    refused = name in seen.refused
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED if refused else code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=NOT_ASKED if refused else operations(name),
+    )
+
+
+def _hidden(asked: MetadataRequestTopic, by_id: bool) -> MetadataResponseTopic:
+    """The answer for a topic that the client may not describe: without its name if it was asked for by id."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if by_id else asked.name or "",
+        topic_id=asked.topic_id if by_id else NO_ID,
     )
 
 
@@ -296,78 +357,8 @@ def _partition_v0(
     return described
 
 
-def _controller_id(needs: Needs, alive: Container[int]) -> int:
-    """A broker for requests to the controller. Any broker forwards them; a broker that is the controller saves a hop."""
-    leader_id = needs.quorum.leader_id
-    return leader_id if leader_id in alive else needs.config.node_id
-
-
 def _is_topic_name(name: str) -> bool:
     return bool(_TOPIC_NAME.fullmatch(name)) and len(name) <= TOPIC_NAME_LENGTH_MAX and name not in (".", "..")
-
-
-# -- DescribeCluster ---------------------------------------------------------------------------------------------------
-
-
-def describe_cluster(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
-    """Lists the brokers of the cluster."""
-    request = call.request
-    _check_endpoint_type(call, BROKERS)
-    brokers = (
-        needs.listing.registered(call.listener) if request.include_fenced_brokers else needs.listing.live(call.listener)
-    )
-    return DescribeClusterResponse(
-        endpoint_type=BROKERS,
-        cluster_id=needs.cluster_id,
-        controller_id=_controller_id(needs, {broker.broker_id for broker, _ in needs.listing.live(call.listener)}),
-        brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.broker_id,
-                host=address.host,
-                port=address.port,
-                rack=broker.rack,
-                is_fenced=broker.fenced,
-            )
-            for broker, address in brokers
-        ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
-    )
-
-
-def describe_controllers(needs: Needs, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
-    """Lists the registered controllers with their controller endpoints, and names the leader."""
-    _check_endpoint_type(call, CONTROLLERS)
-    listener = needs.config.controller_listener
-    name = "CONTROLLER" if listener is None else listener.name
-    return DescribeClusterResponse(
-        endpoint_type=CONTROLLERS,
-        cluster_id=needs.cluster_id,
-        controller_id=needs.quorum.leader_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=controller.controller_id, host=point.host, port=point.port)
-            for controller in needs.current_image.image.controllers.values()
-            for point in controller.end_points
-            if point.name == name
-        ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if call.request.include_cluster_authorized_operations else NOT_ASKED
-        ),
-    )
-
-
-def _check_endpoint_type(call: Call[DescribeClusterRequest], here: int) -> None:
-    """Refuses a request that is meant for the other endpoint type (KIP-919)."""
-    wanted = call.request.endpoint_type
-    if wanted not in _ENDPOINT_NAMES:
-        raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
-    if wanted != here:
-        raise BrokerError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE if call.version >= 1 else ErrorCode.INVALID_REQUEST,
-            f"The request was sent to an endpoint of type {_ENDPOINT_NAMES[here]}, but we wanted an endpoint of type "
-            f"{_ENDPOINT_NAMES[wanted]}",
-        )
 
 
 # -- DescribeTopicPartitions -------------------------------------------------------------------------------------------
@@ -383,10 +374,19 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     names = yield from sorted_in_slices([topic.name for topic in request.topics] or list(image.topics_by_name))
     response = DescribeTopicPartitionsResponse()
+    operations = call.access.operations
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    hidden: list[DescribeTopicPartitionsResponseTopic] = []
     alive = {broker.broker_id for broker, _ in needs.listing.live(call.listener)}
     for name in names:
         yield 1
         if cursor is not None and name < cursor.topic_name:
+            continue
+        if name not in described:
+            if request.topics:
+                hidden.append(
+                    DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+                )
             continue
         if limit <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -396,7 +396,7 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                    error_code=code, name=name, topic_authorized_operations=operations(AclResourceType.TOPIC, name)
                 )
             )
             continue
@@ -410,12 +410,13 @@ def describe_topic_partitions(needs: Needs, call: Call[DescribeTopicPartitionsRe
                 topic_id=topic.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=[_described(number, partition, alive) for number, partition in page],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=operations(AclResourceType.TOPIC, name),
             )
         )
         if first + len(page) < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
             break
+    response.topics += hidden
     return response
 
 
@@ -449,10 +450,6 @@ def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> Metadat
     )
 
 
-def _refuse_describe_cluster(call: Call[DescribeClusterRequest], error: BrokerError) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=error.code, error_message=error.message)
-
-
 def _refuse_topic_partitions(
     call: Call[DescribeTopicPartitionsRequest], error: BrokerError
 ) -> DescribeTopicPartitionsResponse:
@@ -467,10 +464,10 @@ def _refuse_topic_partitions(
 HANDLERS: Final[Table] = {
     ApiVersionsRequest: (api_versions, _refuse_api_versions),
     MetadataRequest: (metadata, _refuse_metadata),
-    DescribeClusterRequest: (describe_cluster, _refuse_describe_cluster),
+    **describe_cluster.HANDLERS,
     DescribeTopicPartitionsRequest: (describe_topic_partitions, _refuse_topic_partitions),
 }
 CONTROLLER_HANDLERS: Final[Table] = {
     ApiVersionsRequest: (api_versions, _refuse_api_versions),
-    DescribeClusterRequest: (describe_controllers, _refuse_describe_cluster),
+    **describe_cluster.CONTROLLER_HANDLERS,
 }

@@ -9,7 +9,7 @@ go back. OffsetForLeaderEpoch returns the end offset of an epoch, for clients th
 
 If a search reads a damaged batch, its partition is answered CORRUPT_MESSAGE.
 
-A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
+A topic that the client may not describe is answered TOPIC_AUTHORIZATION_FAILED. A partition named twice in ListOffsets is answered INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.offsets import (
     EpochEndOffset,
     ListOffsetsPartitionResponse,
@@ -77,6 +79,7 @@ def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
         for one in topic.partitions:
             named[topic.name, one.partition_index] += 1
             yield 1
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
     topics = []
     for topic in request.topics:
         answers = []
@@ -88,6 +91,8 @@ def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
             answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
             answers.append(answer)
             try:
+                if topic.name not in described:
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if times > 1:
                     named[topic.name, one.partition_index] = 0
                     raise BrokerError(ErrorCode.INVALID_REQUEST)
@@ -116,6 +121,9 @@ def list_offsets(needs: Needs, call: Call[ListOffsetsRequest]) -> Work:
 
 def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest]) -> Work:
     """Returns the end offsets of leader epochs."""
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    # Brokers may ask about every topic.
+    described.all = described.all or call.access.allows(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, log=False)
     topics = []
     for topic in call.request.topics:
         answers = []
@@ -124,6 +132,8 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
             answer = EpochEndOffset(partition=one.partition)
             answers.append(answer)
             try:
+                if topic.topic not in described:
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 replica = needs.replicas.leader(topic.topic, one.partition)
                 if units := needs.replicas.take_opened_units():
                     yield units

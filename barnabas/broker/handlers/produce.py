@@ -20,12 +20,15 @@ from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
+from barnabas.broker.handlers.produce_transactions import guarded, verification_error
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.security.permissions import AllowedNames
 from barnabas.broker.slices import FREE_COST
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.batch_layout import (
     ATTRIBUTE_TRANSACTIONAL,
     COMPRESSION_MASK,
@@ -66,16 +69,6 @@ log = logger("kafka.request.logger")
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms
 OPENED_PER_TURN: Final = 8  # appended in one turn while new partitions have no folders: 4 ms
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets this client write to internal topics
-RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition of the request yet
-    }
-)
-
 # Errors of an append that Kafka answers without the log start offset.
 WITHOUT_LOG_START: Final = frozenset(
     {
@@ -188,40 +181,6 @@ def _look(batch: PartitionBatch, records: Buffer, version: int) -> bool:
     return True
 
 
-def _guard(transactional: list[PartitionBatch], epoch_bump: bool) -> list[PartitionBatch]:
-    """Returns the batches whose partition is not known to be part of the transaction; gives each its guard (KIP-890).
-
-    Raises:
-        BrokerError: INVALID_PRODUCER_ID_MAPPING for batches of different producers.
-    """
-    first = transactional[0]
-    unverified = []
-    for batch in transactional:
-        if batch.producer_id != first.producer_id or batch.producer_epoch != first.producer_epoch:
-            raise BrokerError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
-            )
-        if batch.replica is not None and batch.replica.is_leader:
-            batch.guard = batch.replica.verification_guard(
-                batch.producer_id, batch.producer_epoch, batch.base_sequence, supports_epoch_bump=epoch_bump
-            )
-            if batch.guard is not None:
-                unverified.append(batch)
-    return unverified
-
-
-def _verification_error(code: ErrorCode, version: int) -> BrokerError:
-    """The coordinator's refusal as an error of Produce: older clients retry only the codes that they know from Produce."""
-    if code == ErrorCode.TRANSACTION_ABORTABLE and version < 11:
-        return BrokerError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
-    if code in RETRIABLE_FOR_OLD_CLIENTS or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < 12):
-        return BrokerError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",
-        )
-    return BrokerError(code)
-
-
 class _Produce:
     """One request: finds its partitions, then appends their batches in order, with interruptions so that other work can run.
 
@@ -240,6 +199,7 @@ class _Produce:
         "responses",
         "transactional",
         "waiting",
+        "writable",
     )
 
     def __init__(self, needs: Needs, call: Call[ProduceRequest]) -> None:
@@ -254,6 +214,8 @@ class _Produce:
         self.waiting: list[tuple[PartitionBatch, int]] = []
         self.failed = False
         self.listed = 0  # record errors in the answer
+        access = call.access
+        self.writable = None if access.unrestricted else AllowedNames(access, AclOperation.WRITE, AclResourceType.TOPIC)
 
     # -- before the first append
 
@@ -270,6 +232,9 @@ class _Produce:
         version = self.call.version
         replicas = self.replicas
         answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        if self.writable is not None and name is not None and name not in self.writable:
+            self._forbid(answer, data)
+            return answer
         replica = None if name is None else replicas.obtain(name, data.index)
         if replica is None:  # only its answer is kept: a request may name 100,000 of them
             answer.error_code = _unknown(self.needs, name, data.index, version)
@@ -288,13 +253,28 @@ class _Produce:
                 self.transactional.append(batch)
         return answer
 
+    def _forbid(self, answer: PartitionProduceResponse, data: PartitionProduceData) -> None:
+        """Refuses a partition whose topic the client may not write to; its batch shows whether the request is transactional."""
+        records: Buffer = b"" if data.records is None else data.records
+        batch = PartitionBatch(answer, b"")
+        if _look(batch, records, self.call.version):
+            self.transactional.append(batch)
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self.failed = True
+
+    def _may_use_transaction(self) -> bool:
+        access, transactional_id = self.call.access, self.call.request.transactional_id
+        return transactional_id is not None and (
+            access.unrestricted or access.allows(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+        )
+
     def begin(self) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Verifies the transaction if there is one, then appends."""
         if not self.transactional:
             return self.run()
-        if self.call.request.transactional_id is None:
+        if not self._may_use_transaction():
             return refuse(self.call, BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        unverified = _guard(self.transactional, self.call.version >= 12)
+        unverified = guarded(self.transactional, self.call.version >= 12)
         if unverified:
             if self.needs.config.get_bool("transaction.partition.verification.enable"):
                 return self._verify(unverified)
@@ -318,7 +298,7 @@ class _Produce:
                 code = errors.get(key, ErrorCode.NONE)
                 if code:
                     for batch in refused:
-                        batch.error = _verification_error(code, call.version)
+                        batch.error = verification_error(code, call.version)
             pending = self.pending
             if pending is None:
                 outcome.append(self.run())

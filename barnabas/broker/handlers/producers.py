@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
 from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.security.permissions import AllowedNames, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.transactions import (
     DescribeProducersPartitionResult,
     DescribeProducersRequest,
@@ -40,19 +42,24 @@ class Needs(Protocol):
 def describe_producers(needs: Needs, call: Call[DescribeProducersRequest]) -> Work:
     """Lists active producers of partitions with a replica here."""
     response = DescribeProducersResponse()
+    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
     for topic in call.request.topics:
         result = DescribeProducersTopicResult(name=topic.name)
         response.topics.append(result)
         for number in topic.partition_indexes:
-            result.partitions.append((yield from _partition(needs, topic.name, number)))
+            result.partitions.append((yield from _partition(needs, topic.name, number, readable)))
             yield 1 + needs.replicas.take_opened_units()
     return response
 
 
-def _partition(needs: Needs, topic: str, number: int) -> Steps[DescribeProducersPartitionResult]:
+def _partition(
+    needs: Needs, topic: str, number: int, readable: AllowedNames
+) -> Steps[DescribeProducersPartitionResult]:
     result = DescribeProducersPartitionResult(partition_index=number)
     try:
         validate_topic_name(topic)
+        if topic not in readable:
+            raise refusal_of(AclResourceType.TOPIC)
         if needs.current_image.image.topic(topic) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         replica = needs.replicas.obtain(topic, number)

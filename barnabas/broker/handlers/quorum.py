@@ -22,7 +22,9 @@ from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import RaftResponse
+from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.quorum import (
@@ -64,6 +66,7 @@ class Needs(Protocol):
 
 def fetch(needs: Needs, call: Call[FetchRequest]) -> Answer:
     """Fetches records of the metadata log, for members of the quorum and brokers."""
+    check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     if call.version < FIRST_FETCH:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_VERSION, f"{CLUSTER_METADATA_TOPIC} is fetched by version {FIRST_FETCH} or above"
@@ -75,6 +78,8 @@ def member_request(needs: Needs, call: Call[wire.RequestMessage]) -> Answer:
     """Handles a request of a member: checks it and lets this node's quorum answer."""
     quorum = needs.quorum
     message = call.request
+    if not isinstance(message, FetchRequest):  # checked already
+        check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     try:
         request = wire.read_request(message, call.version, cluster_id=quorum.cluster_id, node_id=quorum.node_id)
     except BrokerError as error:
@@ -102,6 +107,14 @@ def describe_quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> Describe
     Raises:
         BrokerError: NOT_LEADER_OR_FOLLOWER: this node is not the leader.
     """
+    access = call.access
+    # A node asks with its own principal, which may have no other permission than that of a node.
+    if not access.unrestricted and not access.allows(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, log=False):
+        check_permission(access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
+    return _quorum(needs, call)
+
+
+def _quorum(needs: Needs, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse | Work:
     quorum, request = needs.quorum, call.request
     first = request.topics[0] if len(request.topics) == 1 else None
     if (
@@ -164,15 +177,16 @@ def _nothing_else(request: DescribeQuorumRequest) -> Work:
 
 def describe_quorum_elsewhere(needs: Needs, call: Call[DescribeQuorumRequest]) -> Answer:
     """On a broker: answers if this node leads, else forwards to the leader."""
+    check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
     if needs.quorum.is_leader:
-        return describe_quorum(needs, call)
+        return _quorum(needs, call)
     pending: Pending[DescribeQuorumResponse] = Pending()
 
     def done(answer: DescribeQuorumResponse | BrokerError) -> None:
         pending.resolve(_refuse_describe(call, answer) if isinstance(answer, BrokerError) else answer)
 
     # Without a leader the request waits; this node may be elected.
-    needs.controller.request(call.request, done, here=lambda: describe_quorum(needs, call))
+    needs.controller.request(call.request, done, here=lambda: _quorum(needs, call), access=call.access)
     return pending
 
 

@@ -41,7 +41,9 @@ def reassign(needs: Needs, call: Call[AlterPartitionReassignmentsRequest]) -> An
     """Begins or cancels reassignments of partitions."""
     timeout_ms = call.request.timeout_ms
     return answered_in_time(
-        call, lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms), _refuse_reassign
+        call,
+        lambda done: needs.controller.request(call.request, done, timeout_ms=timeout_ms, access=call.access),
+        _refuse_reassign,
     )
 
 
@@ -49,7 +51,9 @@ def list_partition_reassignments(
     needs: Needs, call: Call[ListPartitionReassignmentsRequest]
 ) -> Pending[ListPartitionReassignmentsResponse]:
     """Lists the reassignments in progress."""
-    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_list)
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_list
+    )
 
 
 def _refuse_list(

@@ -1,8 +1,7 @@
 """Handles the transaction APIs: those of producers, those between brokers, and those of administration tools.
 
-Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2,
-DescribeTransactions 0, ListTransactions 0–2. TxnOffsetCommit 0–5 is in `txn_offsets`, DescribeProducers 0 in
-`producers`.
+Versions: InitProducerId 0–6, AddPartitionsToTxn 0–5, AddOffsetsToTxn 0–4, EndTxn 0–5, WriteTxnMarkers 1–2. TxnOffsetCommit 0–5 is in
+`txn_offsets`, DescribeTransactions and ListTransactions are in `transaction_listing`, DescribeProducers 0 in `producers`.
 
 Behaviour: this module checks a request against the metadata image. The shard of the transactional id
 (`coordinator/transactions/coordinator.py`) decides it, and the answer leaves when the decision is committed.
@@ -17,8 +16,7 @@ Version notes: INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED below InitProduce
 AddOffsetsToTxn 2 and EndTxn 2. InitProducerId 3 carries the present identity of a recovering producer (KIP-360).
 InitProducerId 6 enables two-phase commit and can keep a prepared transaction (KIP-939); ApiVersions does not
 advertise it, as in Kafka. AddPartitionsToTxn 4–5 come from brokers and carry many transactions; 5 serves clients of
-TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890). ListTransactions 1 filters by age, 2
-by a pattern (`broker/patterns.py`: RE2's syntax without \\p{…}, \\b and the flag m).
+TV2. EndTxn 5 is TV2: it answers the identity for the next transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -33,14 +31,13 @@ from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, T
 from barnabas.broker.coordinator.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    TransactionMetadata,
-    TransactionState,
 )
-from barnabas.broker.handlers import producers, txn_offsets
+from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
-from barnabas.broker.patterns import compile_pattern
+from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from barnabas.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -51,17 +48,10 @@ from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsTransactionState,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    ListTransactionsTransactionState,
-    TopicData,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -70,7 +60,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
-from barnabas.work import Steps, Work, distinct_in_slices, finished
+from barnabas.work import Steps, Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -87,16 +77,12 @@ __all__ = [
     "Needs",
     "add_offsets_to_txn",
     "add_partitions_to_txn",
-    "describe_transactions",
     "end_txn",
     "init_producer_id",
-    "list_transactions",
     "write_txn_markers",
 ]
 
 PARTITIONS_A_YIELD = 8
-PATTERN_CHARACTERS_PER_UNIT = 4  # of a transactional id that is compared with a pattern
-_STATES = {state.label: state for state in TransactionState}
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
 
@@ -130,6 +116,7 @@ def init_producer_id(needs: Needs, call: Call[InitProducerIdRequest]) -> Pending
     """Returns a producer id with its epoch. During an ongoing transaction: CONCURRENT_TRANSACTIONS until it is aborted, unless the request
     keeps it prepared: then the producer id and epoch that own it."""
     request = call.request
+    _check_producer(call)
     expected: ProducerIdAndEpoch | None = None
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
@@ -161,11 +148,28 @@ def init_producer_id(needs: Needs, call: Call[InitProducerIdRequest]) -> Pending
     return pending
 
 
+def _check_producer(call: Call[InitProducerIdRequest]) -> None:
+    """Refuses a producer that may not use the transactional id, or write to any topic (KIP-679)."""
+    access, transactional_id = call.access, call.request.transactional_id
+    if transactional_id is not None:
+        check_permission(access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+        if call.request.enable_2pc:
+            check_permission(access, AclOperation.TWO_PHASE_COMMIT, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not access.unrestricted and not (
+        access.allows(AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, log=False)
+        or access.allows_any(AclOperation.WRITE, AclResourceType.TOPIC)
+    ):
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -> Work:
     """Adds partitions to one transaction (≤ v3), or adds to or verifies many for a broker."""
     request = call.request
     pending: Pending[AddPartitionsToTxnResponse] = Pending()
     if call.version < 4:
+        check_permission(
+            call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
+        )
         _check_in_time(
             needs,
             call,
@@ -187,6 +191,7 @@ def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -
             PendingWaiter(pending),
         )
         return pending
+    check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     waiter = BrokerWaiter(pending)
     response = AddPartitionsToTxnResponse()
     open_transactions = len(request.transactions)
@@ -216,15 +221,11 @@ def _add_or_verify(
 ) -> Work:
     image = needs.current_image.image
     yield 1
-    if not (yield from _all_known(image, transaction.topics)):
-        results = yield from _results_in_slices(
-            transaction.topics,
-            lambda key: (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if image.partition(*key) is None
-                else ErrorCode.OPERATION_NOT_ATTEMPTED
-            ),
-        )
+    writable = None  # brokers add what their clients were allowed to write
+    if call.version < 4:
+        writable = AllowedNames(call.access, AclOperation.WRITE, AclResourceType.TOPIC)
+    if not (yield from _all_known(image, transaction.topics, writable)):
+        results = yield from _results_in_slices(transaction.topics, partial(_refusal_of_partition, image, writable))
         done(results)
         return
     partitions = []
@@ -257,9 +258,25 @@ def _add_or_verify(
     )
 
 
-def _all_known(image: MetadataImage, topics: Iterable[AddPartitionsToTxnTopic]) -> Steps[bool]:
-    """Returns whether all partitions exist."""
+def _is_writable(writable: AllowedNames | None, topic: str) -> bool:
+    """Whether the request's client may write to a topic; no client may write to internal ones."""
+    return writable is None or (topic not in INTERNAL_TOPICS and topic in writable)
+
+
+def _refusal_of_partition(image: MetadataImage, writable: AllowedNames | None, key: TopicPartition) -> ErrorCode:
+    """The code of a partition in a request that is refused because of one of its partitions."""
+    if not _is_writable(writable, key[0]):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if image.partition(*key) is None else ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def _all_known(
+    image: MetadataImage, topics: Iterable[AddPartitionsToTxnTopic], writable: AllowedNames | None
+) -> Steps[bool]:
+    """Returns whether all partitions exist, and the client may write to them."""
     for topic in topics:
+        if not _is_writable(writable, topic.name):
+            return False
         for number, partition in enumerate(topic.partitions):
             if image.partition(topic.name, partition) is None:
                 return False
@@ -294,6 +311,8 @@ def _results_in_slices(
 def add_offsets_to_txn(needs: Needs, call: Call[AddOffsetsToTxnRequest]) -> Pending[AddOffsetsToTxnResponse]:
     """Adds the group's partition of `__consumer_offsets` to the transaction; creates that topic if it is missing."""
     request = call.request
+    check_permission(call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
     if needs.current_image.image.topic(GROUP_METADATA_TOPIC) is not None:
         pending: Pending[AddOffsetsToTxnResponse] = Pending()
@@ -338,6 +357,7 @@ def _add_group(
 def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
     """Commits or aborts; answers when the decision is committed, before the markers are written."""
     request = call.request
+    check_permission(call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
     if call.version < 5:
         _check_in_time(needs, call, request.transactional_id, request.producer_id, request.producer_epoch)
     pending: Pending[EndTxnResponse] = Pending()
@@ -360,72 +380,12 @@ def end_txn(needs: Needs, call: Call[EndTxnRequest]) -> Pending[EndTxnResponse]:
 
 def write_txn_markers(needs: Needs, call: Call[WriteTxnMarkersRequest]) -> Work:
     """Writes markers to partitions led here, for a coordinator or an administrator who ends a hanging transaction."""
+    access = call.access
+    if not access.unrestricted and not access.allows(AclOperation.ALTER, AclResourceType.CLUSTER, log=False):
+        check_permission(access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     pending: Pending[WriteTxnMarkersResponse] = Pending()
     yield from needs.marker_writer.write_in_slices(call.request, pending.resolve)
     return pending
-
-
-def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:
-    """Describes committed transaction states by transactional id."""
-    states = []
-    for transactional_id in (yield from distinct_in_slices(call.request.transactional_ids)):
-        yield 1
-        try:
-            states.append(_described(needs.transactions.describe(transactional_id)))
-        except BrokerError as error:
-            states.append(
-                DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
-            )
-    return DescribeTransactionsResponse(transaction_states=states)
-
-
-def _described(metadata: TransactionMetadata) -> DescribeTransactionsTransactionState:
-    topics: dict[str, TopicData] = {}
-    for topic, partition in sorted(metadata.partitions):
-        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(partition)
-    return DescribeTransactionsTransactionState(
-        transactional_id=metadata.transactional_id,
-        transaction_state=metadata.state.label,
-        transaction_timeout_ms=metadata.timeout_ms,
-        transaction_start_time_ms=metadata.started_ms,
-        producer_id=metadata.producer_id,
-        producer_epoch=metadata.producer_epoch,
-        topics=list(topics.values()),
-    )
-
-
-def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work:
-    """Lists the transactional ids that this node coordinates, filtered."""
-    request = call.request
-    transactions = needs.transactions.all_transactions()
-    text = request.transactional_id_pattern
-    pattern = compile_pattern(text) if text else None
-    states = {_STATES[name] for name in request.state_filters if name in _STATES}
-    producer_ids = set(request.producer_id_filters)
-    now_ms = needs.reactor.clock.now_ms()
-
-    def wanted(metadata: TransactionMetadata) -> bool:
-        return (
-            (not producer_ids or metadata.producer_id in producer_ids)
-            and (not request.state_filters or metadata.state in states)
-            and (request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter)
-            and (pattern is None or pattern.fullmatch(metadata.transactional_id))
-        )
-
-    response = ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
-    )
-    for metadata in transactions:
-        if wanted(metadata):
-            response.transaction_states.append(
-                ListTransactionsTransactionState(
-                    transactional_id=metadata.transactional_id,
-                    producer_id=metadata.producer_id,
-                    transaction_state=metadata.state.label,
-                )
-            )
-        yield 1 if pattern is None else 1 + len(metadata.transactional_id) // PATTERN_CHARACTERS_PER_UNIT
-    return response
 
 
 def _refuse_init(call: Call[InitProducerIdRequest], error: BrokerError) -> InitProducerIdResponse:
@@ -438,20 +398,6 @@ def _refuse_end(call: Call[EndTxnRequest], error: BrokerError) -> EndTxnResponse
 
 def _refuse_add_offsets(call: Call[AddOffsetsToTxnRequest], error: BrokerError) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=_code(call, error))
-
-
-def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
-    code = _code(call, error)
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
-            for transactional_id in call.request.transactional_ids
-        ]
-    )
-
-
-def _refuse_list(call: Call[ListTransactionsRequest], error: BrokerError) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=_code(call, error))
 
 
 def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerError) -> AddPartitionsToTxnResponse:
@@ -491,8 +437,7 @@ HANDLERS: Final[Table] = {
     AddOffsetsToTxnRequest: (add_offsets_to_txn, _refuse_add_offsets),
     EndTxnRequest: (end_txn, _refuse_end),
     WriteTxnMarkersRequest: (write_txn_markers, _refuse_markers),
-    DescribeTransactionsRequest: (describe_transactions, _refuse_describe),
-    ListTransactionsRequest: (list_transactions, _refuse_list),
+    **transaction_listing.HANDLERS,
     **producers.HANDLERS,
     **txn_offsets.HANDLERS,
 }

@@ -22,8 +22,10 @@ from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
+from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -65,6 +67,9 @@ class Needs(Protocol):
 def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
     """Commits offsets with a transaction; they are pending until its marker."""
     request = call.request
+    check_permission(call.access, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
+    readable = AllowedNames(call.access, AclOperation.READ, AclResourceType.TOPIC)
     if call.version < 5:
         key = request.transactional_id, request.group_id
         needs.connection_fence.check(key, request.producer_id, request.producer_epoch, call.connection.number)
@@ -73,6 +78,7 @@ def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
     )
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
+        allowed = topic.name in readable
         known = needs.current_image.image.topic(topic.name)
         answers: list[TxnOffsetCommitResponsePartition] = []
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
@@ -80,7 +86,10 @@ def txn_offset_commit(needs: Needs, call: Call[TxnOffsetCommitRequest]) -> Work:
             yield 1
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            offsets.check(known, partition, answer)
+            if allowed:
+                offsets.check(known, partition, answer)
+            else:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not offsets.accepted:
         return response
     pending: Pending[TxnOffsetCommitResponse] = Pending(blocks=True)

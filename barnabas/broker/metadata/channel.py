@@ -31,6 +31,7 @@ from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
@@ -65,10 +66,18 @@ HERE: Final = -1  # in place of a node id: this process
 class _Request:
     """A request in progress."""
 
-    __slots__ = ("attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
+    __slots__ = ("access", "attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
-    def __init__(self, request: Message, done: AnyDone, deadline_ms: int, here: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        request: Message,
+        done: AnyDone,
+        deadline_ms: int,
+        here: Callable[[], object] | None,
+        access: Access,
+    ) -> None:
         self.request = request
+        self.access = access
         self.here = here
         self.done: AnyDone | None = done  # None once answered
         self.deadline_ms = deadline_ms
@@ -118,21 +127,27 @@ class ControllerChannel:
 
     # --- named requests -------------------------------------------------------------------------------------------
 
-    def create_topics(self, request: CreateTopicsRequest, done: Done[CreateTopicsResponse]) -> None:
+    def create_topics(
+        self, request: CreateTopicsRequest, done: Done[CreateTopicsResponse], *, access: Access = FULL_ACCESS
+    ) -> None:
         """Creates topics; `done` gets the response once the topics are in this node's image."""
-        self.request(request, done)
+        self.request(request, done, access=access)
 
-    def create_partitions(self, request: CreatePartitionsRequest, done: Done[CreatePartitionsResponse]) -> None:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, done: Done[CreatePartitionsResponse], *, access: Access = FULL_ACCESS
+    ) -> None:
         """Adds partitions to topics."""
-        self.request(request, done)
+        self.request(request, done, access=access)
 
     def alter_configs(
         self,
         request: IncrementalAlterConfigsRequest,
         done: Done[IncrementalAlterConfigsResponse],
+        *,
+        access: Access = FULL_ACCESS,
     ) -> None:
         """Changes settings of topics, of one broker, or of all brokers."""
-        self.request(request, done)
+        self.request(request, done, access=access)
 
     def allocate_producer_ids(self, done: Done[int]) -> None:
         """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
@@ -143,7 +158,7 @@ class ControllerChannel:
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
         self.request(request, allocated)
 
-    def ensure_topic(self, name: str, done: Done[None]) -> None:
+    def ensure_topic(self, name: str, done: Done[None], *, access: Access = FULL_ACCESS) -> None:
         """Makes sure that a topic exists; creates an internal topic with its own settings, another with the cluster's defaults.
 
         `done` gets None once the topic is in this node's image, else the error: for example INVALID_TOPIC_EXCEPTION, or
@@ -165,7 +180,7 @@ class ControllerChannel:
             else:
                 done(BrokerError(ErrorCode(result.error_code), result.error_message))
 
-        self.request(CreateTopicsRequest(topics=[topic]), created)
+        self.request(CreateTopicsRequest(topics=[topic]), created, access=access)
 
     # --- any request ----------------------------------------------------------------------------------------------
 
@@ -176,11 +191,13 @@ class ControllerChannel:
         *,
         timeout_ms: int | None = None,
         here: Callable[[], object] | None = None,
+        access: Access = FULL_ACCESS,
     ) -> None:
         """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
         Args:
             timeout_ms: time limit of the request; controller.socket.timeout.ms by default.
+            access: what the client may do on whose behalf the request is sent; of this node itself by default.
             here: answers on the active controller requests that are not its decisions.
         """
         if self._closed:
@@ -188,7 +205,7 @@ class ControllerChannel:
             return
         if timeout_ms is None:
             timeout_ms = max(self._config.get_int("controller.socket.timeout.ms"), 1)
-        entry = _Request(request, done, self._now_ms() + timeout_ms, here)
+        entry = _Request(request, done, self._now_ms() + timeout_ms, here, access)
         entry.timer = self._reactor.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None
         self._try(entry)
@@ -200,7 +217,7 @@ class ControllerChannel:
         if self._here is not None and self._here.active:
             entry.sent_to = HERE
             if entry.here is None:
-                self._here.handle(entry.request, answered)
+                self._here.handle(entry.request, answered, access=entry.access)
                 return
             try:
                 answer = entry.here()

@@ -27,6 +27,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_remarks import remarks_on_change
 from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.authorization import authorized_decision, check_cluster_operation
 from barnabas.broker.metadata.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
 from barnabas.broker.metadata.elections import UNCLEAN_KEY
 from barnabas.broker.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
@@ -40,6 +41,7 @@ from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.slices import Slice, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
@@ -209,19 +211,29 @@ class QuorumController:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Message, done: AnyDone, *, source: HeartbeatSource | None = None) -> None:
+    def handle(
+        self,
+        request: Message,
+        done: AnyDone,
+        *,
+        source: HeartbeatSource | None = None,
+        access: Access = FULL_ACCESS,
+    ) -> None:
         """Handles a request of the controller listener, or of this node's own parts.
 
         Args:
             done: gets the response once it is published, or the BrokerError that refuses the whole request; NOT_CONTROLLER if this
                 node is not the active controller, or stops being it before the answer.
             source: the connection that sent the request; None: from this process.
+            access: what the client that sent the request may do.
 
         Raises:
             BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
         """
         if not self.active:
             done(_not_controller(self._node_id))
+        elif (refusal := _refusal(access, request)) is not None:
+            done(refusal)
         elif isinstance(request, BrokerHeartbeatRequest):
             self.liveness.on_heartbeat(request, source, done)
         elif isinstance(request, BrokerRegistrationRequest):
@@ -230,7 +242,8 @@ class QuorumController:
             decide = DECISIONS.get(type(request))
             if decide is None:
                 raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
-            in_slices = decide.in_slices if isinstance(decide, LongDecision) else decide
+            allowed = authorized_decision(access, decide)
+            in_slices = allowed.in_slices if isinstance(allowed, LongDecision) else allowed
             self.submit(lambda view: in_slices(view, request), done)
 
     def submit(
@@ -384,6 +397,17 @@ class QuorumController:
         while self._waiting and self._waiting[0].next_offset <= image.offset + 1:
             for done, answer in self._waiting.popleft().answers:
                 deliver(done, answer)
+
+
+def _refusal(access: Access, request: Message) -> BrokerError | None:
+    """The refusal of a node's request without CLUSTER_ACTION; clients' requests are authorized when they are decided."""
+    if access.unrestricted or not isinstance(request, BrokerHeartbeatRequest | BrokerRegistrationRequest):
+        return None
+    try:
+        check_cluster_operation(access, request.API_KEY)
+    except BrokerError as error:
+        return error.with_traceback(None)
+    return None
 
 
 def _not_controller(node_id: int) -> BrokerError:

@@ -12,6 +12,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.work import finished
+from tests.support.broker.calls import Connection
 from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
 
@@ -99,7 +100,7 @@ async def test_a_connection_that_ends_while_the_late_partitions_are_counted_leav
         found.lead(found.leader_epoch + 1, (1, 2), found.partition_epoch + 1, replicas=(1, 2))
     wanted = [DeleteRecordsPartition(partition_index=number, offset=-1) for number in range(count)]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="b", partitions=wanted)], timeout_ms=1)
-    call: Call[DeleteRecordsRequest] = Call(request, 2, 21, None, None, "")  # type: ignore[arg-type]  # no connection
+    call: Call[DeleteRecordsRequest] = Call(request, 2, 21, None, Connection(), "")
     pending = finished(handler.delete_records(node, call))
     answers: list[object] = []
     pending.attach(answers.append, None)

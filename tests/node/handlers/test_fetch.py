@@ -18,6 +18,7 @@ from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.fetch import ForgottenTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.work import finished
+from tests.support.broker.calls import Connection
 from tests.support.broker.fetches import follower, offsets, parts, request, wanted
 from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
@@ -185,7 +186,7 @@ async def test_an_append_between_two_slices_of_a_request_keeps_the_partition_rea
     await peer.create("t", many)
     await produce(peer, many - 1, b"a")
     first = request(*(wanted(partition) for partition in range(many)), session_epoch=0)
-    work = fetch(node, Call(first, 11, 1, None, None, ""))  # type: ignore[arg-type]  # no connection
+    work = fetch(node, Call(first, 11, 1, None, Connection(), ""))
     assert isinstance(work, GeneratorType)
     assert PARTITIONS_A_YIELD in work, "the first partitions are read"
     node.replicas.leader("t", 0).append(batch(b"b"))
@@ -200,7 +201,7 @@ async def test_an_append_between_two_slices_of_a_request_ends_its_wait(peer: Pee
     await peer.create("t", many)
     await until(lambda: all(node.replicas.get("t", number) is not None for number in range(many)))
     sent = request(*(wanted(partition) for partition in range(many)), max_wait_ms=60_000)
-    work = fetch(node, Call(sent, 11, 1, None, None, ""))  # type: ignore[arg-type]  # no connection
+    work = fetch(node, Call(sent, 11, 1, None, Connection(), ""))
     assert isinstance(work, GeneratorType)
     assert PARTITIONS_A_YIELD in work, "the first partitions are read"
     node.replicas.leader("t", 0).append(batch(b"b"))

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.call import Call
 from barnabas.broker.handlers.producers import describe_producers
-from barnabas.broker.handlers.transactions import list_transactions
+from barnabas.broker.handlers.transaction_listing import list_transactions
 from barnabas.broker.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest, FeatureUpdateKey, UpdateFeaturesRequest
@@ -29,6 +29,7 @@ from barnabas.protocol.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.support.broker.calls import Connection
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.broker.transactional_client import FEW, Client
 from tests.support.storage.gated_disk import GatedDisk
@@ -338,7 +339,7 @@ async def test_producers_of_one_partition_are_listed_in_slices(nodes: Nodes) -> 
     await peer.create("t")
     await peer.call(aborting(range(1_000), [0]), 1)
     request = DescribeProducersRequest(topics=[DescribeProducersTopic(name="t", partition_indexes=[0])])
-    steps = list(describe_producers(node, Call(request, 0, 61, None, None, "")))  # type: ignore[arg-type]  # no connection
+    steps = list(describe_producers(node, Call(request, 0, 61, None, Connection(), "")))
     assert len(steps) > 1_000 // 8
     answer = await peer.call(request, 0)
     assert [one.producer_id for one in answer.topics[0].partitions[0].active_producers] == list(range(1_000))
@@ -352,7 +353,7 @@ async def test_transactions_are_listed_in_slices(nodes: Nodes) -> None:
         assert await Client(peer, transactional_id).init() == 0
     for pattern in ("tx.*", None):
         request = ListTransactionsRequest(transactional_id_pattern=pattern)
-        steps = list(list_transactions(node, Call(request, 2, 66, None, None, "")))  # type: ignore[arg-type]  # as above
+        steps = list(list_transactions(node, Call(request, 2, 66, None, Connection(), "")))
         assert len(steps) == 300
         answer = await peer.call(request, 2)
         assert sorted(one.transactional_id for one in answer.transaction_states) == ids

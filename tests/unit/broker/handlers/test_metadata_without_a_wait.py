@@ -12,6 +12,7 @@ from barnabas.broker.call import Call, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.metadata.records import PartitionRecord, TopicRecord
+from barnabas.broker.security.access import FULL_ACCESS
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed
@@ -49,7 +50,7 @@ def answer(*leaders: int) -> Any:
         cluster_id="c",
     )
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
-    connection: Any = SimpleNamespace(listener_name="PLAINTEXT")
+    connection: Any = SimpleNamespace(listener_name="PLAINTEXT", access=FULL_ACCESS)
     return finished(metadata(needs, Call(request, 12, 3, "client", connection, "127.0.0.1")))
 
 

@@ -128,7 +128,7 @@ def test_the_controller_is_told_the_connection_of_a_heartbeat() -> None:
     sources: list[object] = []
 
     class Deciding:
-        def handle(self, request: Any, done: Callable[[Any], None], *, source: object) -> None:
+        def handle(self, request: Any, done: Callable[[Any], None], *, source: object, **_how: object) -> None:
             sources.append(source)
             done(BrokerError(ErrorCode.STALE_BROKER_EPOCH))
 

@@ -1,0 +1,135 @@
+"""Handles DescribeTransactions 0 and ListTransactions 0–2, of the family `transactions`, for administrators.
+
+Behaviour: committed states of transactions that this node coordinates. A client sees only transactional ids that it may describe, and in
+a transaction only topics that it may describe.
+
+Version notes: ListTransactions 1 filters by age, 2 by a pattern (`broker/patterns.py`: RE2's syntax without \\p{…}, \\b and the flag m).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.broker.call import Call, Table
+from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
+from barnabas.broker.patterns import compile_pattern
+from barnabas.broker.security.access import Access
+from barnabas.broker.security.permissions import AllowedNames
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    TopicData,
+)
+from barnabas.work import Work, distinct_in_slices
+
+if TYPE_CHECKING:
+    from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
+    from barnabas.broker.reactor import Reactor
+
+__all__ = ["HANDLERS", "Needs", "describe_transactions", "list_transactions"]
+
+PATTERN_CHARACTERS_PER_UNIT: Final = 4  # of a transactional id that is compared with a pattern
+_STATES: Final = {state.label: state for state in TransactionState}
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    reactor: Reactor
+    transactions: TransactionCoordinator
+
+
+def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest]) -> Work:
+    """Describes committed transaction states by transactional id."""
+    states = []
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
+    for transactional_id in (yield from distinct_in_slices(call.request.transactional_ids)):
+        yield 1
+        try:
+            if transactional_id not in described:
+                raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            states.append(_described(needs.transactions.describe(transactional_id), call.access))
+        except BrokerError as error:
+            states.append(
+                DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
+            )
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _described(metadata: TransactionMetadata, access: Access) -> DescribeTransactionsTransactionState:
+    topics: dict[str, TopicData] = {}
+    shown = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    for topic, partition in sorted(metadata.partitions):
+        if topic not in shown:
+            continue
+        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(partition)
+    return DescribeTransactionsTransactionState(
+        transactional_id=metadata.transactional_id,
+        transaction_state=metadata.state.label,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.started_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=list(topics.values()),
+    )
+
+
+def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work:
+    """Lists the transactional ids that this node coordinates, filtered."""
+    request = call.request
+    transactions = needs.transactions.all_transactions()
+    text = request.transactional_id_pattern
+    pattern = compile_pattern(text) if text else None
+    states = {_STATES[name] for name in request.state_filters if name in _STATES}
+    producer_ids = set(request.producer_id_filters)
+    described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
+    now_ms = needs.reactor.clock.now_ms()
+
+    def wanted(metadata: TransactionMetadata) -> bool:
+        return (
+            (not producer_ids or metadata.producer_id in producer_ids)
+            and (not request.state_filters or metadata.state in states)
+            and (request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter)
+            and (pattern is None or pattern.fullmatch(metadata.transactional_id))
+            and metadata.transactional_id in described
+        )
+
+    response = ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
+    )
+    for metadata in transactions:
+        if wanted(metadata):
+            response.transaction_states.append(
+                ListTransactionsTransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=metadata.state.label,
+                )
+            )
+        yield 1 if pattern is None else 1 + len(metadata.transactional_id) // PATTERN_CHARACTERS_PER_UNIT
+    return response
+
+
+def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
+            for transactional_id in call.request.transactional_ids
+        ]
+    )
+
+
+def _refuse_list(call: Call[ListTransactionsRequest], error: BrokerError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error.code)
+
+
+HANDLERS: Final[Table] = {
+    DescribeTransactionsRequest: (describe_transactions, _refuse_describe),
+    ListTransactionsRequest: (list_transactions, _refuse_list),
+}

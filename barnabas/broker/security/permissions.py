@@ -1,0 +1,75 @@
+"""Permission checks of handlers: the refusal of each type of resource, and the names of one request that are allowed.
+
+Driven by: handlers, with the Access of a request's client. Emits: answers to "is it allowed", or the BrokerError of the refusal. Pure.
+
+Follows Kafka: a request asks once for each different name, so that the audit log has one line for each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
+
+__all__ = ["AllowedNames", "check_permission", "refusal_of"]
+
+_REFUSALS: Final = {
+    AclResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    AclResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    AclResourceType.CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+    AclResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
+    AclResourceType.DELEGATION_TOKEN: (
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        "Delegation Token authorization failed.",
+    ),
+}
+
+
+def refusal_of(resource_type: AclResourceType) -> BrokerError:
+    """The error of an operation on a resource of this type that is not allowed, with Kafka's message."""
+    return BrokerError(*_REFUSALS[resource_type])
+
+
+def check_permission(
+    access: Access, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME
+) -> None:
+    """Refuses an operation that is not allowed.
+
+    Raises:
+        BrokerError: the error of `refusal_of`.
+    """
+    if not access.unrestricted and not access.allows(operation, resource_type, name):
+        raise refusal_of(resource_type)
+
+
+class AllowedNames:
+    """Whether one operation is allowed on resources of one type; asks once for each different name.
+
+    Args:
+        log_denied: whether a refusal is for the audit log; False where a refusal only hides a name from a list.
+    """
+
+    __slots__ = ("_access", "_known", "_log", "_operation", "_type", "all")
+
+    def __init__(
+        self, access: Access, operation: AclOperation, resource_type: AclResourceType, *, log_denied: bool = True
+    ) -> None:
+        self._access = access
+        self._operation = operation
+        self._type = resource_type
+        self._log = log_denied
+        self._known: dict[str, bool] = {}  # at most the names of one request
+        self.all = access.unrestricted  # every name is allowed
+
+    def __contains__(self, name: str) -> bool:
+        if self.all:
+            return True
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._access.allows(self._operation, self._type, name, log=self._log)
+        return known

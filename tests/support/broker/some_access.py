@@ -1,0 +1,44 @@
+"""SomeAccess: what a test allows, as the Access of a connection; the questions are noted."""
+
+from __future__ import annotations
+
+from barnabas.broker.security.access import CLUSTER_NAME
+from barnabas.broker.security.principal import Principal
+from barnabas.protocol.acls import AclOperation, AclResourceType
+
+__all__ = ["Question", "SomeAccess"]
+
+Question = tuple[AclOperation, AclResourceType, str]
+
+
+class SomeAccess:
+    """Allows what is listed and denies the rest.
+
+    Attributes:
+        asked: the questions, in order.
+        logged: those of them that are for the audit log.
+    """
+
+    unrestricted = False
+    principal = Principal("User", "alice")
+    host = "127.0.0.1"
+
+    def __init__(self, *allowed: Question) -> None:
+        self.allowed = set(allowed)
+        self.asked: list[Question] = []
+        self.logged: list[Question] = []
+
+    def allows(
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, log: bool = True
+    ) -> bool:
+        question = operation, resource_type, name
+        self.asked.append(question)
+        if log:
+            self.logged.append(question)
+        return question in self.allowed
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        return any(each[:2] == (operation, resource_type) for each in self.allowed)
+
+    def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
+        return sum(1 << operation for operation, kind, of in self.allowed if (kind, of) == (resource_type, name))
