@@ -28,8 +28,17 @@ class SomeAccess:
         self.asked: list[Question] = []
         self.logged: list[Question] = []
 
+    def asked_by(self, api_key: int) -> SomeAccess:
+        return self
+
     def allows(
-        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, log: bool = True
+        self,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        log: bool = True,
+        references: int = 1,
     ) -> bool:
         question = operation, resource_type, name
         self.asked.append(question)
