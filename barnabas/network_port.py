@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["PLAIN_LISTENER", "Listener", "ListenerOptions", "Network"]
 
@@ -41,18 +44,22 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """Options of a listener's sockets. Simulated networks ignore them.
+    """Options of a listener's sockets. Simulated networks ignore those of sockets.
 
     Attributes:
         backlog: connections that the kernel keeps before they are accepted (at most net.core.somaxconn on Linux).
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF of its connections; -1: the kernel's default.
         descriptors_left: descriptors that the listener leaves free for other listeners, besides those reserved for files.
+        tls: the context of each new connection, asked when its handshake begins; None: no TLS. With TLS a protocol gets
+            `connection_made` after the handshake, and `connection_accepted(transport)` before it if it has that method.
+            Simulated networks refuse it.
     """
 
     backlog: int = 1_024
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     descriptors_left: int = 0
+    tls: Callable[[], ssl.SSLContext] | None = None
 
 
 PLAIN_LISTENER = ListenerOptions()
@@ -75,7 +82,20 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a listener. OSError if nothing listens there. The caller sets the time-out (`asyncio.timeout`)."""
+        """Connects to a listener, with TLS if there is a context. The caller sets the time-out (`asyncio.timeout`).
+
+        Args:
+            server_name: the name or address that the other side's certificate must be for; by default `host`.
+
+        Raises:
+            OSError: nothing listens there; ssl.SSLError is one, with a text for people.
+        """
         ...

@@ -13,13 +13,16 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.loggers import logger
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.runtime import descriptors
 from barnabas.runtime.resolver import Resolver
 from barnabas.runtime.scope import Scope
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["AsyncioNetwork", "TcpListener"]
 
@@ -47,7 +50,7 @@ class TcpListener:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
-        self._factory = factory
+        self._factory = factory if options.tls is None else _with_tls(factory, options.tls)
         self._options = options
         self._reserved = reserved
         self._scope = Scope("listener")
@@ -194,18 +197,37 @@ class AsyncioNetwork:
         return listener
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a host. The caller sets the time-out (`asyncio.timeout`).
+        """Connects to a host, with TLS if there is a context. The caller sets the time-out (`asyncio.timeout`).
+
+        Args:
+            server_name: the name or address that the other side's certificate must be for; by default `host`.
 
         Raises:
-            OSError: no connection was made; ConnectionRefusedError if no address of the host has a listener.
+            OSError: no connection was made; ConnectionRefusedError if no address of the host has a listener; ssl.SSLError if
+                the TLS handshake failed.
         """
-        transport, protocol = await self._connect(factory, host, port)
+        if tls is not None:
+            from barnabas.runtime.tls_transport import TlsConnection  # imported only if TLS is used
+
+            transport, protocol = await self._connect(
+                lambda: TlsConnection(factory(), lambda: tls, server_name=server_name or host), host, port
+            )
+        else:
+            transport, protocol = await self._connect(factory, host, port)
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return transport, protocol
+        if tls is None:
+            return transport, protocol
+        return await TlsConnection.opened(protocol)
 
     async def _connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -227,6 +249,17 @@ class AsyncioNetwork:
                 failures.append(error)
         unlike_refused = [error for error in failures if not isinstance(error, ConnectionRefusedError)]
         raise [*unlike_refused, *failures][0]
+
+
+def _with_tls(
+    factory: Callable[[], asyncio.BaseProtocol], tls: Callable[[], ssl.SSLContext]
+) -> Callable[[], asyncio.BaseProtocol]:
+    """Makes protocols that end TLS for those of `factory`."""
+    from barnabas.runtime.tls_handshakes import HandshakeGate  # imported only if TLS is used
+    from barnabas.runtime.tls_transport import TlsConnection
+
+    gate = HandshakeGate()
+    return lambda: TlsConnection(factory(), tls, gate=gate)
 
 
 async def _bind(host: str, port: int, options: ListenerOptions) -> list[socket.socket]:

@@ -19,13 +19,17 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.errors import LocalProtocolError
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.process import Process, ProcessDead, current_process
 from barnabas.testing.simulation.transport import SimTransport
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["Latency", "SimHost", "SimListener", "SimNetwork"]
 
@@ -120,6 +124,7 @@ class SimHost:
         options: ListenerOptions = PLAIN_LISTENER,
     ) -> Listener:
         """Serves each connection by a new `factory()` in the calling process; without `accept`, from `Listener.accept` on."""
+        _refuse_tls(options.tls)
         if host not in (*_LOCAL_NAMES, self.name):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
         _check_alive()
@@ -132,9 +137,16 @@ class SimHost:
         return listener
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connects to a machine by its name. OSError if it has no listener, or does not answer for 127 virtual seconds."""
+        _refuse_tls(tls)
         target = self if host in _LOCAL_NAMES else self._network.hosts.get(host)
         if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
@@ -356,3 +368,8 @@ def _check_alive() -> None:
     process: Process | None = current_process()
     if process is not None and not process.alive:
         raise ProcessDead
+
+
+def _refuse_tls(tls: object) -> None:
+    if tls is not None:
+        raise LocalProtocolError("simulated networks have no TLS: its keys and records are random")

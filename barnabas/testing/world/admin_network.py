@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.backend import Backend
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["AdminNetwork"]
 
@@ -43,9 +47,15 @@ class AdminNetwork:
         return await self._real.listen(factory, host, port, accept=accept, options=options)
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """As of Network."""
         if self._brokers.get(port) in self._cut_off():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "the broker is cut off by the test", f"{host}:{port}")
-        return await self._real.connect(factory, host, port)
+        return await self._real.connect(factory, host, port, tls=tls, server_name=server_name)

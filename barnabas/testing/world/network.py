@@ -16,12 +16,15 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
 from barnabas.ports import Rng
 from barnabas.testing.world.flow import Flow, merged
 from barnabas.testing.world.link import LinkConnection
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["LinkRule", "WorldNetwork"]
 
@@ -89,7 +92,13 @@ class WorldNetwork:
         return await self.real.listen(begun, host, port, accept=accept, options=options)
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """As of Network. A connection over a cut link is made when the cut ends."""
         await self._opened(port)
@@ -102,7 +111,7 @@ class WorldNetwork:
             if self._rules:
                 self._shape_outgoing(link, port)
 
-        _, protocol = await self.real.connect(begin, host, port)
+        _, protocol = await self.real.connect(begin, host, port, tls=tls, server_name=server_name)
         assert_link: LinkConnection = protocol  # type: ignore[assignment]  # what `begin` made
         return assert_link.transport, assert_link.inner
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
-from typing import cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from barnabas.network_port import Network
+from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
 from barnabas.runtime.loop import run
 from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.tls import TlsSettings, client_context, server_context
 from barnabas.testing.simulation.world import World
+from tests.support.security.certificates import CertificateAuthority
 from tests.support.waiting import until, until_refused
 
 Body = Callable[[Network], Awaitable[None]]
@@ -41,7 +46,50 @@ def on_simulated_ones(body: Body) -> None:
         world.run(main(world), time_limit_s=20)
 
 
-@pytest.fixture(params=[on_real_sockets, on_asyncio_s_own_loop, on_simulated_ones], ids=lambda f: f.__name__)
+class _TlsNetwork(AsyncioNetwork):
+    """Real sockets with TLS on every connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with tempfile.TemporaryDirectory() as folder:
+            authority = CertificateAuthority(Path(folder))
+            keys = authority.issue("node").by_file() | authority.truststore()
+            settings = TlsSettings.from_keys(keys.get)
+            self._server, self._client = server_context(settings), client_context(settings)
+
+    async def listen(self, *args: Any, options: ListenerOptions = PLAIN_LISTENER, **more: Any) -> Listener:
+        return await super().listen(*args, options=replace(options, tls=lambda: self._server), **more)
+
+    async def connect(self, *args: Any, **_: Any) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await super().connect(*args, tls=self._client)
+
+
+def over_tls(body: Body) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await body(_TlsNetwork())
+
+    run(main())
+
+
+def over_tls_on_asyncio_s_own_loop(body: Body) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await body(_TlsNetwork())
+
+    asyncio.run(main())
+
+
+_PLAIN = [on_real_sockets, on_asyncio_s_own_loop, on_simulated_ones]
+
+
+@pytest.fixture(params=_PLAIN, ids=lambda f: f.__name__)
+def on_plain(request: pytest.FixtureRequest) -> Callable[[Body], None]:
+    """For what TLS cannot do: half-closing, and a connection that is made before the other side accepts it."""
+    return cast(Callable[[Body], None], request.param)
+
+
+@pytest.fixture(params=[*_PLAIN, over_tls, over_tls_on_asyncio_s_own_loop], ids=lambda f: f.__name__)
 def on(request: pytest.FixtureRequest) -> Callable[[Body], None]:
     return cast(Callable[[Body], None], request.param)
 
@@ -192,7 +240,7 @@ def test_a_buffered_protocol_reads_too(on: Callable[[Body], None]) -> None:
     on(body)
 
 
-def test_half_closing(on: Callable[[Body], None]) -> None:
+def test_half_closing(on_plain: Callable[[Body], None]) -> None:
     async def body(network: Network) -> None:
         class Answering(Peer):
             def eof_received(self) -> bool:
@@ -210,7 +258,7 @@ def test_half_closing(on: Callable[[Body], None]) -> None:
         assert client.data == b"cba"
         listener.close()
 
-    on(body)
+    on_plain(body)
 
 
 def test_addresses(on: Callable[[Body], None]) -> None:
@@ -230,7 +278,7 @@ def test_addresses(on: Callable[[Body], None]) -> None:
     on(body)
 
 
-def test_a_listener_that_pauses_lets_connections_wait(on: Callable[[Body], None]) -> None:
+def test_a_listener_that_pauses_lets_connections_wait(on_plain: Callable[[Body], None]) -> None:
     async def body(network: Network) -> None:
         served: list[Peer] = []
         complete = asyncio.Event()
@@ -259,4 +307,4 @@ def test_a_listener_that_pauses_lets_connections_wait(on: Callable[[Body], None]
             transport.close()
         listener.close()
 
-    on(body)
+    on_plain(body)

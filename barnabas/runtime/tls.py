@@ -1,0 +1,280 @@
+"""TLS contexts made from Kafka's ssl.* settings, for servers and for clients.
+
+Driven by: a node's listeners and its connections to other nodes, and clients that are configured by Kafka's properties.
+Emits: `ssl.SSLContext`, or TlsError that names the setting and the remedy.
+
+Python loads keys from files only: a key goes through an anonymous file in memory (memfd), or through a private temporary file that
+is removed at once. Keys and passwords appear in no error, log line or `repr`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from barnabas.runtime.tls_stores import KeyStore, TlsError, key_store, trust_store
+
+__all__ = [
+    "CLIENT_AUTH",
+    "TLS_VERSIONS",
+    "TlsError",
+    "TlsSettings",
+    "check_ciphers",
+    "client_context",
+    "server_context",
+]
+
+CLIENT_AUTH: Final = ("none", "requested", "required")
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+_VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# Python's ssl cannot select among the suites of TLS 1.3.
+_SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """The ssl.* settings of one listener or client. Each field has the name of its setting after `ssl.`.
+
+    Attributes:
+        prefix: of the settings' names in errors: "listener.name.x." or "".
+    """
+
+    keystore_type: str = "JKS"
+    keystore_location: str | None = None
+    keystore_password: str | None = field(default=None, repr=False)
+    keystore_key: str | None = field(default=None, repr=False)
+    keystore_certificate_chain: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    truststore_type: str = "JKS"
+    truststore_location: str | None = None
+    truststore_password: str | None = field(default=None, repr=False)
+    truststore_certificates: str | None = field(default=None, repr=False)
+    client_auth: str = "none"
+    enabled_protocols: tuple[str, ...] = TLS_VERSIONS
+    cipher_suites: tuple[str, ...] = ()
+    endpoint_identification_algorithm: str = "https"
+    prefix: str = ""
+
+    @classmethod
+    def from_keys(cls, value: Callable[[str], Any], prefix: str = "") -> TlsSettings:
+        """Takes the settings from `value(name)`, with None where a setting is not set."""
+
+        def text(name: str) -> str | None:
+            return value(name) or None
+
+        def several(name: str) -> tuple[str, ...]:
+            found = value(name) or ()
+            return tuple(found.replace(" ", "").split(",")) if isinstance(found, str) else tuple(found)
+
+        identification = value("ssl.endpoint.identification.algorithm")
+        return cls(
+            keystore_type=(text("ssl.keystore.type") or "JKS").upper(),
+            keystore_location=text("ssl.keystore.location"),
+            keystore_password=text("ssl.keystore.password"),
+            keystore_key=text("ssl.keystore.key"),
+            keystore_certificate_chain=text("ssl.keystore.certificate.chain"),
+            key_password=text("ssl.key.password"),
+            truststore_type=(text("ssl.truststore.type") or "JKS").upper(),
+            truststore_location=text("ssl.truststore.location"),
+            truststore_password=text("ssl.truststore.password"),
+            truststore_certificates=text("ssl.truststore.certificates"),
+            client_auth=(text("ssl.client.auth") or "none").lower(),
+            enabled_protocols=several("ssl.enabled.protocols") or TLS_VERSIONS,
+            cipher_suites=several("ssl.cipher.suites"),
+            endpoint_identification_algorithm="https" if identification is None else str(identification).lower(),
+            prefix=prefix,
+        )
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key store is named."""
+        return bool(self.keystore_location or self.keystore_key or self.keystore_certificate_chain)
+
+    @property
+    def has_trust(self) -> bool:
+        """Whether a trust store is named."""
+        return bool(self.truststore_location or self.truststore_certificates)
+
+    def _key_store(self) -> KeyStore | None:
+        return key_store(
+            self.keystore_type,
+            prefix=self.prefix,
+            key=self.keystore_key,
+            chain=self.keystore_certificate_chain,
+            location=self.keystore_location,
+            password=self.keystore_password,
+            key_password=self.key_password,
+        )
+
+    def _trust_store(self) -> str | None:
+        return trust_store(
+            self.truststore_type,
+            prefix=self.prefix,
+            certificates=self.truststore_certificates,
+            location=self.truststore_location,
+            password=self.truststore_password,
+        )
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a listener. Reads the stores' files.
+
+    Raises:
+        TlsError: there is no key, a store cannot be read, or ssl.client.auth asks for certificates without a trust store.
+    """
+    prefix = settings.prefix
+    if not settings.has_key:
+        raise TlsError(f"{prefix}ssl.keystore.location is not set; {working_block(prefix)}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, settings)
+    # A client that closes before it has read its tickets would reset the connection, and the server lose its last bytes.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    _load_key(context, settings)
+    if settings.client_auth != "none":
+        trusted = settings._trust_store()
+        if trusted is None:
+            raise TlsError(
+                f"{prefix}ssl.client.auth={settings.client_auth} needs {prefix}ssl.truststore.location, the authorities that "
+                f"sign the clients' certificates; {working_block(prefix)}"
+            )
+        _load_trust(context, trusted, prefix)
+        context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a client. Reads the stores' files. Without a trust store the system's authorities are trusted.
+
+    Raises:
+        TlsError: a store cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _limit(context, settings)
+    checked = settings.endpoint_identification_algorithm
+    if checked not in ("", "https"):
+        raise TlsError(
+            f"{settings.prefix}ssl.endpoint.identification.algorithm is {checked!r}: write https, or nothing for no check"
+        )
+    context.check_hostname = bool(checked)
+    trusted = settings._trust_store()
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _load_trust(context, trusted, settings.prefix)
+    if settings.has_key:
+        _load_key(context, settings)
+    return context
+
+
+def working_block(prefix: str) -> str:
+    """An example of settings for a key, for errors."""
+    return (
+        f"a working block is: {prefix}ssl.keystore.type=PEM, {prefix}ssl.keystore.location=/path/node.pem (key and "
+        f"certificate chain), {prefix}ssl.truststore.type=PEM, {prefix}ssl.truststore.location=/path/ca.pem"
+    )
+
+
+def check_ciphers(names: tuple[str, ...]) -> str | None:
+    """What is wrong with ssl.cipher.suites; None if it can be used."""
+    suites_1_3 = [name for name in names if name in _SUITES_1_3]
+    if suites_1_3 and len(set(suites_1_3)) < len(_SUITES_1_3):
+        return f"name all suites of TLS 1.3 or none, Python cannot select among them: {','.join(_SUITES_1_3)}"
+    for name in names:
+        if name in _SUITES_1_3:
+            continue
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(_openssl_name(name))
+        except ssl.SSLError:
+            return f"{name} is unknown to {ssl.OPENSSL_VERSION}; Java's and OpenSSL's names are possible"
+    return None
+
+
+def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Applies the versions and cipher suites."""
+    versions = [_VERSION[name] for name in TLS_VERSIONS if name in settings.enabled_protocols]
+    unknown = [name for name in settings.enabled_protocols if name not in _VERSION]
+    if unknown or not versions:
+        raise TlsError(
+            f"{settings.prefix}ssl.enabled.protocols: {','.join(unknown) or 'nothing'} is not served: write TLSv1.2,TLSv1.3"
+        )
+    suites = settings.cipher_suites
+    if suites:
+        wrong = check_ciphers(suites)
+        older = [name for name in suites if name not in _SUITES_1_3]
+        if not older:
+            versions = [each for each in versions if each is ssl.TLSVersion.TLSv1_3]
+        elif len(older) == len(suites):
+            versions = [each for each in versions if each is ssl.TLSVersion.TLSv1_2]
+        if not wrong and not versions:
+            wrong = f"no suite fits ssl.enabled.protocols={','.join(settings.enabled_protocols)}"
+        if wrong:
+            raise TlsError(f"{settings.prefix}ssl.cipher.suites: {wrong}")
+        if older:
+            context.set_ciphers(":".join(map(_openssl_name, older)))
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+
+
+def _openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2 that is given by Java's name or by OpenSSL's."""
+    if not name.startswith("TLS_"):
+        # A list of suites, no expression: @SECLEVEL=0 or ALL would weaken more than they name.
+        return name if name.replace("-", "").isalnum() and "-" in name else "none"
+    exchange, _, rest = name.removeprefix("TLS_").partition("_WITH_")
+    cipher = rest.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "").replace("_", "-")
+    cipher = cipher.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305")
+    return cipher if exchange == "RSA" else f"{exchange.replace('_', '-')}-{cipher}"
+
+
+def _load_trust(context: ssl.SSLContext, certificates: str, prefix: str) -> None:
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError as error:
+        raise TlsError(f"{prefix}ssl.truststore: the certificates cannot be used: {_reason(error)}") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each certificate of the store is trusted, as in Java
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    store = settings._key_store()
+    if store is None:
+        raise TlsError(f"{settings.prefix}ssl.keystore.location is not set; {working_block(settings.prefix)}")
+    password = store.password
+    try:
+        with _file_of(store.key + store.chain) as path:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(path, password="" if password is None else password)
+    except ssl.SSLError as error:
+        reason = _reason(error)
+        if password is not None and "key values mismatch" not in reason:
+            reason = f"{settings.prefix}ssl.key.password is wrong, or the key is damaged"
+        raise TlsError(f"{settings.prefix}ssl.keystore: the key or certificate cannot be used: {reason}") from None
+
+
+@contextlib.contextmanager
+def _file_of(text: str) -> Iterator[str]:
+    """A path under which OpenSSL can read a text."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp()  # readable by this user alone
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

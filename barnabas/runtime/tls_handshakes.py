@@ -1,0 +1,116 @@
+"""HandshakeGate: limits the TLS handshakes of a listener that run at once, and logs the failed ones.
+
+Driven by: `tls_transport.TlsConnection`, once the client's first message is complete (`enter`), and when its handshake ends (`leave`).
+Emits: `begin_handshake` of waiting connections in their order; `fail` of handshakes that keep others waiting.
+
+A connection costs no TLS state before its first message is complete, so slow clients keep nobody waiting. Handshakes start in the
+order of these messages, for at most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms. If HANDSHAKES_MAX run and others wait, the
+oldest one fails once it is older than PATIENCE_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from barnabas.loggers import logger
+
+__all__ = ["HANDSHAKES_MAX", "HANDSHAKE_TIMEOUT_S", "HandshakeGate"]
+
+log = logger("kafka.network.SocketServer")
+
+HANDSHAKES_MAX: Final = 256  # of one listener at once: about 60 kB each
+HANDSHAKE_TIMEOUT_S: Final = 10.0  # from accept to the end of the handshake
+PATIENCE_S: Final = 1.0
+TURN_S: Final = 0.004
+LOG_EVERY_S: Final = 1.0
+
+
+class Handshaking(Protocol):
+    """A connection before the end of its handshake."""
+
+    def begin_handshake(self) -> None:
+        """Starts the handshake; may call `HandshakeGate.leave`."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Closes the connection."""
+        ...
+
+
+class HandshakeGate:
+    """The handshakes of one listener.
+
+    Attributes:
+        failures: failed handshakes so far.
+    """
+
+    def __init__(self, most: int = HANDSHAKES_MAX) -> None:
+        self._most = most
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[Handshaking, float] = {}  # with the time of the start, oldest first
+        self._waiting: dict[Handshaking, None] = {}
+        self._pump_due: asyncio.Handle | None = None
+        self.failures = 0
+        self._untold = 0  # failures since the last log line
+        self._next_line_s = 0.0
+
+    @property
+    def running(self) -> int:
+        """Handshakes that have begun."""
+        return len(self._running)
+
+    def enter(self, connection: Handshaking) -> None:
+        """A connection is ready for its handshake: begins it now or later."""
+        self._waiting[connection] = None
+        self._pump_soon(0.0)
+
+    def leave(self, connection: Handshaking) -> None:
+        """A connection's handshake has ended, or the connection has."""
+        self._waiting.pop(connection, None)
+        if self._running.pop(connection, None) is not None and self._waiting:
+            self._pump_soon(0.0)
+
+    def failed(self, host: str, port: int, reason: str) -> None:
+        """Logs a failed handshake, one line a second at most."""
+        self.failures += 1
+        self._untold += 1
+        now_s = self._loop.time()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + LOG_EVERY_S
+            log.info(
+                "Failed authentication (SSL handshake failed): host=%s port=%d reason=%s count=%d",
+                host,
+                port,
+                reason,
+                self._untold,
+            )
+            self._untold = 0
+
+    def _pump_soon(self, delay_s: float) -> None:
+        if delay_s == 0.0 and isinstance(self._pump_due, asyncio.TimerHandle):
+            self._pump_due.cancel()
+            self._pump_due = None
+        if self._pump_due is None:
+            later = self._loop.call_later
+            self._pump_due = later(delay_s, self._pump) if delay_s else self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = None
+        began_s = self._loop.time()
+        while self._waiting:
+            if len(self._running) >= self._most:
+                oldest, since_s = next(iter(self._running.items()))
+                left_s = since_s + PATIENCE_S - began_s
+                if left_s > 0:
+                    self._pump_soon(left_s)
+                    return
+                del self._running[oldest]
+                oldest.fail(f"not finished after {PATIENCE_S:g} s, and others wait")
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            self._running[connection] = began_s
+            connection.begin_handshake()
+            if self._waiting and self._loop.time() - began_s > TURN_S:
+                self._pump_soon(0.0)
+                return

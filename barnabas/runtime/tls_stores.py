@@ -1,0 +1,197 @@
+"""Key stores and trust stores of Kafka's ssl.* settings: PEM, inline or in a file, and PKCS12 (needs cryptography).
+
+Driven by: `runtime/tls.py`. Emits: PEM text, or TlsError that names the setting and the remedy. No error holds a key or password.
+Files are read whole, up to STORE_BYTES_MAX. KIP-651 describes the PEM settings.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["KeyStore", "TlsError", "key_store", "trust_store"]
+
+STORE_BYTES_MAX: Final = 4 * 1024 * 1024
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", re.DOTALL)
+_JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JAVA_DEFAULT: Final = "JKS"  # Java reads PKCS12 files under this type, too
+
+
+class TlsError(BarnabasError):
+    """TLS settings that cannot be used. The text names the setting and what to do."""
+
+
+class KeyStore(NamedTuple):
+    """A private key and its certificate chain as PEM text. The key is encrypted if `password` is set."""
+
+    key: str
+    chain: str
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return "KeyStore([hidden])"
+
+
+def key_store(
+    kind: str,
+    *,
+    prefix: str = "",
+    key: str | None = None,
+    chain: str | None = None,
+    location: str | None = None,
+    password: str | None = None,
+    key_password: str | None = None,
+) -> KeyStore | None:
+    """The key store of the settings; None if they name none.
+
+    Args:
+        kind: ssl.keystore.type.
+        prefix: of the settings' names in errors, such as listener.name.x.
+
+    Raises:
+        TlsError: the settings contradict each other, or the store cannot be read.
+    """
+    names = f"{prefix}ssl.keystore."
+    if key or chain:
+        if kind != "PEM":
+            raise TlsError(f"{names}key and {names}certificate.chain are PEM text: set {names}type=PEM")
+        if location:
+            raise TlsError(f"{names}location and {names}key are both set: remove one of them")
+        if not key or not chain:
+            missing = "certificate.chain" if key else "key"
+            raise TlsError(f"{names}{missing} is not set, although {names}{'key' if key else 'certificate.chain'} is")
+        return _pem_keys(key + "\n" + chain, f"{names}key", f"{names}certificate.chain", prefix, key_password)
+    if not location:
+        return None
+    data = _read(location, f"{names}location")
+    kind = _kind(data, kind, location, names)
+    if kind == "PEM":
+        text = data.decode("ascii", "replace")
+        return _pem_keys(text, f"{names}location", f"{names}location", prefix, key_password)
+    if password is None:
+        raise TlsError(f"{names}password is not set: the PKCS12 store {location} needs it")
+    return _pkcs12_keys(data, location, password, f"{names}password")
+
+
+def trust_store(
+    kind: str,
+    *,
+    prefix: str = "",
+    certificates: str | None = None,
+    location: str | None = None,
+    password: str | None = None,
+) -> str | None:
+    """The trusted certificates of the settings as PEM text; None if they name none. Raises TlsError."""
+    names = f"{prefix}ssl.truststore."
+    if certificates:
+        if kind != "PEM":
+            raise TlsError(f"{names}certificates is PEM text: set {names}type=PEM")
+        if location:
+            raise TlsError(f"{names}location and {names}certificates are both set: remove one of them")
+        return _pem_certificates(certificates, f"{names}certificates")
+    if not location:
+        return None
+    data = _read(location, f"{names}location")
+    if _kind(data, kind, location, names) == "PEM":
+        return _pem_certificates(data.decode("ascii", "replace"), f"{names}location")
+    return _pkcs12_certificates(data, location, password, f"{names}password")
+
+
+def _read(location: str, name: str) -> bytes:
+    try:
+        with Path(location).open("rb") as file:
+            data = file.read(STORE_BYTES_MAX + 1)
+    except OSError as error:
+        raise TlsError(f"{name}: cannot read {location}: {error.strerror}") from None
+    if len(data) > STORE_BYTES_MAX:
+        raise TlsError(f"{name}: {location} has more than {STORE_BYTES_MAX} bytes, so it is no store")
+    return data
+
+
+def _kind(data: bytes, kind: str, location: str, names: str) -> str:
+    """PEM or PKCS12. Raises TlsError for JKS, and if the file is of another type than the setting says."""
+    if data.startswith(_JKS_MAGIC):
+        target = f"{location.removesuffix('.jks')}.p12"
+        raise TlsError(
+            f"{names}location: {location} is a JKS store, which only Java reads; convert it with: keytool -importkeystore "
+            f"-srckeystore {location} -destkeystore {target} -deststoretype PKCS12; then set {names}type=PKCS12 and "
+            f"{names}location={target}"
+        )
+    if kind not in ("PEM", "PKCS12", _JAVA_DEFAULT):
+        raise TlsError(f"{names}type: {kind} is not served: write PEM or PKCS12")
+    is_pem = b"-----BEGIN " in data
+    if is_pem and kind != "PEM":
+        raise TlsError(f"{names}type is {kind}, but {location} is a PEM file: set {names}type=PEM")
+    if not is_pem and kind == "PEM":
+        raise TlsError(f"{names}location: {location} has no PEM block (-----BEGIN …)")
+    return "PEM" if is_pem else "PKCS12"
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """The PEM blocks of a text by label, each with one line for 64 characters: settings may join the lines."""
+    found = []
+    for label, body in _BLOCK.findall(text):
+        if ":" not in body:  # the older format of encrypted keys has header lines
+            body = "\n" + "\n".join(textwrap.wrap("".join(body.split()), 64)) + "\n"
+        found.append((label, f"-----BEGIN {label}-----{body}-----END {label}-----\n"))
+    return found
+
+
+def _pem_keys(text: str, key_name: str, chain_name: str, prefix: str, key_password: str | None) -> KeyStore:
+    blocks = _blocks(text)
+    keys = [(label, block) for label, block in blocks if label.endswith("PRIVATE KEY")]
+    chain = [block for label, block in blocks if label in ("CERTIFICATE", "X509 CERTIFICATE")]
+    if len(keys) != 1:
+        raise TlsError(f"{key_name} has {len(keys)} private keys (-----BEGIN PRIVATE KEY-----): write one")
+    if not chain:
+        raise TlsError(f"{chain_name} has no certificate (-----BEGIN CERTIFICATE-----)")
+    label, key = keys[0]
+    encrypted = "ENCRYPTED" in label or "ENCRYPTED" in key
+    if encrypted and key_password is None:
+        raise TlsError(f"{key_name} is encrypted: set {prefix}ssl.key.password")
+    return KeyStore(key, "".join(chain), key_password if encrypted else None)
+
+
+def _pem_certificates(text: str, name: str) -> str:
+    found = [block for label, block in _blocks(text) if label in ("CERTIFICATE", "X509 CERTIFICATE")]
+    if not found:
+        raise TlsError(f"{name} has no certificate (-----BEGIN CERTIFICATE-----)")
+    return "".join(found)
+
+
+def _pkcs12(data: bytes, location: str, password: str | None, name: str) -> Any:
+    try:
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise TlsError(
+            f"{location}: PKCS12 stores need cryptography: pip install 'barnabas[security]', or use PEM files"
+        ) from None
+    try:
+        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError:
+        raise TlsError(f"{location} is no PKCS12 store, or {name} is wrong") from None
+
+
+def _pkcs12_keys(data: bytes, location: str, password: str, name: str) -> KeyStore:
+    store = _pkcs12(data, location, password, name)
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if store.key is None or store.cert is None:
+        raise TlsError(f"{location} has no private key with a certificate")
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    every = (store.cert, *store.additional_certs)
+    return KeyStore(key, "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in every))
+
+
+def _pkcs12_certificates(data: bytes, location: str, password: str | None, name: str) -> str:
+    store = _pkcs12(data, location, password, name)
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    every = (*([store.cert] if store.cert else []), *store.additional_certs)
+    if not every:
+        raise TlsError(f"{location} has no certificate")
+    return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in every)

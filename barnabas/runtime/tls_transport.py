@@ -1,0 +1,497 @@
+"""TlsConnection: TLS between a plain transport and a protocol, for asyncio and uvloop alike.
+
+Driven by: the loop, as the protocol of a plain transport; the application's protocol, whose transport it is.
+Emits: `connection_made` to the application after the handshake, then its bytes; records to the plain transport, one write for all that
+the application writes at once.
+
+The loops' own TLS would keep two buffers of 256 KiB for each connection, and start a handshake with the first byte. Here all connections
+share one receive buffer, because a read is handled before the next begins. A server makes TLS state when the client's first message is
+complete (`HandshakeGate`).
+
+Invariants: no turn encrypts more than TURN_BYTES; what the peer does not read stays with the application's buffers, unencrypted;
+a connection that fails before the end of its handshake has delivered nothing to the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Any, Final, cast
+
+from barnabas.ports import Buffer
+from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, HandshakeGate
+
+__all__ = ["TlsConnection"]
+
+READ_BYTES: Final = 256 * 1024
+SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
+RECORD_BYTES: Final = 16 * 1024  # plaintext of a TLS record
+TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 2 ms
+WRITE_HIGH: Final = 256 * 1024  # of the plain transport
+_RECORD_HEADER_BYTES: Final = 5
+_HANDSHAKE_RECORD: Final = 0x16
+# A fatal alert internal_error, which Java's TLS sends to a client that speaks no TLS.
+_ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
+_SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
+_shared: Final = memoryview(bytearray(READ_BYTES))
+_REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate (ssl.client.auth=required)",
+    "NO_SHARED_CIPHER": "no common cipher suite (ssl.cipher.suites)",
+    "UNSUPPORTED_PROTOCOL": "no common TLS version (ssl.enabled.protocols)",
+    "WRONG_VERSION_NUMBER": "the other side does not speak TLS: is its listener or client PLAINTEXT?",
+    "UNEXPECTED_EOF_WHILE_READING": "the other side closed the connection",
+}
+
+
+class _State(Enum):
+    FIRST_MESSAGE = auto()  # a server waits for the client's first message
+    HANDSHAKE = auto()
+    OPEN = auto()
+    CLOSING = auto()  # writes the rest
+    CLOSED = auto()
+
+
+class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
+    """One connection; protocol of the plain transport, transport of the application's protocol.
+
+    Args:
+        application: gets `connection_made` after the handshake; as a server's also `connection_accepted` before it, if it has
+            that method: with this transport, which can then only be aborted or closed.
+        context: the context, asked when the handshake begins.
+        server_name: of a client: the host name or address that the certificate must be for.
+        gate: of a server.
+
+    Attributes:
+        established: of a client: done after the handshake; OSError if it fails.
+    """
+
+    def __init__(
+        self,
+        application: asyncio.BaseProtocol,
+        context: Callable[[], ssl.SSLContext],
+        *,
+        server_name: str | None = None,
+        gate: HandshakeGate | None = None,
+    ) -> None:
+        self.set_protocol(application)
+        self._context = context
+        self._server_name = server_name
+        self._gate = gate
+        self._loop = asyncio.get_running_loop()
+        self.established: asyncio.Future[None] | None = self._loop.create_future() if gate is None else None
+        self._state = _State.FIRST_MESSAGE if gate is not None else _State.HANDSHAKE
+        self._first = bytearray()  # of the client's first message
+        self._plain: asyncio.Transport | None = None
+        self._incoming = self._outgoing = cast(ssl.MemoryBIO, None)
+        self._object = cast(ssl.SSLObject, None)
+        self._own_buffer: memoryview | None = None if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
+        self._deadline: asyncio.TimerHandle | None = None
+        self._error: Exception | None = None
+        self._backlog: deque[Buffer] = deque()  # written by the application, not encrypted yet
+        self._backlog_bytes = 0
+        self._blocked = False  # the plain transport has enough to write
+        self._pump_due = False
+        self._paused = False  # the application does not read
+        self._reading = False  # inside _read
+        self._application_waits = False  # it was told to pause writing
+        self._high = 64 * 1024
+        self._low = 16 * 1024
+
+    @staticmethod
+    async def opened(protocol: asyncio.BaseProtocol) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Waits for the handshake of a client's connection. Returns its transport and the application's protocol.
+
+        Raises:
+            OSError: the handshake failed.
+        """
+        connection = cast(TlsConnection, protocol)
+        try:
+            await cast("asyncio.Future[None]", connection.established)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection, connection.get_protocol()
+
+    # -- the plain transport's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._plain = plain = cast(asyncio.Transport, transport)
+        plain.set_write_buffer_limits(high=WRITE_HIGH)
+        if self._gate is None:
+            self.begin_handshake()
+            return
+        self._deadline = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._overdue)
+        accepted = getattr(self._application, "connection_accepted", None)
+        if accepted is not None:
+            accepted(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _shared if self._own_buffer is None else self._own_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        received = (_shared if self._own_buffer is None else self._own_buffer)[:nbytes]
+        state = self._state
+        if state is _State.OPEN:
+            self._read(received)
+        elif state is _State.FIRST_MESSAGE:
+            self._first_message(received)
+        elif state is _State.HANDSHAKE:
+            self._incoming.write(received)
+            self._shake()
+
+    def eof_received(self) -> bool:
+        if self._state is _State.OPEN:
+            self._application.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self._pump()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._end_handshake()
+        unfinished = self._state in (_State.FIRST_MESSAGE, _State.HANDSHAKE)
+        self._state = _State.CLOSED
+        self._plain = None
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        error = self._error if exc is None else exc
+        if self.established is not None and not self.established.done():
+            if not isinstance(error, OSError):
+                error = ConnectionResetError(
+                    "the other side closed the connection during the TLS handshake: is its listener PLAINTEXT?"
+                )
+            self.established.set_exception(error)
+            return
+        if unfinished and self.established is not None:
+            return  # the client gave up
+        self._application.connection_lost(cast("Exception | None", error))
+
+    # -- the handshake
+
+    def _first_message(self, received: memoryview) -> None:
+        """Waits for the whole first record before TLS state is made for the client."""
+        first = self._first
+        first += received
+        if first[0] != _HANDSHAKE_RECORD or (len(first) > 1 and first[1] != 3):
+            self._refuse("the client speaks PLAINTEXT, or no TLS, to a listener with TLS")
+            return
+        if len(first) < _RECORD_HEADER_BYTES:
+            return
+        size = int.from_bytes(first[3:5], "big")
+        if not 0 < size <= RECORD_BYTES:
+            self._refuse(f"a first message of {size} bytes")
+        elif len(first) >= _RECORD_HEADER_BYTES + size and self._plain is not None and self._gate is not None:
+            self._plain.pause_reading()
+            self._gate.enter(self)
+
+    def _refuse(self, reason: str) -> None:
+        if self._plain is not None:
+            self._plain.write(_ALERT)
+        self.fail(reason)
+
+    def begin_handshake(self) -> None:
+        """Makes the TLS state and begins."""
+        plain = self._plain
+        if plain is None:
+            return
+        self._state = _State.HANDSHAKE
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server_side = self._gate is not None
+        try:
+            self._object = self._context().wrap_bio(
+                self._incoming, self._outgoing, server_side=server_side, server_hostname=self._server_name
+            )
+        except (ssl.SSLError, ValueError) as error:
+            self._error = error if isinstance(error, OSError) else OSError(str(error))
+            self.fail(str(error))
+            return
+        if server_side:
+            self._incoming.write(self._first)
+            self._first = bytearray()
+            plain.resume_reading()
+        self._shake()
+
+    def _shake(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLError as error:
+            self._error = _explained(error)
+            self._flush()  # the alert
+            self.fail(str(self._error))
+        else:
+            self._flush()
+            self._open()
+
+    def _open(self) -> None:
+        self._end_handshake()
+        self._state = _State.OPEN
+        if self.established is not None:
+            if self.established.done():  # the caller gave up
+                self.abort()
+                return
+            self.established.set_result(None)
+        self._application.connection_made(self)
+        self._read(None)  # what came with the end of the handshake
+
+    def _overdue(self) -> None:
+        got = "its first message" if self._first or self._object is None else "the handshake"
+        self.fail(f"{got} was not complete after {HANDSHAKE_TIMEOUT_S:g} s")
+
+    def fail(self, reason: str) -> None:
+        """Ends a connection whose handshake has failed; bytes that are written leave."""
+        plain, gate = self._plain, self._gate
+        if plain is None or self._state is _State.CLOSED:
+            return
+        self._end_handshake()
+        if gate is not None:
+            peer = plain.get_extra_info("peername") or ("?", 0)
+            gate.failed(str(peer[0]), int(peer[1]), reason)
+            self._state = _State.CLOSED
+        plain.close()
+
+    def _end_handshake(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._gate is not None:
+            self._gate.leave(self)
+
+    # -- reading
+
+    def _read(self, received: memoryview | None) -> None:
+        """Decrypts and delivers, one call of the application for each of its buffers."""
+        if self._reading:
+            return
+        self._reading = True
+        rest = received if received is not None else _NOTHING
+        try:
+            while self._state is _State.OPEN and not self._paused:
+                rest, done = self._read_buffer(rest)
+                if done:
+                    break
+        except ssl.SSLError as error:
+            self._error = _explained(error)
+            self._flush()
+            self._close_plain()
+        finally:
+            self._reading = False
+        if rest and self._state is _State.OPEN:
+            self._incoming.write(rest)
+        if self._outgoing.pending:
+            self._flush()  # an answer of TLS itself, such as a key update
+
+    def _read_buffer(self, rest: memoryview) -> tuple[memoryview, bool]:
+        """Fills one buffer of the application. Returns the encrypted bytes that are left, and whether no more can be read."""
+        incoming, decrypt, pending = self._incoming, self._object.read, self._object.pending
+        buffer = memoryview(self._application.get_buffer(-1) if self._buffered else bytearray(SLICE_BYTES))
+        size, count, done, ended = len(buffer), 0, False, False
+        while count < size:
+            if rest and incoming.pending < SLICE_BYTES:
+                incoming.write(rest[:SLICE_BYTES])
+                rest = rest[SLICE_BYTES:]
+            try:
+                got = decrypt(size - count, buffer[count:] if count else buffer)
+            except ssl.SSLWantReadError:
+                if rest:
+                    continue
+                done = True
+                break
+            if not got:
+                done = ended = True
+                break
+            count += cast(int, got)
+            if not rest and not incoming.pending and not pending():
+                done = True
+                break
+        if count and self._buffered:
+            self._application.buffer_updated(count)
+        elif count:
+            cast(asyncio.Protocol, self._application).data_received(bytes(buffer[:count]))
+        if ended and self._state is _State.OPEN:
+            self._application.eof_received()
+            self.close()
+        return rest, done
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        if self._plain is not None and not self._plain.is_closing():
+            self._plain.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._paused:
+            return
+        self._paused = False
+        if self._plain is not None and not self._plain.is_closing():
+            self._plain.resume_reading()
+            self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        """Delivers what was received before the application paused."""
+        if self._state is _State.OPEN and not self._paused:
+            self._read(None)
+
+    def is_reading(self) -> bool:
+        return not self._paused and self._state is _State.OPEN
+
+    # -- writing
+
+    def write(self, data: Buffer) -> None:
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        if self._state is not _State.OPEN:
+            return
+        for part in list_of_data:
+            if part:
+                self._backlog.append(part)
+                self._backlog_bytes += len(part)
+        if not self._blocked and not self._pump_due:
+            self._pump()
+        if not self._application_waits and self._backlog_bytes and self.get_write_buffer_size() > self._high:
+            self._application_waits = True
+            self._application.pause_writing()
+
+    def _pump(self) -> None:
+        """Encrypts as much as the plain transport takes now, TURN_BYTES at most."""
+        self._pump_due = False
+        if self._plain is None or self._state not in (_State.OPEN, _State.CLOSING):
+            return
+        backlog, outgoing, encrypt = self._backlog, self._outgoing, self._object.write
+        left = TURN_BYTES
+        try:
+            while backlog and left > 0 and not self._blocked:
+                plain = memoryview(self._next_plain())
+                size = min(len(plain), left)
+                at = 0
+                while at < size and not self._blocked:
+                    at += encrypt(plain[at:])
+                    if outgoing.pending >= SLICE_BYTES:
+                        self._flush()
+                left -= at
+                self._backlog_bytes -= at
+                if at < len(plain):
+                    backlog.appendleft(plain[at:])
+        except ssl.SSLError as error:
+            self._error = error
+            self._close_plain()
+            return
+        self._flush()
+        if backlog:
+            if not self._blocked and not self._pump_due:
+                self._pump_due = True
+                self._loop.call_soon(self._pump)
+        elif self._state is _State.CLOSING:
+            self._finish()
+        if self._application_waits and not self._blocked and self._backlog_bytes <= self._low:
+            self._application_waits = False
+            self._application.resume_writing()
+
+    def _next_plain(self) -> Buffer:
+        """The next bytes to encrypt: small parts are joined to a record."""
+        backlog = self._backlog
+        first = backlog.popleft()
+        size = len(first)
+        if size >= RECORD_BYTES or not backlog:
+            return first
+        parts = [first]
+        while backlog and size < RECORD_BYTES:
+            part = backlog.popleft()
+            room = RECORD_BYTES - size
+            if len(part) > room:
+                view = memoryview(part)
+                backlog.appendleft(view[room:])
+                part = view[:room]
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def _flush(self) -> None:
+        if self._plain is not None and self._outgoing.pending:
+            self._plain.write(self._outgoing.read())
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+        if self._plain is not None:
+            self._plain.set_write_buffer_limits(high=min(self._high, WRITE_HIGH))
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def get_write_buffer_size(self) -> int:
+        return self._backlog_bytes + (self._plain.get_write_buffer_size() if self._plain is not None else 0)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    # -- the end
+
+    def close(self) -> None:
+        if self._state is _State.OPEN:
+            self._state = _State.CLOSING
+            if not self._backlog:
+                self._finish()
+        elif self._state in (_State.FIRST_MESSAGE, _State.HANDSHAKE):
+            self.abort()
+
+    def _finish(self) -> None:
+        """Tells the other side that no more follows, and closes."""
+        try:
+            self._object.unwrap()
+        except ssl.SSLError:
+            pass  # it waits for the other side's answer, which no one needs
+        self._close_plain()
+
+    def _close_plain(self) -> None:
+        self._flush()
+        self._state = _State.CLOSED
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        if self._plain is not None:
+            self._plain.close()
+
+    def abort(self) -> None:
+        self._state = _State.CLOSED
+        if self._plain is not None:
+            self._plain.abort()
+
+    def is_closing(self) -> bool:
+        return self._state in (_State.CLOSING, _State.CLOSED)
+
+    # -- about the connection
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "ssl_object":
+            return self._object if self._state is not _State.FIRST_MESSAGE else default
+        return default if self._plain is None else self._plain.get_extra_info(name, default)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._application
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._application = cast(asyncio.BufferedProtocol, protocol)
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+
+_NOTHING: Final = memoryview(b"")
+
+
+def _explained(error: ssl.SSLError) -> OSError:
+    """The error with a text for people."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ssl.SSLCertVerificationError(1, f"the certificate is refused: {error.verify_message}")
+    text = _REASONS.get(reason)
+    if text is None and "_ALERT_" in reason:
+        text = f"the other side refused: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
+    return ssl.SSLError(1, text or reason.replace("_", " ").lower() or str(error))
