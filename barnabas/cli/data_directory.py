@@ -49,6 +49,7 @@ CHECKPOINTS: Final = (
     REPLICATION_OFFSET_CHECKPOINT,
     CLEANER_OFFSET_CHECKPOINT,
 )
+_OFFSET_DIGITS: Final = 20
 _PARTITION = re.compile(r"(\S+)-(\d+)\Z", re.ASCII)
 _ASIDE = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|stray|future)\Z")
 _SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
@@ -90,6 +91,7 @@ class PartitionFolder:
     not_numbered: list[str] = field(
         default_factory=list
     )  # names with a segment's suffix and no offset: Kafka cannot read them
+    misnamed: list[str] = field(default_factory=list)  # files of segments whose offset has not 20 digits
     leftovers: list[str] = field(default_factory=list)  # .deleted, .cleaned, .swap
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -221,6 +223,8 @@ def _folder(disk: FileDisk, path: Path, topic: str, partition: int) -> Partition
         elif suffix in _SEGMENT_SUFFIXES or suffix == ".snapshot":
             if not (stem.isascii() and stem.isdigit()):
                 folder.not_numbered.append(name)
+            elif len(stem) != _OFFSET_DIGITS:
+                folder.misnamed.append(name)
             elif suffix == ".snapshot":
                 folder.producer_snapshots.append(int(stem))
             else:

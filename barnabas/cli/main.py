@@ -7,12 +7,13 @@ output has ended; 143 ended by SIGTERM.
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable
-from functools import partial
+try:  # Ctrl-C is obeyed from the first import on
+    import gc
+    import sys
+    import warnings
+    from collections.abc import Callable
+    from functools import partial
 
-try:
     from barnabas.cli.client_properties import WrongCall
     from barnabas.cli.direct_call import direct_call
     from barnabas.cli.streams import OutputUnwritable, given_up, repair_streams, written_out
@@ -24,10 +25,13 @@ __all__ = ["exit_code", "main"]
 
 def main() -> None:
     """The entry point of the console script."""
-    gc.disable()  # the imports of a command make no garbage
-    repair_streams()
-    code = written_out(exit_code())
-    gc.freeze()  # the end of the process searches no cycles: that takes longer than a short command
+    try:
+        gc.disable()  # the imports of a command make no garbage
+        repair_streams()
+        code = written_out(exit_code())
+        gc.freeze()  # the end of the process searches no cycles: that takes longer than a short command
+    except KeyboardInterrupt:
+        code = 130
     sys.exit(code)
 
 
@@ -41,6 +45,7 @@ def exit_code() -> int:
     except SystemExit as end:
         result = end.code
     except KeyboardInterrupt:
+        warnings.simplefilter("ignore")  # Python warns of a coroutine that has not begun
         return 130
     except OutputUnwritable as error:
         return given_up(error)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
 from barnabas.cli.log_dirs import as_size
@@ -32,7 +33,17 @@ app = App(
     "`barnabas storage format data --node-id 1`",
 )
 
-Directories = Annotated[Path, Parameter(help="A data directory; name all of one node (log.dirs).")]
+
+def _directory(_type: object, tokens: Sequence[Token]) -> Path:
+    """An empty text names no directory, though `Path("")` is the present one."""
+    if not tokens[0].value:
+        raise ValueError("an empty name is no directory; write . for the present one")
+    return Path(tokens[0].value)
+
+
+Directories = Annotated[
+    Path, Parameter(converter=_directory, help="A data directory; name all of one node (log.dirs).")
+]
 
 
 @app.command(help_epilogue="Examples:\n\n`barnabas storage info data`\n\n`barnabas storage info data --json`")

@@ -145,6 +145,7 @@ def _partition(directory: DataDirectory, folder: PartitionFolder, *, all_records
     for name in folder.not_numbered:
         effect = "Kafka reads an offset from the name and stops: move the file away"
         yield Finding("refuse", f"{folder.path}/{name}", "its name does not begin with an offset", effect)
+    yield from _misnamed(folder)
     for name in folder.leftovers:
         yield Finding(
             "note", f"{folder.path}/{name}", "left by a crash", "removed, or its swap completed, at the start"
@@ -158,6 +159,21 @@ def _partition(directory: DataDirectory, folder: PartitionFolder, *, all_records
     yield from _records(directory, folder, all_records=all_records)
     if ends is not None:
         yield ends
+
+
+def _misnamed(folder: PartitionFolder) -> Iterator[Finding]:
+    """Files whose offset has not 20 digits. Kafka takes the offset from the name, and opens the file with 20 digits."""
+    logs = {each.base_offset for each in folder.logs}
+    for name in folder.misnamed:
+        stem, suffix = name.partition(".")[::2]
+        path = f"{folder.path}/{name}"
+        if suffix == "log":
+            effect = "Kafka does not read it, and begins an empty segment at this offset: move the file away"
+            yield Finding("lose", path, "its offset has not 20 digits", effect)
+        elif suffix == "snapshot" or int(stem) in logs:
+            yield Finding("note", path, "its offset has not 20 digits", "left as it is")
+        else:
+            yield Finding("rebuild", path, "an index without a .log file", "removed")
 
 
 def _checked_end(directory: DataDirectory, folder: PartitionFolder) -> Finding | None:

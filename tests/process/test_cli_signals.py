@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,52 @@ def test_work_that_does_not_end_is_left() -> None:
         finally:
             running.kill()
             running.communicate()
+
+
+BEGINNINGS = {
+    "an import": """
+        sys.modules.pop("functools", None)
+        class Interrupted:
+            def find_spec(self, name, path=None, target=None):
+                if name == "functools":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupted())
+        from barnabas.cli.main import main
+        main()
+    """,
+    "the look at the streams": """
+        import barnabas.cli.main as module
+        module.repair_streams = interrupt
+        module.main()
+    """,
+    "a coroutine that has not begun": """
+        import barnabas.cli.main as module
+        async def work(): pass
+        def called(arguments):
+            coroutine = work()
+            interrupt()
+        module.direct_call = lambda arguments: lambda: called(arguments)
+        module.main()
+    """,
+    "the end": """
+        import barnabas.cli.main as module
+        module.written_out = interrupt
+        module.main()
+    """,
+}
+
+
+@pytest.mark.parametrize("moment", BEGINNINGS)
+def test_ctrl_c_at_the_start_and_at_the_end_is_quiet(moment: str) -> None:
+    begin = """
+        import sys
+        sys.argv = ["barnabas", "--version"]
+        def interrupt(*_):
+            raise KeyboardInterrupt
+    """
+    program = textwrap.dedent(begin) + textwrap.dedent(BEGINNINGS[moment])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_a_shell_that_ignores_ctrl_c_is_obeyed(silent: socket.socket) -> None:

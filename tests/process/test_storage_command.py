@@ -79,6 +79,14 @@ def test_damages_are_found(data: Path, name: str) -> None:
     assert tree(data.parent) == before
 
 
+@pytest.mark.parametrize("arguments", [("format", "--node-id", "1"), ("info",), ("check",)], ids=lambda each: each[0])
+def test_an_empty_name_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = called("storage", arguments[0], "", *arguments[1:])
+    assert (refused.code, refused.out, "an empty name is no directory" in refused.err) == (2, "", True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_records_that_kafka_trusts_are_checked_if_asked_for(data: Path) -> None:
     log = min((data / "orders-0").glob("*.log"))
     contents = bytearray(log.read_bytes())
