@@ -25,10 +25,12 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import IllegalState, KafkaError, UnknownTopicOrPartition
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.runtime.scope import Scope
 
 __all__ = ["consume"]
 
 TAIL_MAX: Final = 100_000
+LOOK_S: Final = 1.0  # between two looks for new topics that match a pattern
 LEAVE_S: Final = 0.2  # after a signal: time to leave the group
 
 
@@ -166,10 +168,33 @@ class _Run:
                 consumer.assign(partitions)
                 for tp, offset in starts.items():
                     consumer.seek(tp, offset)
-                await self._reader(output, ends).read()
+                async with Scope("new topics") as scope:
+                    if self._chosen.pattern is not None and ends is None:
+                        scope.start(self._follow(self._chosen.pattern, partitions), name="new topics")
+                    await self._reader(output, ends).read()
         finally:
             output.close()
             await self._stop()
+
+    async def _follow(self, pattern: str, partitions: list[TopicPartition]) -> None:
+        """Also reads the topics that are created from now on, from their first records."""
+        matches, read = re.compile(pattern).fullmatch, {tp.topic for tp in partitions}
+        async with self._connection.admin() as admin:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                try:
+                    topics = [each for each in await admin.list_topics() if each not in read and matches(each)]
+                    found = await self._found(sorted(topics), needed=False)
+                    starts = await self._consumer.beginning_offsets(found)
+                except KafkaError:  # the reader tells what is wrong; the next look may succeed
+                    continue
+                if not found:
+                    continue
+                read.update(tp.topic for tp in found)
+                partitions = [*partitions, *found]
+                self._consumer.assign(partitions)
+                for tp, offset in starts.items():
+                    self._consumer.seek(tp, offset)
 
     async def _stop(self) -> None:
         """Leaves the group and closes; after a signal not longer than LEAVE_S."""
@@ -213,16 +238,19 @@ class _Run:
             UnknownTopicOrPartition: one of them does not exist.
         """
         topics = self._chosen.topics if self._chosen.pattern is None else await self._matching(self._chosen.pattern)
+        return sorted(await self._found(topics))
+
+    async def _found(self, topics: Sequence[str], *, needed: bool = True) -> list[TopicPartition]:
         wanted = self._chosen.partitions
         found: list[TopicPartition] = []
         for topic in dict.fromkeys(topics):
             numbers = await self._consumer.partitions_for_topic(topic)
             missing = sorted(wanted - numbers)
-            if not numbers or missing:
+            if needed and (not numbers or missing):
                 what = f"there is no partition {missing[0]}" if numbers else "there is no such topic"
                 raise UnknownTopicOrPartition(what, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic)
             found += [TopicPartition(topic, number) for number in numbers if not wanted or number in wanted]
-        return sorted(found)
+        return found
 
     async def _matching(self, pattern: str) -> list[str]:
         matches = re.compile(pattern).fullmatch

@@ -70,6 +70,26 @@ def test_where_reading_begins_and_ends(shared_broker: Broker) -> None:
     assert run(shared_broker, "consume", "--pattern", other[:-1] + "[" + other[-1] + "]", "-e", "-o", "0") == b"x\n"
 
 
+def test_a_pattern_finds_topics_that_are_created_later(shared_broker: Broker) -> None:
+    name = topic_name(shared_broker)
+    run(shared_broker, "produce", name, stdin=lines("old"))
+    at = ("-b", shared_broker.bootstrap_servers)
+    command = [*COMMAND, "consume", "--pattern", f"{name}.*", "--from-beginning", "-n", "4", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        try:
+            assert reading.stdout is not None
+            assert reading.stdout.readline() == b"old\n"
+            shared_broker.create_topic(f"{name}-later", partitions=2)
+            run(shared_broker, "produce", f"{name}-later", "--partition", "0", stdin=lines("first"))
+            run(shared_broker, "produce", f"{name}-later", "--partition", "1", stdin=lines("second"))
+            assert sorted(reading.stdout.readline() for _ in range(2)) == [b"first\n", b"second\n"]
+            run(shared_broker, "produce", name, stdin=lines("new"))  # the first topic is read on
+            assert reading.communicate(timeout=60) == (b"new\n", b"")
+            assert reading.returncode == 0
+        finally:
+            reading.kill()
+
+
 def test_the_tail_looks_behind_offsets_without_records(shared_broker: Broker) -> None:
     topic = topic_name(shared_broker)
     run(shared_broker, "produce", topic, stdin=lines(*range(20)))

@@ -71,6 +71,9 @@ def test_what_happens_is_in_the_log(broker: ServedBroker) -> None:
     assert "secret" not in broker.log()
     groups = lines(broker, "Group changes its state") + lines(broker, "Group has a new epoch")
     assert {line["group"] for line in groups} == {"billing"}
+    (joined,) = lines(broker, "Member joins")
+    (left,) = lines(broker, "Member is removed")
+    assert (joined["level"], left["level"], joined["member"]) == ("INFO", "INFO", left["member"])
 
 
 def test_many_partitions_write_a_few_lines(broker: ServedBroker) -> None:

@@ -1,12 +1,10 @@
 """Log lines about groups: states, epochs, and members that join, leave or expire.
 
 Driven by: the decisions about groups, and committed records of consumer groups. Group ids and member ids come from clients; the output of
-the log escapes and shortens them. Members that join and leave are logged at level debug.
+the log escapes and shortens them.
 """
 
 from __future__ import annotations
-
-import logging
 
 from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupRecord, Kind
 from barnabas.loggers import logger
@@ -30,12 +28,12 @@ def on_state(group_id: str, before: str, after: str, generation: int, members: i
 
 def on_joined(group_id: str, member_id: str, client_id: str, client_host: str) -> None:
     """A new member of a classic group."""
-    log.debug("Member joins: group=%s member=%s client_id=%s host=%s", group_id, member_id, client_id, client_host)
+    log.info("Member joins: group=%s member=%s client_id=%s host=%s", group_id, member_id, client_id, client_host)
 
 
 def on_removed(group_id: str, member_id: str) -> None:
     """A member of a classic group leaves, or is removed."""
-    log.debug("Member is removed: group=%s member=%s", group_id, member_id)
+    log.info("Member is removed: group=%s member=%s", group_id, member_id)
 
 
 def on_expired(group_id: str, member_id: str, deadline: str) -> None:
@@ -57,8 +55,8 @@ def on_record(record: ConsumerRecord | GroupRecord) -> None:
             log.info("Group has a new epoch: group=%s epoch=%d", record.group_id, value.epoch)
     elif kind is Kind.TARGET_ASSIGNMENT_EPOCH and value is not None:
         log.info("Group has a new target assignment: group=%s epoch=%d", record.group_id, value.epoch)
-    elif kind is Kind.MEMBER_METADATA and log.isEnabledFor(logging.DEBUG):
+    elif kind is Kind.MEMBER_METADATA:
         if value is None:
             on_removed(record.group_id, record.part)
         else:
-            log.debug("Member joins or changes: group=%s member=%s", record.group_id, record.part)
+            log.info("Member joins or changes: group=%s member=%s", record.group_id, record.part)
