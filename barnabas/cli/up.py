@@ -2,7 +2,8 @@
 
 Once every broker serves, it prints a banner on a terminal, or one line elsewhere: `ready bootstrap=127.0.0.1:9092,127.0.0.1:9093`.
 On stderr it prints the warnings of the nodes, and the command that restarts a node whose process has ended; the other nodes keep running.
-A second Ctrl-C kills the nodes that a first one stops. If this process is killed, the nodes end within two seconds.
+A second Ctrl-C kills the nodes that a first one stops. If this process is killed, the nodes end within two seconds, and the
+next `barnabas up` removes their temporary directory.
 
 Exit code 0: stopped by Ctrl-C, SIGTERM or a closed terminal. 1: the cluster could not start, or no node is left. 2: the call is wrong.
 130: the nodes were killed by a second signal.
@@ -14,7 +15,6 @@ import asyncio
 import shlex
 import signal
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TextIO
@@ -29,12 +29,14 @@ from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
 from barnabas.cli.session import wrong_call
 from barnabas.errors import BrokerError
+from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.loop import run
 
 __all__ = ["up"]
 
 BROKERS_MAX: Final = 9  # each is a process on this machine
 KILLED: Final = 130
+TEMPORARY: Final = "barnabas-up-"  # prefix of directories without --data
 # A group of one developer has all its members at once: its first rebalance need not wait for others (Kafka: 3 s).
 SETTINGS: Final = ("group.initial.rebalance.delay.ms=0",)
 LOGGED: Final = {"trace": "trace", "debug": "debug"}  # level of the files for a level of the screen; otherwise info
@@ -94,8 +96,12 @@ def up(
     wanted = _Wanted(brokers, port, (*SETTINGS, *set_), strict, metrics, log_level, logging)
     if data is not None:
         return run(_run(data, wanted, temporary=False))
-    with tempfile.TemporaryDirectory(prefix="barnabas-") as scratch:
-        return run(_run(Path(scratch), wanted, temporary=True))
+    remove_ownerless(TEMPORARY)
+    scratch = ClusterDirectory(TEMPORARY)
+    try:
+        return run(_run(scratch.path, wanted, temporary=True))
+    finally:
+        scratch.remove()
 
 
 def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tuple[str, ...]) -> int:

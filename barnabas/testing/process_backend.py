@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.json_lines import JsonLines
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, Shape
-from barnabas.testing.directories import ClusterDirectory, remove_ownerless
 from barnabas.testing.errors import KitError, NotPossible
 from barnabas.testing.local_backend import LocalBackend
 
@@ -34,6 +34,7 @@ ROOT: Final = str(Path(__file__).parents[2])  # where the package is imported fr
 PROGRAM: Final = (
     f"import sys; sys.path.append({ROOT!r}); from barnabas.testing.node_process import main; main(int(sys.argv[1]))"
 )
+PREFIX: Final = "barnabas-kit-"  # of directories
 POLL_S: Final = 0.001  # until a process has stopped
 END_S: Final = 10.0  # a killed process is gone within this time
 QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
@@ -82,8 +83,8 @@ class ProcessBackend(LocalBackend[_Broker]):
         super().__init__(shape)
 
     def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
-        remove_ownerless()
-        self._directory = ClusterDirectory()
+        remove_ownerless(PREFIX)
+        self._directory = ClusterDirectory(PREFIX)
         for node_id, own in settings.items():
             data = self._directory.path / f"node-{node_id}"
             data.mkdir()

@@ -118,6 +118,29 @@ def test_a_terminal_gets_a_banner_and_ctrl_c_removes_temporary_data(tmp_path: Pa
         terminal.end()
 
 
+def test_the_next_start_removes_temporary_data_of_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while its nodes run, and nothing else."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    other = tmp_path / "barnabas-up-of-another-tool"
+    other.mkdir()
+    first = Terminal("--brokers", "1", "--port", "0")
+    try:
+        first.read_until("Ctrl-C stops the cluster.")
+        (left,) = set(tmp_path.glob("barnabas-up-*")) - {other}
+    finally:
+        first.end()  # SIGKILL
+    assert left.is_dir()
+    deadline = time.monotonic() + SECONDS_MAX
+    while left.exists():
+        assert time.monotonic() < deadline, "the node has ended, and the directory is still there"
+        again = Terminal("--brokers", "1", "--port", "0")
+        try:
+            again.read_until("Ctrl-C stops the cluster.")
+        finally:
+            again.end()
+    assert other.is_dir()
+
+
 def test_a_terminal_that_closes_stops_the_nodes(data: Path) -> None:
     terminal = Terminal("--brokers", "1", "--port", "0", "--data", str(data))
     terminal.read_until("Ctrl-C stops the cluster.")

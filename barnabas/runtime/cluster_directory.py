@@ -1,7 +1,9 @@
-"""Temporary directories of clusters in mode "process", and the removal of those whose owner was killed.
+"""Temporary directories of clusters of this machine, and the removal of those whose owner was killed.
+
+Driven by: the test kit in mode "process", `barnabas up`. Emits: directories, and their removal.
 
 Each directory holds a lock file that its owner locks until it removes the directory. A directory whose lock is free has no owner
-left: the next cluster that starts removes it. A directory gets its final name when its lock is held, so that no other process finds
+left: the next cluster of its kind that starts removes it, unless a node still runs on it. A directory gets its final name when its lock is held, so that no other process finds
 it unlocked before.
 """
 
@@ -13,17 +15,22 @@ import tempfile
 from pathlib import Path
 from typing import IO, Final
 
+from barnabas.runtime.holders import lock_holder
+
 __all__ = ["ClusterDirectory", "remove_ownerless"]
 
-PREFIX: Final = "barnabas-kit-"
 LOCK: Final = "owner.lock"
 
 
 class ClusterDirectory:
-    """A new temporary directory that this process owns."""
+    """A new temporary directory that this process owns.
 
-    def __init__(self) -> None:
-        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+    Args:
+        prefix: of its name, the same for all directories of a kind.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        made = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
         self._lock: IO[bytes] = (made / LOCK).open("wb")
         _try_lock(self._lock)
         self.path = made.with_name(made.name.removeprefix("."))
@@ -50,15 +57,24 @@ def _try_lock(file: IO[bytes]) -> bool:
     return True
 
 
-def remove_ownerless() -> list[Path]:
-    """Removes the directories of clusters whose processes were all killed at once; returns them."""
+def remove_ownerless(prefix: str) -> list[Path]:
+    """Removes the directories of a kind whose owner was killed and whose nodes have ended; returns them."""
     removed = []
-    for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
         try:
             with (path / LOCK).open("rb") as lock:
-                if _try_lock(lock):
+                if _try_lock(lock) and not _has_nodes(path):
                     shutil.rmtree(path, ignore_errors=True)
                     removed.append(path)
         except OSError:
             continue  # another process removes it, or it belongs to another user
     return removed
+
+
+def _has_nodes(path: Path) -> bool:
+    """Whether a node still runs on a directory of the cluster: it ends soon after the owner."""
+    for each in path.glob("node-*/.lock"):
+        with each.open("rb") as lock:
+            if lock_holder(lock.fileno()) is not None:
+                return True
+    return False
