@@ -25,11 +25,11 @@ from barnabas.broker.request_header import decoded_client_id, skip_tags
 from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.security.principal import ANONYMOUS, Principal
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
-from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot
+from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot, kept_frame
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 from barnabas.protocol.schema import Message
@@ -42,6 +42,8 @@ log = logger("kafka.network.SocketServer")
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
 SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
 DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
+RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame above an ordinary buffer
+ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
 RECORD_APIS: Final = frozenset(
     {0, 1}
 )  # Produce, whose records are not decoded, and Fetch, which followers must not wait for
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_flush_due",
         "_on_close",
         "_router",
+        "_slices",
         "_transport",
         "_turn",
         "_unread_before",
@@ -100,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self.core = ServerConnection(server.frame_reader(), server.budget, self._apply_limits)
         self.get_buffer = self.core.reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._router = server.router
+        self._slices = server.slices
         self._transport: asyncio.Transport | None = None
         self._unread_before = 0  # written bytes that the peer had not read at the last check
         self.client_id: str | None = None  # of its last request
@@ -186,7 +190,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not frames:
             if core.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
-                self._apply_limits()
+                self._received_part(nbytes)
+            return
+        slices = self._slices
+        slices.arrivals += 1
+        if not slices.arrivals & ARRIVALS_MASK:
+            slices.count_arrivals()
+        if slices.turn_is_over:
+            for frame in frames:
+                core.hold(frame)
+            self._end_turn()
             return
         self._turn = True
         for frame in frames:
@@ -201,6 +214,19 @@ class Connection(asyncio.BufferedProtocol):
             self._write(out)
         if core.limited:
             self._apply_limits()
+
+    def _received_part(self, size_bytes: int) -> None:
+        """Part of a large frame has arrived: reads the next part now, or in a later turn if this one is over."""
+        self._apply_limits()
+        self._slices.count(size_bytes // RECEIVED_BYTES_PER_UNIT)
+        if self._slices.turn_is_over and self.core.reading and self._transport is not None:
+            self.core.reading = False
+            self._transport.pause_reading()
+            self._slices.later(self._read_on)
+
+    def _read_on(self) -> None:
+        self._slices.count(ORDINARY_BUFFER_BYTES // RECEIVED_BYTES_PER_UNIT)
+        self._apply_limits()
 
     # -- serving
 
@@ -241,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
             request, _ = route.decode(frame, position)
         except LargeMessage:
             self._large(route, correlation, len(frame)).decode(
-                router, bytes(frame), position, client_id, self, self.client_host
+                router, kept_frame(frame), position, client_id, self, self.client_host
             )
             return
         call = Call(request, version, api_key, client_id, self, self.client_host)
@@ -272,14 +298,14 @@ class Connection(asyncio.BufferedProtocol):
             LargeMessage: the turn is over: the request is decoded in slices.
         """
         if api_key not in RECORD_APIS:
-            slices = self.server.slices
+            slices = self._slices
             if slices.turn_is_over:
                 raise LargeMessage("decoded in a later turn")
             slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
 
     def _advanced(self, work: Steps[T]) -> WorkResult[T] | Steps[T]:
         """Runs the first slice of a handler's work, if the present turn has time for it."""
-        slices = self.server.slices
+        slices = self._slices
         if slices.turn_is_over:
             return work
         rest = advance(work)
@@ -313,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fill(slot, parts)
             self._unblock(frame_bytes)
 
-        request = LargeRequest(self.server.slices, route, correlation, answered, self._failed)
+        request = LargeRequest(self._slices, route, correlation, answered, self._failed)
         slot.cancel = request.cancel
         return request
 
@@ -344,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
                 rest = self._advanced(response)
                 if not isinstance(rest, WorkResult):
                     filled = partial(self._fill, slot)
-                    request = LargeRequest(self.server.slices, slot.route, slot.correlation, filled, self._failed)
+                    request = LargeRequest(self._slices, slot.route, slot.correlation, filled, self._failed)
                     slot.cancel = request.cancel
                     request.go_on(rest)
                     return
@@ -402,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if core.may_serve_held and not self._continue_due:
             self._continue_due = True
-            asyncio.get_running_loop().call_soon(self._continue)
+            self._slices.later(self._continue)
         reading = core.may_read()
         if reading != core.reading:
             core.reading = reading
@@ -416,6 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         self._continue_due = False
         self._turn = True
         while (frame := self.core.next_held()) is not None:
+            self._slices.count(UNITS_PER_ARRIVAL)
             try:
                 self._serve(frame)
             except Exception as error:

@@ -5,7 +5,7 @@ Emits: the buffers of the answer, to the connection.
 
 A request is large if it has more elements than one turn can decode, or if its handler is a generator with more work than fits in
 one turn. The connection serves none of its later requests before the answer is encoded, so each connection has at most one
-large request. Its frame is copied, because the connection reuses its buffer.
+large request. It keeps its frame until it is decoded (`kept_frame`).
 
 After the answer the request and the response are freed in slices, too: freeing 99,000 elements at once takes 10 to 30 ms.
 """
@@ -56,7 +56,7 @@ class LargeRequest:
         self._kept: list[Message] = []  # the request, then the response: they are freed in slices
 
     def decode(
-        self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
+        self, router: Router, frame: Buffer, position: int, client_id: str | None, origin: Origin, client_host: str
     ) -> None:
         """Starts with the bytes of the request; its body begins at `position`."""
         work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host)
@@ -106,7 +106,7 @@ class LargeRequest:
             self._slices.start(_freed(kept), _nothing, _nothing)
 
     def _decoded_and_handled(
-        self, router: Router, frame: bytes, position: int, client_id: str | None, origin: Origin, client_host: str
+        self, router: Router, frame: Buffer, position: int, client_id: str | None, origin: Origin, client_host: str
     ) -> Work:
         route = self._route
         request = yield from route.decode_in_slices(frame, position)

@@ -119,7 +119,7 @@ class Route:
         _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
         return [out]
 
-    def decode_in_slices(self, frame: bytes, position: int) -> Generator[int, None, Message]:
+    def decode_in_slices(self, frame: Buffer, position: int) -> Generator[int, None, Message]:
         """Returns the request whose body begins at `position` of its frame."""
         return decode_in_slices(self.request, frame, self.version, position)
 

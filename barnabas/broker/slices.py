@@ -6,7 +6,8 @@ All work takes turns: each turn of the loop runs one slice of the work that has 
 `at_once` others of the line are in progress, because each holds much memory. A line runs its work in the order of arrival.
 
 Requests that need less than a slice are served at once. Slices counts what they take in the present turn, so that many of them do not
-make it long: after TURN_UNITS_MAX what can wait begins in a later turn.
+make it long: after TURN_UNITS_MAX what can wait begins in a later turn. Small requests are counted only if many connections send some in
+one turn (`count_arrivals`).
 
 During long work the owner stops the cyclic garbage collector (`on_busy`, `on_idle`): one collection over the objects of a large
 request takes longer than many slices.
@@ -26,9 +27,11 @@ from barnabas.loggers import logger
 from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
 __all__ = [
+    "ARRIVALS_COUNTED",
     "COSTS_PER_UNIT",
     "FREE_COST",
     "LARGE_REQUESTS_AT_ONCE",
+    "UNITS_PER_ARRIVAL",
     "InThread",
     "Line",
     "Offload",
@@ -47,6 +50,8 @@ SEARCHES_AT_ONCE: Final = 1  # in decompressed batches: takes up to DECOMPRESSED
 LOADS_AT_ONCE: Final = 2  # of coordinator shards: the first ones serve before the last one begins
 
 TURN_UNITS_MAX: Final = 400  # of all requests that are served at once in one turn: 4 ms
+ARRIVALS_COUNTED: Final = 32  # a power of two: counting each read would cost each small request a callback
+UNITS_PER_ARRIVAL: Final = 3  # a small request: 30 microseconds
 COSTS_PER_UNIT: Final = 20  # of a batch (`AppendInfo.cost`)
 FREE_COST: Final = 64  # of a batch, not counted: the usual cost of a request
 COMPRESSED_COST: Final = 512  # of decompressing a batch
@@ -168,6 +173,7 @@ class Slices:
         inspections: the line of long batches that are produced.
         searches: the line of work without a line, from its first C code on.
         loads: the line of coordinator shards.
+        arrivals: reads of connections that brought requests, so far. Their reader calls `count_arrivals` after each ARRIVALS_COUNTED.
         turn_is_over: whether requests have taken enough of the present turn: what can wait begins in a later one.
     """
 
@@ -195,6 +201,9 @@ class Slices:
         self._holding = False
         self._closed = False
         self._spent = 0
+        self._later: deque[Callable[[], None]] = deque()
+        self._many_arrived = False  # at least ARRIVALS_COUNTED in the present turn
+        self.arrivals = 0
         self.turn_is_over = False
 
     @property
@@ -248,6 +257,7 @@ class Slices:
             for each in line.waiting:
                 each.cancel()
             line.waiting.clear()
+        self._later.clear()
         self._rest()
 
     # -- what is served at once
@@ -288,6 +298,23 @@ class Slices:
         cost = max(cost - FREE_COST, 0) + (COMPRESSED_COST if compressed else 0)
         self.count(-(-cost // COSTS_PER_UNIT))
 
+    def count_arrivals(self) -> None:
+        """ARRIVALS_COUNTED reads have brought requests. They count if as many others came before them in the present turn."""
+        if self._many_arrived:
+            self.count(ARRIVALS_COUNTED * UNITS_PER_ARRIVAL)
+        else:
+            self._many_arrived = True
+            self._next_turn(self._on_turn_after_arrivals)
+
+    def _on_turn_after_arrivals(self) -> None:
+        self._many_arrived = False
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Calls back in the first turn that has time for it, after those that asked before. The callback counts what it does."""
+        if not self._closed:
+            self._later.append(callback)
+            self._want_turn()
+
     def _on_next_turn(self) -> None:
         if not self._due:  # else `_turn` begins the turn, so that what has waited finds time in it
             self._begin_turn()
@@ -308,6 +335,9 @@ class Slices:
 
     def _queue(self, piece: Slice) -> None:
         self._active.append(piece)
+        self._want_turn()
+
+    def _want_turn(self) -> None:
         if not self._due:
             self._due = True
             self._next_turn(self._turn)
@@ -329,7 +359,7 @@ class Slices:
             self._on_idle()
 
     def _turn(self) -> None:
-        """Runs one slice of the work that has waited longest, before the requests of this turn."""
+        """Runs one slice of the work that has waited longest, then the callbacks that the turn has time for, before the requests of this turn."""
         self._due = False
         self._begin_turn()
         while self._active and self._active[0].work is None:
@@ -340,6 +370,10 @@ class Slices:
             self._run(self._active.popleft())
         elif not self._threaded:
             self._rest()
+        while self._later and not self.turn_is_over:
+            self._later.popleft()()
+        if self._later:
+            self._want_turn()
 
     def _run(self, piece: Slice) -> None:
         work = piece.work

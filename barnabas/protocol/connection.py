@@ -8,7 +8,7 @@ The shell serves frames in turns. In a turn it offers each frame of a read (`adm
 
 Invariants:
 - Requests are served in the order of the connection. A request that waits before its effect blocks the later ones: they
-  are held. A held frame is a copy, because views are valid only during their call.
+  are held. A held frame is a copy, so that it does not keep a buffer of other frames in memory (`kept_frame`).
 - Answers leave in the order of their requests, in whatever order they are ready.
 - A turn serves at most REQUESTS_PER_TURN requests, so that other connections get theirs.
 - No request is served while the peer leaves more than WRITE_BUFFER_HIGH bytes of answers unread, or while it leaves any
@@ -29,10 +29,11 @@ from barnabas.ports import Buffer
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
 
-__all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot"]
+__all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot", "kept_frame"]
 
 REQUESTS_PER_TURN: Final = 32  # of one connection: at most 2 ms
 HELD_BYTES_MAX: Final = 64 * 1024  # of held frames, before reading pauses
+LARGE_FRAME_BYTES: Final = 64 * 1024  # from this size a frame has a buffer that is at most four times as large
 LARGE_ANSWER_BYTES: Final = 64 * 1024  # from this size every answer counts as unread until it is written
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
@@ -50,6 +51,11 @@ class Slot:
         self.cancel: Callable[[], None] | None = None
         self.parts: list[Buffer] | None = None  # None: not answered yet
         self.size_bytes = 0  # bytes that count as unread answers of the peer
+
+
+def kept_frame(frame: memoryview) -> Buffer:
+    """Returns the frame for use after its call: a copy, or the view itself if the frame is most of its buffer."""
+    return frame if len(frame) >= LARGE_FRAME_BYTES else bytes(frame)
 
 
 class ServerConnection:
@@ -95,7 +101,7 @@ class ServerConnection:
         self._budget = budget
         self._on_room = on_room
         self._blocked = False  # a request waits before its effect
-        self._held: deque[bytes] = deque()  # frames that may not be served yet
+        self._held: deque[Buffer] = deque()  # frames that may not be served yet
         self._held_bytes = 0
         self._served = 0  # requests in this turn, long ones counted as several
         self._slots: deque[Slot] = deque()  # empty unless an answer waits: then all later answers queue behind it
@@ -117,12 +123,16 @@ class ServerConnection:
             or self.writing_paused
             or (self._unwritten_bytes and self._is_full)
         ):
-            if not self.closed:
-                self._held.append(bytes(frame))
-                self._held_bytes += len(frame)
+            self.hold(frame)
             return False
         self._served += 1
         return True
+
+    def hold(self, frame: memoryview) -> None:
+        """Holds the request: it is served in a later turn."""
+        if not self.closed:
+            self._held.append(kept_frame(frame))
+            self._held_bytes += len(frame)
 
     def next_held(self) -> memoryview | None:
         """The next held frame, to be served now; None if no more may be served in this turn."""

@@ -4,7 +4,8 @@ Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol
 their 4-byte length.
 
 Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Memory never exceeds four times the bytes that the peer has sent, or a first allocation of 64 KiB.
+the limit of the API. Memory never exceeds four times the bytes that the peer has sent, or a first allocation of 16 KiB and
+a second one of 64 KiB.
 Buffers are replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory:
 copy data that is needed after the call).
 """
@@ -23,6 +24,7 @@ __all__ = ["FrameReader"]
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id
+_FIRST_BUFFER_BYTES = 16 * 1024  # most connections send little at first, and thousands may begin at once
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
 _READ_BYTES_MAX = 1024 * 1024  # of one read: between two reads the owner can stop reading
@@ -158,7 +160,8 @@ class FrameReader:
         wanted = self._wanted
         if pending < 6 and self._limit_of is not None:
             wanted = 0  # the API key has not arrived, so the length is not checked yet
-        capacity = max(_BUFFER_BYTES, min(wanted, _GROWTH * pending))
+        ordinary = _BUFFER_BYTES if self.allocated_bytes else _FIRST_BUFFER_BYTES
+        capacity = max(ordinary, min(wanted, _GROWTH * pending))
         buffer = bytearray(capacity)
         buffer[:pending] = self._view[self._start : self._end]
         self._buffer = buffer

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from struct import pack, unpack
 
 import pytest
 
 from barnabas.broker.call import Answer, Call, Pending
+from barnabas.broker.connection import RECEIVED_BYTES_PER_UNIT
 from barnabas.broker.node import Node
+from barnabas.broker.slices import ARRIVALS_COUNTED, TURN_UNITS_MAX, UNITS_PER_ARRIVAL
 from barnabas.errors import ErrorCode
 from barnabas.protocol.connection import REQUESTS_PER_TURN
 from barnabas.protocol.messages.metadata import (
@@ -21,10 +24,12 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.schema import encode
+from tests.support.broker.in_memory import InMemory
 from tests.support.broker.nodes import Nodes, Peer, Scripted, batch
 from tests.support.waiting import turns, until
 
 REQUEST = ApiVersionsRequest()
+CONNECTIONS = 1_000
 
 
 async def test_answers_leave_in_the_order_of_requests(peer: Peer, node: Node) -> None:
@@ -100,6 +105,49 @@ async def test_a_busy_connection_leaves_turns_to_others(nodes: Nodes, node: Node
     modest.writer.write(frame(b"modest"))
     await until(lambda: len(served) == 2_001)
     assert served.index("modest") < 2_000 - REQUESTS_PER_TURN
+
+
+async def test_requests_of_many_connections_that_arrive_at_once_take_several_turns(node: Node) -> None:
+    """Each turn serves a part of them, in the order in which they arrived; each is answered once."""
+    turn, served = [0], list[tuple[int, str]]()
+    original = node.router.route(18, 0).handler
+
+    def note(node: Node, call: Call[ApiVersionsRequest]) -> Answer:
+        served.append((turn[0], call.client_id or ""))
+        return original(node, call)
+
+    node.router.routes[18 << 16].handler = note
+    connections = [InMemory(node, f"{number:04}") for number in range(CONNECTIONS)]
+    for connection in connections:
+        connection.sends(18, 0)
+    assert {name for _, name in served} == {f"{number:04}" for number in range(len(served))}
+    assert len(served) < CONNECTIONS // 2
+    while len(served) < CONNECTIONS:
+        turn[0] += 1
+        await asyncio.sleep(0)
+        assert turn[0] < CONNECTIONS
+    assert [name for _, name in served] == [f"{number:04}" for number in range(CONNECTIONS)]
+    longest = max(Counter(number for number, _ in served).values())
+    assert longest * UNITS_PER_ARRIVAL <= TURN_UNITS_MAX + 2 * ARRIVALS_COUNTED * UNITS_PER_ARRIVAL
+    await turns()
+    assert [len(connection.written) for connection in connections] == [1] * CONNECTIONS
+
+
+async def test_a_large_frame_is_read_in_several_turns(node: Node) -> None:
+    """Memory and the copy of 8 MiB at once would take longer than a turn may."""
+    connection = InMemory(node, "large")
+    await turns()
+    piece, whole = 1024 * 1024, 8 * 1024 * 1024
+    connection.receive(pack(">ihhih", whole, 0, 3, 1, -1))
+    found = [0]
+    for _ in range(whole // piece - 1):
+        if not connection.reading:
+            await until(lambda: connection.reading)
+            found.append(0)
+        connection.receive(bytes(piece))
+        found[-1] += piece
+    assert max(found) <= TURN_UNITS_MAX * RECEIVED_BYTES_PER_UNIT + 2 * piece  # the first is not counted
+    assert len(found) > 1
 
 
 async def test_client_ids(peer: Peer, node: Node) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker import connection
 from barnabas.broker.node import Node
 from barnabas.broker.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
@@ -126,6 +127,7 @@ def units_of_turns(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             noted.append(0)
 
     monkeypatch.setattr(slices, "count", noting)
+    monkeypatch.setattr(connection, "RECEIVED_BYTES_PER_UNIT", 1 << 40)  # the bytes that arrive are not noted
     return noted
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from barnabas.broker import large_requests
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, TURN_UNITS_MAX, Slices, WorkResult, advance
+from barnabas.broker.slices import (
+    ARRIVALS_COUNTED,
+    LARGE_REQUESTS_AT_ONCE,
+    TURN_UNITS_MAX,
+    UNITS_PER_ARRIVAL,
+    Slices,
+    WorkResult,
+    advance,
+)
 from barnabas.errors import InvariantViolated
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -195,6 +204,60 @@ def test_what_waited_and_what_arrives_share_the_time_of_one_turn() -> None:
     for _ in range(5):
         turns.turn()
         assert turns.slices.turn_is_over, "nothing that arrives now is served in this turn, too"
+
+
+def test_what_is_left_for_later_is_called_in_order_and_as_much_as_a_turn_has_time_for() -> None:
+    turns, story = Turns(), list[int]()
+
+    def call(number: int) -> None:
+        story.append(number)
+        turns.slices.count(TURN_UNITS_MAX // 2)
+
+    for number in range(5):
+        turns.slices.later(partial(call, number))
+    found = []
+    for _ in range(3):
+        turns.turn()
+        found.append(len(story))
+    assert found == [2, 4, 5]
+    assert story == list(range(5))
+    turns.run()
+    assert not turns.slices.turn_is_over
+
+
+def test_what_is_left_for_later_goes_on_beside_long_work_and_full_turns() -> None:
+    turns, story = Turns(), list[str]()
+    turns.slices.start(work("slice", 6, story), story.append, print)
+    for _ in range(3):
+        turns.slices.later(partial(story.append, "later"))
+        turns.slices.count(TURN_UNITS_MAX)
+        turns.turn()
+    assert story == ["slice", "later"] * 3
+
+
+def test_nothing_is_called_later_once_the_node_has_ended() -> None:
+    turns = Turns()
+    turns.slices.later(lambda: pytest.fail("called"))
+    turns.slices.close()
+    turns.slices.later(lambda: pytest.fail("called"))
+    turns.run()
+
+
+def test_many_requests_of_one_turn_end_it() -> None:
+    """Requests that come a few in each turn are not counted, however many they are."""
+    turns = Turns()
+    for _ in range(10 * TURN_UNITS_MAX):
+        turns.slices.count_arrivals()
+        turns.run()
+        assert not turns.slices.turn_is_over
+    rounds = 0
+    while not turns.slices.turn_is_over:
+        turns.slices.count_arrivals()
+        rounds += 1
+    assert (rounds - 1) * ARRIVALS_COUNTED * UNITS_PER_ARRIVAL >= TURN_UNITS_MAX
+    assert rounds * ARRIVALS_COUNTED < TURN_UNITS_MAX
+    turns.turn()
+    assert not turns.slices.turn_is_over
 
 
 def short(name: str, units: int, story: list[str]) -> Work:
