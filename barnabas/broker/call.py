@@ -8,16 +8,17 @@ BrokerError. A function that may finish later takes a `Done[T]` and never raises
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Never, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Generic, NamedTuple, Never, Protocol, TypeAlias, TypeVar
 
 from barnabas.broker.security.access import Access
 from barnabas.errors import BrokerError
+from barnabas.ports import Buffer
 from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
-__all__ = ["Answer", "AnyPending", "Call", "Done", "Handler", "Origin", "Pending", "Refuse", "Table"]
+__all__ = ["Answer", "AnyPending", "Call", "Done", "Handler", "InnerApi", "Origin", "Pending", "Refuse", "Table"]
 
 Q = TypeVar("Q", bound=Message, covariant=True)  # a request
 R = TypeVar("R", bound=Message, contravariant=True)  # the response that a Pending takes
@@ -146,3 +147,11 @@ Answer: TypeAlias = Message | AnyPending | Work | None  # work returns one of th
 Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
 Refuse = Callable[[Call[Any], BrokerError], Message | None]  # the response with one error for the whole request
 Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class
+
+
+class InnerApi(NamedTuple):
+    """What serves an API version for requests inside other ones: decodes a request, answers it, encodes the frame of the answer."""
+
+    decode_in_slices: Callable[[bytes, int], Generator[int, None, Message]]
+    answer: Callable[[Call[Message]], Answer]
+    frame_in_slices: Callable[[int, Message], Generator[int, None, list[Buffer]]]

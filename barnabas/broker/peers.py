@@ -45,6 +45,7 @@ from barnabas.protocol.exchange import (
     NotReady,
     OnResponse,
     is_long,
+    pick_version,
 )
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.schema import Message
@@ -187,6 +188,16 @@ class Peer:
         """Requests whose `done` was not called yet."""
         negotiating = self._exchange.state is ExchangeState.NEGOTIATING
         return len(self._queue) + self._exchange.in_flight - negotiating
+
+    def version_of(self, request: type[Message]) -> int:
+        """The version in which a request would be sent now; the highest known one without an open connection."""
+        high: int = request.VERSIONS[1]
+        if self._exchange.state is not ExchangeState.READY:
+            return high
+        try:
+            return pick_version(request, self._exchange.versions, VERSION_MAX)
+        except NoCommonVersion:
+            return high
 
     def add_lost_listener(self, listener: Callable[[PeerError], None]) -> None:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.broker.call import Answer, Call, Handler, Refuse, Table
+from barnabas.broker.call import Answer, Call, Handler, InnerApi, Refuse, Table
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
@@ -41,7 +42,7 @@ log = logger("kafka.request.logger")
 # Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
 _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 # Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
-_FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "metadata"})
+_FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "envelope", "metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
@@ -191,6 +192,11 @@ class Router:
         except Exception as error:
             return _refusal(route, call, error)
         return _guarded(route, call, response) if response.__class__ is GeneratorType else response
+
+    def inner(self, api_key: int, version: int) -> InnerApi:
+        """What serves a request inside another one (Envelope). Raises RemoteProtocolError as `route`."""
+        route = self.route(api_key, version)
+        return InnerApi(route.decode_in_slices, partial(self.answer, route), route.frame_in_slices)
 
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
         family = self.family(api)

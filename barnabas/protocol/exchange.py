@@ -47,6 +47,7 @@ __all__ = [
     "NotReady",
     "OnResponse",
     "is_long",
+    "pick_version",
 ]
 
 SOFTWARE_NAME = "barnabas"

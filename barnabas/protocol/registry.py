@@ -137,6 +137,7 @@ API: dict[int, Api] = {
         Api(55, "DescribeQuorum", "quorum", (0, 2), 0, listeners=BOTH),
         Api(56, "AlterPartition", "cluster", (2, 3), 0, listeners=CONTROLLER),
         Api(57, "UpdateFeatures", "admin", (0, 2), 0, listeners=BOTH),
+        Api(58, "Envelope", "envelope", (0, 0), 0, listeners=CONTROLLER),
         Api(59, "FetchSnapshot", "quorum", (0, 1), 0, listeners=CONTROLLER),
         Api(60, "DescribeCluster", "metadata", (0, 2), 0, listeners=BOTH),
         Api(61, "DescribeProducers", "transactions", (0, 0), 0),

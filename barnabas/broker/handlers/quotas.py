@@ -119,9 +119,9 @@ def _matches(entity: QuotaEntity, wanted: Mapping[str, _Wanted], strict: bool) -
 
 def alter_quotas(needs: Needs, call: Call[AlterClientQuotasRequest]) -> Answer:
     """Changes quotas of entities."""
-    if not call.access.allows(AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER):
-        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return answered_later(call, lambda done: needs.controller.request(call.request, done), refuse_alter_quotas)
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse_alter_quotas
+    )
 
 
 def _refuse_describe(call: Call[DescribeClientQuotasRequest], error: BrokerError) -> DescribeClientQuotasResponse:

@@ -11,7 +11,10 @@ Requests of administrators are answered once this node's own image has the chang
 its change at the broker that it asked.
 
 `done` gets the response unless the request was refused as a whole; then BrokerError with the response's error code, or with
-REQUEST_TIMED_OUT if no controller was found in time, or UNSUPPORTED_VERSION at once if no version of the controller can carry it. Follows KIP-590 (forwarding), without the Envelope request.
+REQUEST_TIMED_OUT if no controller was found in time, or UNSUPPORTED_VERSION at once if no version of the controller can carry it.
+
+A request of a client of a node with an authorizer goes in an Envelope, with the client's principal and address (KIP-590); requests of this
+node itself, and all requests without an authorizer, go as they are.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.decision import AnyDone, deliver
+from barnabas.broker.metadata.forwarding import forward
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
@@ -232,12 +236,11 @@ class ControllerChannel:
         leader_id, host, port = leader
         entry.sent_to = leader_id
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
-        peer.send(
-            entry.request,
-            answered,
-            timeout_ms=max(entry.deadline_ms - self._now_ms(), 1),
-            in_slices=type(entry.request) in ADMINISTRATION,
-        )
+        timeout_ms = max(entry.deadline_ms - self._now_ms(), 1)
+        if not entry.access.unrestricted:
+            forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms)
+            return
+        peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)
 
     def _on_answer(self, entry: _Request, attempt: int, answer: object) -> None:
         if entry.done is None or entry.attempt != attempt:

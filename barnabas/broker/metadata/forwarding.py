@@ -1,0 +1,63 @@
+"""Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590).
+
+Driven by: the channel to the controller, for clients of a node with an authorizer. Emits: one request to the controller's node, and its
+opened answer. Long requests are encoded, and long answers decoded, in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.broker.metadata.decision import AnyDone
+from barnabas.broker.peers import Peer, PeerError
+from barnabas.broker.security.access import Access
+from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
+from barnabas.broker.slices import Slices, WorkResult, advance
+from barnabas.errors import BrokerError
+from barnabas.protocol.messages.envelope import EnvelopeResponse
+from barnabas.protocol.schema import Message
+from barnabas.work import Steps
+
+__all__ = ["forward"]
+
+T = TypeVar("T")
+
+
+def forward(slices: Slices, peer: Peer, request: Message, access: Access, done: AnyDone, timeout_ms: int) -> None:
+    """Sends a request on behalf of the client of `access`.
+
+    Args:
+        done: called once with the answer to the request, with a BrokerError of the controller, or with the peer's PeerError.
+    """
+    version = peer.version_of(type(request))
+
+    def answered(answer: EnvelopeResponse | PeerError) -> None:
+        if isinstance(answer, PeerError):
+            done(answer)
+        else:
+            _run(slices, open_answer(request, version, answer), done, done)
+
+    def sealed(found: SealedRequest) -> None:
+        peer.send(found.envelope, answered, timeout_ms=timeout_ms, in_slices=True)
+
+    _run(slices, seal(request, version, access, f"controller-{peer.purpose}"), sealed, done)
+
+
+def _run(slices: Slices, work: Steps[T], done: Callable[[T], None], refused: AnyDone) -> None:
+    """Runs work, at once if it is short, and passes on its result or its BrokerError."""
+
+    def failed(error: BaseException) -> None:
+        if not isinstance(error, BrokerError):
+            raise error
+        refused(error.with_traceback(None))
+
+    try:
+        rest = advance(work)
+    except BrokerError as error:
+        refused(error.with_traceback(None))
+        return
+    if isinstance(rest, WorkResult):
+        done(rest.result)
+    else:
+        slices.start(rest, done, failed)
