@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
 from barnabas.broker.properties import parse_properties
+from barnabas.broker.security.authorizer_keys import authorizer_settings, check_nodes
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
@@ -99,6 +100,7 @@ class BrokerConfig:
         self.listeners = self._client_listeners(every, controller_names)
         self.advertised_listeners = self._advertised_listeners(controller_names)
         self.inter_broker_listener = self._inter_broker_listener()
+        self._check_authorizer(controller_names[0])
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -329,6 +331,13 @@ class BrokerConfig:
             raise _invalid("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
         if len(self.roles) == 1:
             raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
+
+    def _check_authorizer(self, controller_name: str) -> None:
+        """Refuses an authorizer that would refuse the other nodes of the cluster."""
+        settings = authorizer_settings(self.static, controller=CONTROLLER in self.roles)
+        if settings is not None and (self.voter_endpoints or self.controller_listener is not None):
+            names = (controller_name, *([self.inter_broker_listener] if BROKER in self.roles else []))
+            check_nodes(settings, [self._protocols.get(name, name) for name in names])
 
     def _security_protocols(self, controller_names: tuple[str, ...]) -> dict[str, str]:
         """The protocol by listener name; a controller listener is PLAINTEXT if the map or its name is a default, as in Kafka."""

@@ -33,6 +33,7 @@ from barnabas.broker.config_key import (
 )
 from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
+from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
 __all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "server_key"]
@@ -410,6 +411,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
     for group in (
         _NODE,
         _CONNECTIONS,
+        AUTHORIZER_KEYS,
         _TOPICS,
         LOG_KEYS,
         _REPLICATION,
@@ -421,13 +423,15 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
     for key in group
 }
 
-# Keys that Kafka describes only where they are set: they are set at run time.
+# Keys that Kafka describes only where they are set: they are set at run time, or belong to the authorizer.
 NOT_DESCRIBED: Final = frozenset(
     {
+        "allow.everyone.if.no.acl.found",
         "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",
         "replication.quota.window.num",
         "replication.quota.window.size.seconds",
+        "super.users",
     }
 )
 

@@ -26,7 +26,7 @@ class Unserved(NamedTuple):
 
 NO_TLS: Final = "TLS is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
 NO_SASL: Final = "SASL is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
-NO_AUTHORIZER: Final = "access control is not served yet, every client may do everything: remove this setting"
+NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
 NO_TIERS: Final = "tiered storage is not served: remove this setting"
 
@@ -52,10 +52,7 @@ PREFIXES: Final[Mapping[str, Unserved]] = {
 }
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "authorizer.class.name": NO_AUTHORIZER,
-    "super.users": NO_AUTHORIZER,
-    "allow.everyone.if.no.acl.found": NO_AUTHORIZER,
-    "principal.builder.class": NO_AUTHORIZER,
+    "principal.builder.class": NO_BUILDER,
     "security.providers": NO_TLS,
     "alter.config.policy.class.name": NO_POLICY,
     "create.topic.policy.class.name": NO_POLICY,

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
             ["listeners=SSL://127.0.0.1:0"],
             ["listeners", "SSL://127.0.0.1:0", "TLS is not served yet: use PLAINTEXT://"],
         ),
-        (["authorizer.class.name=a.B"], ["authorizer.class.name", "a.B", "access control is not served"]),
+        (["authorizer.class.name=a.B"], ["authorizer.class.name", "a.B", "StandardAuthorizer"]),
         (
             ["controller.quorum.bootstrap.servers=127.0.0.1:9093"],
             ["controller.quorum.bootstrap.servers", "127.0.0.1:9093", "controller.quorum.voters is not set"],

@@ -1,19 +1,18 @@
 """The authorizer's configuration keys, and the authorizer that they ask for.
 
 Driven by: the node, with its static configuration. Emits: settings of the authorizer, or BrokerError(INVALID_CONFIG).
-
-The keys have their effect only when `unserved_keys` no longer refuses them and SERVER_KEYS holds AUTHORIZER_KEYS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.broker.config_key import ConfigKey, boolean, one_of, string
+from barnabas.broker.security.principal import ANONYMOUS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["AUTHORIZER_CLASS", "AUTHORIZER_KEYS", "AuthorizerSettings", "authorizer_settings"]
+__all__ = ["AUTHORIZER_CLASS", "AUTHORIZER_KEYS", "AuthorizerSettings", "authorizer_settings", "check_nodes"]
 
 AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
@@ -60,6 +59,26 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
     if controller and not users:
         raise _wrong(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
     return AuthorizerSettings(frozenset(users), static.get(ALLOW, "").strip().lower() == "true")
+
+
+def check_nodes(settings: AuthorizerSettings, protocols: Iterable[str]) -> None:
+    """Refuses an authorizer whose super users do not include nodes that cannot authenticate.
+
+    Args:
+        protocols: the security protocols of connections between nodes.
+
+    Raises:
+        BrokerError: INVALID_CONFIG, naming the settings that work.
+    """
+    if "PLAINTEXT" in protocols and str(ANONYMOUS) not in settings.super_users:
+        users = ";".join((str(ANONYMOUS), *sorted(settings.super_users)))
+        raise _wrong(
+            SUPER_USERS,
+            ";".join(sorted(settings.super_users)),
+            "nodes connect to each other over PLAINTEXT, where they are User:ANONYMOUS and could not even register; set "
+            f"security.inter.broker.protocol and the controller listener to a protocol with authentication and name the nodes in "
+            f"super.users, or write {NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}={users}",
+        )
 
 
 def _wrong(key: str, value: str, reason: str) -> BrokerError:

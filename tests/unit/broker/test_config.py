@@ -24,8 +24,10 @@ OURS = {"metrics.listen", "record.validation", "cluster.id"}  # keys that Kafka 
 
 HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
 
-# What Kafka 4.3.1 takes and does not describe: internal keys, and keys that are dynamic alone.
+# What Kafka 4.3.1 takes and does not describe: internal keys, keys that are dynamic alone, and those of the authorizer.
 NOT_DESCRIBED_BY_KAFKA = {
+    "allow.everyone.if.no.acl.found",
+    "super.users",
     "controller.performance.always.log.threshold.ms",
     "controller.performance.sample.period.ms",
     "follower.replication.throttled.rate",
@@ -54,6 +56,9 @@ OTHER_DEFAULT = {
 }
 
 NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
+
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def test_types_and_defaults_are_kafkas() -> None:
@@ -177,8 +182,19 @@ def test_node_id_from_either_key() -> None:
         ({"listener.security.protocol.map": "IN:PLAINTEXT"}, "PLAINTEXT has no security protocol"),
         ({"controller.listener.names": "SSL", "controller.quorum.voters": "1@a:1"}, "TLS is not served yet"),
         ({"security.inter.broker.protocol": "SSL"}, r"security\.inter\.broker\.protocol: TLS is not served yet"),
-        ({"authorizer.class.name": "a.B"}, r"value a\.B .*authorizer\.class\.name: access control is not served"),
-        ({"super.users": "User:a"}, "access control is not served"),
+        ({"authorizer.class.name": "a.B"}, r"value a\.B .*authorizer\.class\.name: .*StandardAuthorizer"),
+        ({"authorizer.class.name": STANDARD}, r"super\.users: a controller needs super users.*super\.users=User:admin"),
+        ({"authorizer.class.name": STANDARD, "super.users": "admin"}, "write TYPE:NAME"),
+        (
+            {
+                "authorizer.class.name": STANDARD,
+                "super.users": "User:a",
+                "node.id": "1",
+                "controller.quorum.voters": "1@a:1,2@b:1",
+            },
+            r"nodes connect to each other over PLAINTEXT.*super\.users=User:ANONYMOUS;User:a",
+        ),
+        ({"principal.builder.class": "a.B"}, "Kafka's default"),
         ({"ssl.keystore.location": "/k"}, r"value /k .*ssl\.keystore\.location: TLS is not served yet"),
         ({"ssl.keystore.password": "geheim"}, r"value \[hidden\] .*ssl\.keystore\.password"),
         ({"sasl.jaas.config": "geheim"}, r"value \[hidden\] .*sasl\.jaas\.config: SASL is not served yet"),
@@ -199,6 +215,9 @@ def test_what_would_promise_more_than_is_served_is_refused(settings: dict[str, s
     [
         {"remote.log.storage.system.enable": "false"},
         {"authorizer.class.name": ""},
+        {"super.users": "User:a"},
+        {"authorizer.class.name": STANDARD, "super.users": "User:a"},  # no other node connects
+        {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS", "controller.quorum.voters": "1@a:1"},
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL"},  # no listener is SSL
         {"listeners": "plaintext://:9092"},  # names are written large, as in Kafka
     ],
