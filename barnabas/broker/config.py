@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
 from barnabas.broker.properties import parse_properties
-from barnabas.broker.security.authorizer_keys import authorizer_settings, check_nodes
+from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
@@ -332,9 +332,18 @@ class BrokerConfig:
         if len(self.roles) == 1:
             raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
 
+    def authorizer(self) -> AuthorizerSettings | None:
+        """The settings of the authorizer; None: everything is allowed. Raises BrokerError(INVALID_CONFIG)."""
+        texts = {
+            "authorizer.class.name": self.get_str("authorizer.class.name") or "",
+            "super.users": self.get_str("super.users") or "",
+            "allow.everyone.if.no.acl.found": str(self.get_bool("allow.everyone.if.no.acl.found")),
+        }
+        return authorizer_settings(texts, controller=CONTROLLER in self.roles)
+
     def _check_authorizer(self, controller_name: str) -> None:
         """Refuses an authorizer that would refuse the other nodes of the cluster."""
-        settings = authorizer_settings(self.static, controller=CONTROLLER in self.roles)
+        settings = self.authorizer()
         if settings is not None and (self.voter_endpoints or self.controller_listener is not None):
             names = (controller_name, *([self.inter_broker_listener] if BROKER in self.roles else []))
             check_nodes(settings, [self._protocols.get(name, name) for name in names])

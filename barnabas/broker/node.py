@@ -48,7 +48,7 @@ from barnabas.broker.replica.replicas import LeadershipChange, Replicas
 from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
-from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings
+from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Offload, Slices, in_place
@@ -391,7 +391,7 @@ class Node:
 
     def _make_authorizer(self, settings: AuthorizerSettings | None) -> Authorizer | None:
         """The authorizer; None: everything is allowed."""
-        wanted = settings or authorizer_settings(self.config.static, controller=CONTROLLER in self.config.roles)
+        wanted = settings or self.config.authorizer()
         if wanted is None:
             return None
         from barnabas.broker.security.node_authorizer import node_authorizer

@@ -45,7 +45,6 @@ from barnabas.protocol.exchange import (
     NotReady,
     OnResponse,
     is_long,
-    pick_version,
 )
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.schema import Message
@@ -191,13 +190,7 @@ class Peer:
 
     def version_of(self, request: type[Message]) -> int:
         """The version in which a request would be sent now; the highest known one without an open connection."""
-        high: int = request.VERSIONS[1]
-        if self._exchange.state is not ExchangeState.READY:
-            return high
-        try:
-            return pick_version(request, self._exchange.versions, VERSION_MAX)
-        except NoCommonVersion:
-            return high
+        return self._exchange.version_of(request)
 
     def add_lost_listener(self, listener: Callable[[PeerError], None]) -> None:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""

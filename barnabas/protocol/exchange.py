@@ -47,7 +47,6 @@ __all__ = [
     "NotReady",
     "OnResponse",
     "is_long",
-    "pick_version",
 ]
 
 SOFTWARE_NAME = "barnabas"
@@ -285,6 +284,16 @@ class Exchange:
         if self.state is not ExchangeState.READY or encoded.form not in self._forms.values():
             raise NotReady("the connection was lost while the request was encoded")
         return self._send(encoded.parts, encoded.form, deadline_ms, done, True)
+
+    def version_of(self, request: type[Any]) -> int:
+        """The version in which a request would be sent now; the highest known one if the connection is not READY or serves none."""
+        high: int = request.VERSIONS[1]
+        if self.state is not ExchangeState.READY:
+            return high
+        try:
+            return pick_version(request, self.versions, VERSION_MAX)
+        except NoCommonVersion:
+            return high
 
     def _form(self, request: Any, version_max: int, version_min: int) -> _Form:
         if self.state is not ExchangeState.READY:

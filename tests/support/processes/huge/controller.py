@@ -7,6 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas.protocol.messages import cluster, quorum
+from barnabas.protocol.messages import envelope as forwarded
+from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.messages.header import RequestHeader
+from barnabas.protocol.schema import encode, encode_versioned
 from tests.support.processes.huge.request import CLOSED, ELEMENTS, HALF, BrokerObjects, Huge, id_of, names
 from tests.support.processes.huge.topics import per_partition
 
@@ -30,6 +34,18 @@ def assign_directories(world: BrokerObjects) -> cluster.AssignReplicasToDirsRequ
     topics = [cluster.AssignReplicasToDirsRequestTopic(topic_id=world.wide_id, partitions=parts)]
     return cluster.AssignReplicasToDirsRequest(
         broker_id=1, directories=[cluster.AssignReplicasToDirsRequestDirectory(id=id_of(1), topics=topics)]
+    )
+
+
+def envelope(_world: BrokerObjects) -> forwarded.EnvelopeRequest:
+    """A long request to delete topics that do not exist, by a client of another broker."""
+    topics = names(ELEMENTS)
+    header = RequestHeader(request_api_key=20, request_api_version=5, correlation_id=1, client_id="huge")
+    principal = forwarded.DefaultPrincipalData(type="User", name="ANONYMOUS", token_authenticated=False)
+    return forwarded.EnvelopeRequest(
+        request_data=encode(header, 2) + encode(DeleteTopicsRequest(topic_names=topics, timeout_ms=1_000), 5),
+        request_principal=encode_versioned(principal, 0),
+        client_host_address=bytes([127, 0, 0, 1]),
     )
 
 
@@ -93,6 +109,7 @@ CONTROLLER: Final = (
     row("AlterPartition: many partitions", 3, {11, 77}, lambda w: alter_partition(w, HALF)),
     row("AlterPartition: a large ISR", 3, {11, 77}, lambda w: alter_partition(w, 1, MANY - 1)),
     row("AssignReplicasToDirs: many partitions", 0, {11, 77}, assign_directories),
+    row("Envelope: a long request inside", 0, {0}, envelope),
     row("BrokerRegistration: many listeners", 4, {104}, lambda w: register(listeners=listeners())),
     row("BrokerRegistration: many features", 4, {104}, lambda w: register(features=features())),
     row("BrokerRegistration: many directories", 4, {104}, lambda w: register(log_dirs=directories())),
