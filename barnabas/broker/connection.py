@@ -20,16 +20,19 @@ from typing import Final, TypeVar, cast
 
 from barnabas.broker.call import Answer, AnyPending, Call, Pending
 from barnabas.broker.connection_host import ConnectionHost
-from barnabas.broker.large_requests import LargeRequest
-from barnabas.broker.request_header import decoded_client_id, skip_tags
+from barnabas.broker.large_requests import SHORT_FRAME_BYTES, LargeRequest, count_decoding
+from barnabas.broker.mutable_protocol import MutableProtocol
+from barnabas.broker.quotas.enforcement import Charge
+from barnabas.broker.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
+from barnabas.broker.waiting_answer import WaitingAnswer
 from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
-from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, Slot, kept_frame
+from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, kept_frame
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.registry import API_VERSIONS_KEY, Api
 from barnabas.protocol.schema import Message
@@ -40,30 +43,13 @@ __all__ = ["Connection"]
 log = logger("kafka.network.SocketServer")
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
-SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
-DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
 RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame above an ordinary buffer
 ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
-RECORD_APIS: Final = frozenset(
-    {0, 1}
-)  # Produce, whose records are not decoded, and Fetch, which followers must not wait for
 
 T = TypeVar("T")
 
 
-class _Waiting(Slot):
-    """The place of an answer that is made later."""
-
-    __slots__ = ("correlation", "route", "timing")
-
-    def __init__(self, route: Route, correlation: int) -> None:
-        super().__init__()
-        self.timing = route.hold() if route.began_ns else None
-        self.route = route
-        self.correlation = correlation
-
-
-class Connection(asyncio.BufferedProtocol):
+class Connection(MutableProtocol):
     """One client's connection."""
 
     __slots__ = (
@@ -74,14 +60,12 @@ class Connection(asyncio.BufferedProtocol):
         "_router",
         "_slices",
         "_transport",
-        "_turn",
         "_unread_before",
         "access",
         "active",
         "client_host",
         "client_id",
         "client_port",
-        "core",
         "get_buffer",
         "listener_name",
         "number",
@@ -100,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # bytes were received since the last sweep of idle connections
-        self.core = ServerConnection(server.frame_reader(), server.budget, self._apply_limits)
+        super().__init__(server.reactor, ServerConnection(server.frame_reader(), server.budget, self._apply_limits))
         self.get_buffer = self.core.reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self._router = server.router
         self._slices = server.slices
@@ -108,7 +92,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_before = 0  # written bytes that the peer had not read at the last check
         self.client_id: str | None = None  # of its last request
         self._client_id_bytes = b""
-        self._turn = False  # inside buffer_updated or _continue, which write at their end
         self._flush_due = False
         self._continue_due = False
         self._on_close: list[Callable[[], None]] = []
@@ -128,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def waiting_apis(self) -> list[int]:
         """API keys of the requests that wait for their answer."""
-        return [slot.route.api_key for slot in self.core.unanswered if isinstance(slot, _Waiting)]
+        return [slot.route.api_key for slot in self.core.unanswered if isinstance(slot, WaitingAnswer)]
 
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
@@ -237,13 +220,13 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no room for a request header") from None
         router = self._router
+        quotas = self.server.client_quotas
+        began_s = quotas.now_s() if quotas.active else 0.0
         route = router.routes.get(api_key << 16 | version)
         if route is None:
-            if api_key == API_VERSIONS_KEY and not self._serves_api_versions(version):
-                route = router.route(API_VERSIONS_KEY, 0)
-                self.core.answer(route.frame(correlation, self.server.unsupported_api_versions()))
+            route = self._new_route(api_key, version, correlation)
+            if route is None:
                 return
-            route = router.route(api_key, version)
         route.requests, route.began_ns = route.requests + 1, 0  # not 0 before if the last one measured was malformed
         if not route.requests & route.measured:
             route.begin()
@@ -255,53 +238,57 @@ class Connection(asyncio.BufferedProtocol):
                 self.client_id = decoded_client_id(client_id_bytes, client_id_length)
                 self._client_id_bytes = client_id_bytes
             client_id = self.client_id
-        elif client_id_length < -1:
-            raise RemoteProtocolError(f"client id of length {client_id_length}")
         else:
-            client_id = None if client_id_length else ""
+            client_id = absent_client_id(client_id_length)
         if route.tagged:
             position = skip_tags(frame, position)
         try:
             if len(frame) > SHORT_FRAME_BYTES:
-                self._count_decoding(api_key, len(frame))
+                count_decoding(self._slices, api_key, len(frame))
             request, _ = route.decode(frame, position)
         except LargeMessage:
-            self._large(route, correlation, len(frame)).decode(
-                router, kept_frame(frame), position, client_id, self, self.client_host
-            )
+            self._decode_large(route, correlation, frame, position, client_id)
             return
         call = Call(request, version, api_key, client_id, self, self.client_host)
+        charge = quotas.charge(self, route, call, len(frame) - position, began_s) if quotas.active else None
         response = router.answer(route, call)
         while response is not None and not isinstance(response, Message):
             if isinstance(response, Pending):
                 if not response.resolved:
-                    self._await_answer(route, correlation, response)
+                    self._await_answer(route, correlation, response, charge)
                     return
                 response = response.response
             else:
                 rest = self._advanced(response)
                 if not isinstance(rest, WorkResult):
-                    self._large(route, correlation, 0).go_on(rest)
+                    self._large(route, correlation, 0, charge).go_on(rest)
                     return
                 if rest.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
                     self.core.count_long(rest.units * REQUESTS_PER_TURN // UNITS_PER_SLICE)
                 response = rest.result
         if response is not None and not self.core.closed:
-            self.core.answer(route.frame(correlation, response))
+            self.core.answer((charge or route).frame(correlation, response))
+        elif charge is not None:
+            charge.unanswered()
         if route.began_ns:
             route.answered()
 
-    def _count_decoding(self, api_key: int, size_bytes: int) -> None:
-        """Counts the decoding of a request of some length for the present turn.
+    def _new_route(self, api_key: int, version: int, correlation: int) -> Route | None:
+        """Makes the route of an API version; None: ApiVersions in an unknown version, which is answered here."""
+        low, high = self.server.api_versions_range
+        if api_key != API_VERSIONS_KEY or low <= version <= high:
+            return self._router.route(api_key, version)
+        first = self._router.route(API_VERSIONS_KEY, 0)
+        self.core.answer(first.frame(correlation, self.server.unsupported_api_versions()))
+        return None
 
-        Raises:
-            LargeMessage: the turn is over: the request is decoded in slices.
-        """
-        if api_key not in RECORD_APIS:
-            slices = self._slices
-            if slices.turn_is_over:
-                raise LargeMessage("decoded in a later turn")
-            slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
+    def _decode_large(
+        self, route: Route, correlation: int, frame: memoryview, position: int, client_id: str | None
+    ) -> None:
+        charge_for = self.server.client_quotas.charging(self, route)
+        self._large(route, correlation, len(frame)).decode(
+            self._router, kept_frame(frame), position, client_id, self, self.client_host, charge_for
+        )
 
     def _advanced(self, work: Steps[T]) -> WorkResult[T] | Steps[T]:
         """Runs the first slice of a handler's work, if the present turn has time for it."""
@@ -311,10 +298,6 @@ class Connection(asyncio.BufferedProtocol):
         rest = advance(work)
         slices.count(rest.units if isinstance(rest, WorkResult) else UNITS_PER_SLICE)
         return rest
-
-    def _serves_api_versions(self, version: int) -> bool:
-        low, high = self.server.api_versions_range
-        return low <= version <= high
 
     def _failed(self, error: BaseException) -> None:
         """A request cannot be answered: closes the connection."""
@@ -329,9 +312,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests that wait
 
-    def _large(self, route: Route, correlation: int, frame_bytes: int) -> LargeRequest:
+    def _large(self, route: Route, correlation: int, frame_bytes: int, charge: Charge | None = None) -> LargeRequest:
         """A large request: holds the later requests of this connection until its answer is ready to be written."""
-        slot = _Waiting(route, correlation)
+        slot = WaitingAnswer(route, correlation, charge)
         self.core.open(slot)
         self.core.block(frame_bytes)
 
@@ -339,14 +322,16 @@ class Connection(asyncio.BufferedProtocol):
             self._fill(slot, parts)
             self._unblock(frame_bytes)
 
-        request = LargeRequest(self._slices, route, correlation, answered, self._failed)
+        request = LargeRequest(self._slices, route, correlation, answered, self._failed, charge)
         slot.cancel = request.cancel
         return request
 
-    def _await_answer(self, route: Route, correlation: int, pending: AnyPending) -> None:
+    def _await_answer(self, route: Route, correlation: int, pending: AnyPending, charge: Charge | None) -> None:
         if self.core.closed:
             return
-        slot = _Waiting(route, correlation)
+        if charge is not None:
+            charge.pause()
+        slot = WaitingAnswer(route, correlation, charge)
         slot.cancel = pending.closed
         self.core.open(slot)
         unblock: Callable[[], None] | None = None
@@ -355,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             unblock = self._unblock
         pending.attach(partial(self._answered, slot), unblock)
 
-    def _answered(self, slot: _Waiting, response: Answer) -> None:
+    def _answered(self, slot: WaitingAnswer, response: Answer) -> None:
         """A waiting request has its answer: sends all answers that are ready in order at the end of this wake-up."""
         if self.core.closed:
             return
@@ -370,19 +355,27 @@ class Connection(asyncio.BufferedProtocol):
                 rest = self._advanced(response)
                 if not isinstance(rest, WorkResult):
                     filled = partial(self._fill, slot)
-                    request = LargeRequest(self._slices, slot.route, slot.correlation, filled, self._failed)
+                    request = LargeRequest(
+                        self._slices, slot.route, slot.correlation, filled, self._failed, slot.charge
+                    )
                     slot.cancel = request.cancel
                     request.go_on(rest)
                     return
                 response = rest.result
+        parts: list[Buffer] = []
         try:
-            parts = [] if response is None else slot.route.frame(slot.correlation, response)
+            if slot.charge is not None:
+                slot.charge.go_on()
+            if response is not None:
+                parts = (slot.charge or slot.route).frame(slot.correlation, response)
+            elif slot.charge is not None:
+                slot.charge.unanswered()
         except Exception as error:
             self._failed(error)
         else:
             self._fill(slot, parts)
 
-    def _fill(self, slot: _Waiting, parts: list[Buffer]) -> None:
+    def _fill(self, slot: WaitingAnswer, parts: list[Buffer]) -> None:
         if slot.timing is not None:
             slot.route.finish(slot.timing)
         self.core.fill(slot, parts)
@@ -493,6 +486,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._turn = False
         self.core.close()
+        self._end_mute()
         self.server.on_disconnected(self)
         on_close, self._on_close = self._on_close, []
         for callback in on_close:

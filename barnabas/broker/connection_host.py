@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access
@@ -25,6 +26,7 @@ class ConnectionHost(Protocol[C]):
     slices: Slices
     router: Router
     budget: MemoryBudget
+    client_quotas: QuotaEnforcement
     api_versions_range: tuple[int, int]
     serving: bool  # until it is True every connection is blocked
 

@@ -41,6 +41,9 @@ class _Rate:
         self._advance(rate, now_ms)
         self._used += 1
 
+    def take_back(self) -> None:
+        self._used = max(0.0, self._used - 1)
+
     def wait_ms(self, rate: int, now_ms: int) -> int:
         """Time until one more connection may arrive; 0: now."""
         self._advance(rate, now_ms)
@@ -92,6 +95,12 @@ class ConnectionQuotas:
         self._rates[listener].record(self._limit(listener, CREATION_RATE), now_ms)
         if not self.protects(listener):
             self._rate.record(self._config.get_int(CREATION_RATE), now_ms)
+
+    def not_opened(self, listener: str) -> None:
+        """The last accepted connection does not count for the rates: its address connects too often."""
+        self._rates[listener].take_back()
+        if not self.protects(listener):
+            self._rate.take_back()
 
     def closed(self, listener: str) -> None:
         """An accepted connection has ended."""

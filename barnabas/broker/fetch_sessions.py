@@ -318,6 +318,15 @@ class FetchSessions:
         session.begin(wanted)
         return session
 
+    def untold(self, session_id: int, topic: str | bytes, partition: int) -> None:
+        """An answer with the partition was not sent: the next one carries it."""
+        session = self._sessions.get(session_id)
+        wanted = None if session is None else session.wanted.get((topic, partition))
+        if session is not None and wanted is not None:
+            wanted.told_high_watermark = -1
+            wanted.drained = False
+            session.ready[wanted.key] = wanted
+
     def close(self, session_id: int) -> None:
         """Removes a session; no error if it does not exist."""
         session = self._sessions.pop(session_id, None)

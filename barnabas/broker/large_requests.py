@@ -17,15 +17,21 @@ from types import GeneratorType
 from typing import Final
 
 from barnabas.broker.call import Answer, AnyPending, Call, Origin, Pending
+from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices
+from barnabas.errors import LargeMessage
 from barnabas.ports import Buffer
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 from barnabas.work import Work
 
-__all__ = ["LargeRequest"]
+__all__ = ["SHORT_FRAME_BYTES", "LargeRequest", "count_decoding"]
 
+ChargeFor = Callable[[Call[Message], int], Charge | None]  # takes a request and the size of its body
+SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
+DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
+RECORD_APIS: Final = frozenset({0, 1})  # Produce: records are not decoded; Fetch: followers must not wait for it
 FREED_AT_ONCE: Final = 64  # elements of a list
 FREED_PER_UNIT: Final = 16  # of work (slices.Work)
 
@@ -36,6 +42,7 @@ class LargeRequest:
     Args:
         answered: called with the buffers of the answer; empty without an answer.
         failed: called with errors that concern more than the request: RemoteProtocolError, InvariantViolated, a bug.
+        charge: charges the client for the request; None: it has no quotas.
     """
 
     def __init__(
@@ -45,26 +52,41 @@ class LargeRequest:
         correlation: int,
         answered: Callable[[list[Buffer]], None],
         failed: Callable[[BaseException], None],
+        charge: Charge | None = None,
     ) -> None:
         self._slices = slices
         self._route = route
         self._correlation = correlation
         self._answered = answered
         self._failed = failed
+        self._charge = charge
+        if charge is not None:
+            charge.pause()
         self._slice: Slice | None = None
         self._pending: AnyPending | None = None
         self._kept: list[Message] = []  # the request, then the response: they are freed in slices
 
     def decode(
-        self, router: Router, frame: Buffer, position: int, client_id: str | None, origin: Origin, client_host: str
+        self,
+        router: Router,
+        frame: Buffer,
+        position: int,
+        client_id: str | None,
+        origin: Origin,
+        client_host: str,
+        charge_for: ChargeFor | None = None,
     ) -> None:
-        """Starts with the bytes of the request; its body begins at `position`."""
-        work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host)
+        """Starts with the bytes of the request; its body begins at `position`.
+
+        Args:
+            charge_for: charges the client for the decoded request; None: no client has quotas.
+        """
+        work = self._decoded_and_handled(router, frame, position, client_id, origin, client_host, charge_for)
         self._slice = self._slices.start(work, self._handled, self._failed, line=self._slices.requests)
 
     def go_on(self, work: Work) -> None:
         """Starts with the remaining work of the handler."""
-        self._slice = self._slices.start(work, self._handled, self._failed)
+        self._slice = self._slices.start(self._timed(work), self._handled, self._failed)
 
     def cancel(self) -> None:
         """The connection closed."""
@@ -86,6 +108,8 @@ class LargeRequest:
     def _encode(self, response: Message | Work | None) -> None:
         self._pending = None
         if response is None:
+            if self._charge is not None:
+                self._charge.unanswered()
             self._end([])
             return
         if not isinstance(response, Message):
@@ -93,8 +117,14 @@ class LargeRequest:
             return
         self._release()  # the request
         self._kept.append(response)
-        work = self._route.frame_in_slices(self._correlation, response)
+        if self._charge is not None:
+            work = self._timed(self._charge.frame_in_slices(self._correlation, response))
+        else:
+            work = self._route.frame_in_slices(self._correlation, response)
         self._slice = self._slices.start(work, self._end, self._failed)
+
+    def _timed(self, work: Work) -> Work:
+        return work if self._charge is None else self._charge.timed(work)
 
     def _end(self, parts: list[Buffer]) -> None:
         self._answered(parts)
@@ -106,17 +136,41 @@ class LargeRequest:
             self._slices.start(_freed(kept), _nothing, _nothing)
 
     def _decoded_and_handled(
-        self, router: Router, frame: Buffer, position: int, client_id: str | None, origin: Origin, client_host: str
+        self,
+        router: Router,
+        frame: Buffer,
+        position: int,
+        client_id: str | None,
+        origin: Origin,
+        client_host: str,
+        charge_for: ChargeFor | None,
     ) -> Work:
         route = self._route
+        size_bytes = len(frame) - position
         request = yield from route.decode_in_slices(frame, position)
         del frame  # the request holds everything needed of it
         self._kept.append(request)
         call = Call(request, route.version, route.api_key, client_id, origin, client_host)
+        if charge_for is not None:
+            self._charge = charge_for(call, size_bytes)
         response = router.answer(route, call)
+        if self._charge is not None:
+            self._charge.pause()
         if response.__class__ is GeneratorType:
-            response = yield from response
+            response = yield from self._timed(response)
         return response
+
+
+def count_decoding(slices: Slices, api_key: int, size_bytes: int) -> None:
+    """Counts the decoding of a request of some length for the present turn.
+
+    Raises:
+        LargeMessage: the turn is over: the request is decoded in slices.
+    """
+    if api_key not in RECORD_APIS:
+        if slices.turn_is_over:
+            raise LargeMessage("decoded in a later turn")
+        slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
 
 
 def _nothing(_outcome: object) -> None:

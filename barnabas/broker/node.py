@@ -241,6 +241,8 @@ class Node:
         self.telemetry = self._make_telemetry()
         self.router = make_router(self)
         self.server = Server(self.reactor, config, network, self.router, self.slices)
+        self.server.client_quotas.fetch_sessions = self.fetch_sessions
+        self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
         self._network = network

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["decoded_client_id", "skip_tags"]
+__all__ = ["absent_client_id", "decoded_client_id", "skip_tags"]
 
 
 def decoded_client_id(data: bytes, length: int) -> str:
@@ -18,6 +18,13 @@ def decoded_client_id(data: bytes, length: int) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise RemoteProtocolError("client id is not UTF-8") from None
+
+
+def absent_client_id(length: int) -> str | None:
+    """The client id of a header that has no bytes of it: null or empty."""
+    if length < -1:
+        raise RemoteProtocolError(f"client id of length {length}")
+    return None if length else ""
 
 
 def skip_tags(frame: memoryview, position: int) -> int:

@@ -18,6 +18,7 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.connection import Connection
 from barnabas.broker.connection_quotas import ConnectionQuotas
+from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access, FullAccess
@@ -37,6 +38,7 @@ __all__ = ["Server"]
 log = logger("kafka.network.SocketServer")
 
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
+DELAYED_MAX: Final = 1_000  # connections above the rate of their address that wait for their end
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
 SWEEP_MS: Final = 5_000  # between searches for silent connections
 
@@ -46,6 +48,7 @@ class Server:
 
     Attributes:
         accepted: connections so far, by listener.
+        client_quotas: charges clients; without effect until it gets images.
         access: makes the access rights of a principal from a host.
     """
 
@@ -55,6 +58,7 @@ class Server:
         self.reactor = reactor
         self.slices = slices
         self.router = router
+        self.client_quotas = QuotaEnforcement(reactor, config, slices)
         self.access: Callable[[Principal, str], Access] = FullAccess
         self._config = config
         self._network = network
@@ -72,6 +76,7 @@ class Server:
         self._ended = False
         self.refusals = 0  # connections over max.connections.per.ip since the start
         self.evictions = 0  # connections closed for another listener (max.connections) since the start
+        self._delayed = 0  # connections above the rate of their address
         self._refused = 0  # connections over max.connections.per.ip since the last log line
         self._next_line_ms = 0
         self._numbers = itertools.count(1)
@@ -202,8 +207,11 @@ class Server:
         """A connection was made; closes it if its address has too many."""
         self.connections[connection] = None
         refusal = self.quotas.arrived(connection.client_host)
+        delay_ms = self.client_quotas.delay_connection(connection.client_host)
         if self._ended:
             connection.abort()  # it was accepted while the server closed
+        elif delay_ms:
+            self._close_later(connection, delay_ms)
         elif refusal is not None:
             self._refused += 1
             self.refusals += 1
@@ -213,6 +221,21 @@ class Server:
                 log.info("Connections are refused: count=%d reason=%s", self._refused, refusal)
                 self._refused = 0
             connection.abort()
+
+    def _close_later(self, connection: Connection, delay_ms: int) -> None:
+        """Closes a connection above the rate of its address, after a wait, so that the client does not try again at once (KIP-612)."""
+        self.quotas.not_opened(connection.listener_name)
+        if self._delayed >= DELAYED_MAX:
+            connection.abort()
+            return
+        self._delayed += 1
+
+        def close() -> None:
+            self._delayed -= 1
+            connection.abort()
+
+        connection.mute(delay_ms + 1)
+        self.reactor.call_later(delay_ms, close)
 
     def on_disconnected(self, connection: Connection) -> None:
         """A connection ended."""

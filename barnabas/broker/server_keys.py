@@ -33,6 +33,7 @@ from barnabas.broker.config_key import (
 )
 from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
+from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
@@ -418,6 +419,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         _QUORUM,
         _FETCH_AND_GROUPS,
         _TRANSACTIONS,
+        QUOTA_KEYS,
         _WITHOUT_EFFECT,
     )
     for key in group

@@ -76,12 +76,6 @@ _SECRETS: Final = (
 _SWITCHES: Final = frozenset({"remote.log.storage.system.enable", "controller.quorum.auto.join.enable"})
 
 _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
-    "quotas of clients are not served": (
-        "controller.quota.window.num",
-        "controller.quota.window.size.seconds",
-        "quota.window.num",
-        "quota.window.size.seconds",
-    ),
     "replicas do not move between directories": (
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",

@@ -35,6 +35,8 @@ REQUESTS_PER_TURN: Final = 32  # of one connection: at most 2 ms
 HELD_BYTES_MAX: Final = 64 * 1024  # of held frames, before reading pauses
 LARGE_FRAME_BYTES: Final = 64 * 1024  # from this size a frame has a buffer that is at most four times as large
 LARGE_ANSWER_BYTES: Final = 64 * 1024  # from this size every answer counts as unread until it is written
+BLOCKED: Final = 1  # a request waits before its effect
+MUTED: Final = 2  # the client is throttled
 WRITE_BUFFER_HIGH: Final = 1024 * 1024  # bytes of answers a peer may leave unread before its requests are held
 
 
@@ -100,7 +102,7 @@ class ServerConnection:
         self.limited = False
         self._budget = budget
         self._on_room = on_room
-        self._blocked = False  # a request waits before its effect
+        self._blocked = 0  # BLOCKED, MUTED or both: no request is served
         self._held: deque[Buffer] = deque()  # frames that may not be served yet
         self._held_bytes = 0
         self._served = 0  # requests in this turn, long ones counted as several
@@ -149,14 +151,23 @@ class ServerConnection:
 
     def block(self, reserved_bytes: int = 0) -> None:
         """The request being served waits before its effect, and keeps `reserved_bytes` of its frame."""
-        self._blocked = True
+        self._blocked |= BLOCKED
         self._held_bytes += reserved_bytes
 
     def unblock(self, reserved_bytes: int = 0) -> None:
         """It has had its effect, and releases the bytes that it has kept."""
         if not self.closed:
-            self._blocked = False
+            self._blocked &= ~BLOCKED
             self._held_bytes -= reserved_bytes
+
+    def mute(self) -> None:
+        """Serves and reads nothing until `unmute`: the client exceeds a quota."""
+        self._blocked |= MUTED
+
+    def unmute(self) -> None:
+        """The throttle time is over."""
+        if not self.closed:
+            self._blocked &= ~MUTED
 
     # -- answers
 
@@ -206,7 +217,10 @@ class ServerConnection:
         """Ends a turn; returns the answers to write now, in order."""
         self._served = 0
         self.limited = not (
-            self.reading and not self._held and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
+            self.reading
+            and not self._held
+            and self._blocked < MUTED
+            and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
         )
         if self.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
             self.reader.release()
@@ -265,6 +279,7 @@ class ServerConnection:
         # While a request blocks, a little is still read: a peer's close is noticed only by reading.
         return (
             not self.writing_paused
+            and not self._blocked & MUTED
             and self._held_bytes < HELD_BYTES_MAX
             and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
             and self._budget.room_for(self)
@@ -286,8 +301,8 @@ class ServerConnection:
 
     @property
     def waits(self) -> bool:
-        """Whether a request is held or unanswered."""
-        return bool(self._slots or self._held)
+        """Whether a request is held or unanswered, or the client is throttled."""
+        return bool(self._slots or self._held or self._blocked & MUTED)
 
     @property
     def reserved_bytes(self) -> int:
@@ -296,7 +311,8 @@ class ServerConnection:
 
     def close(self) -> None:
         """Drops held requests, requests that wait and answers that are not written."""
-        self.closed = self._blocked = True
+        self.closed = True
+        self._blocked |= BLOCKED
         self._held.clear()
         self._held_bytes = 0
         self._out = []

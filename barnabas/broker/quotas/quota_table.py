@@ -1,0 +1,73 @@
+"""QuotaTable: the limits of one quota, and which of them applies to a client.
+
+Driven by: the metadata image's quotas. Emits: the bound of a client, and with whom it shares it.
+
+The most specific entity applies: 1 user and client id, 2 user and default client id, 3 user, 4 default user and client id, 5 default user and
+default client id, 6 default user, 7 client id, 8 default client id. A quota of a user without client id is shared by all of its clients; every
+other quota counts for each (user, client id), or for each client id. A client without client id has only quotas of users.
+Follows Kafka's ClientQuotaManager.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["ABSENT", "ClientBound", "QuotaTable"]
+
+ABSENT: Final = ""  # in place of a name: the entity has no such part; None: the default
+EntityKey = tuple[str | None, str | None]  # user, client id
+
+
+class ClientBound(NamedTuple):
+    """A limit, and who shares it.
+
+    Attributes:
+        user, client_id: the clients that are measured together; ABSENT: of every name.
+        limit: in the unit of the quota.
+    """
+
+    user: str
+    client_id: str
+    limit: float
+
+
+class QuotaTable:
+    """The limits of one quota, by entity."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self) -> None:
+        self._limits: dict[EntityKey, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def set(self, user: str | None, client_id: str | None, limit: float | None) -> None:
+        """Sets the limit of an entity, None removes it."""
+        if limit is None:
+            self._limits.pop((user, client_id), None)
+        else:
+            self._limits[user, client_id] = limit
+
+    def find(self, user: str, client_id: str) -> ClientBound | None:
+        """What applies to a client; None: no limit."""
+        limits = self._limits
+        if not limits:
+            return None
+        of_both = ((user, client_id), (user, None)) if client_id else ()
+        for key in of_both:
+            if key in limits:
+                return ClientBound(user, client_id, limits[key])
+        if (user, ABSENT) in limits:
+            return ClientBound(user, ABSENT, limits[user, ABSENT])
+        of_default: tuple[EntityKey, ...] = ((None, client_id), (None, None)) if client_id else ()
+        for default in of_default:
+            if default in limits:
+                return ClientBound(user, client_id, limits[default])
+        if (None, ABSENT) in limits:
+            return ClientBound(user, ABSENT, limits[None, ABSENT])
+        of_client: tuple[EntityKey, ...] = ((ABSENT, client_id), (ABSENT, None)) if client_id else ()
+        for client in of_client:
+            if client in limits:
+                return ClientBound(ABSENT, client_id, limits[client])
+        return None

@@ -1,0 +1,25 @@
+"""WaitingAnswer: the place of an answer of a connection that is made later.
+
+Made by `Connection`; filled when the request has its answer. A value without rules.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.quotas.enforcement import Charge
+from barnabas.broker.router import Route
+from barnabas.protocol.connection import Slot
+
+__all__ = ["WaitingAnswer"]
+
+
+class WaitingAnswer(Slot):
+    """The place of an answer that is made later."""
+
+    __slots__ = ("charge", "correlation", "route", "timing")
+
+    def __init__(self, route: Route, correlation: int, charge: Charge | None) -> None:
+        super().__init__()
+        self.timing = route.hold() if route.began_ns else None
+        self.route = route
+        self.correlation = correlation
+        self.charge = charge

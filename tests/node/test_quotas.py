@@ -1,0 +1,185 @@
+"""Throttled clients on a real socket: answers at once, a muted connection, nothing lost, others unhurt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
+from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.oracle.quota_requests import Change, entry
+from tests.support.waiting import turns, until
+
+
+async def limit(peer: Peer, client_id: str, *changes: Change) -> None:
+    """Sets quotas of a client id, with a client id that has none."""
+    before, peer.client_id = peer.client_id, "administrator"
+    answer = await peer.call(AlterClientQuotasRequest(entries=[entry([("client-id", client_id)], *changes)]), 1)
+    peer.client_id = before
+    assert [each.error_code for each in answer.entries] == [0]
+
+
+def produce(size_bytes: int, acks: int = 1) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=batch(b"x" * size_bytes))
+    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+
+
+def fetch(offset: int = 0, **fields: Any) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    fields = {"session_epoch": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20} | fields
+    return FetchRequest(topics=[FetchTopic(topic="t", partitions=[wanted])], **fields)
+
+
+@pytest.fixture
+async def node(nodes: Nodes) -> Node:
+    """A node that measures one whole second and the present one, so that throttle times are short."""
+    return await nodes.start(quota_window_num="2")
+
+
+@pytest.fixture
+async def limited(peer: Peer) -> Peer:
+    """A peer with a topic, whose client id is "limited"."""
+    await peer.create("t")
+    peer.client_id = "limited"
+    return peer
+
+
+async def test_without_quotas_nothing_is_charged(limited: Peer, node: Node) -> None:
+    assert not node.server.client_quotas.active
+    await limit(limited, "limited", ("producer_byte_rate", 1.0))
+    assert node.server.client_quotas.active
+    await limit(limited, "limited", ("producer_byte_rate", None))
+    assert not node.server.client_quotas.active
+    assert (await limited.call(produce(10_000), 9)).throttle_time_ms == 0
+
+
+async def test_a_producer_above_its_rate_is_answered_at_once_and_muted(limited: Peer, nodes: Nodes, node: Node) -> None:
+    await limit(limited, "limited", ("producer_byte_rate", 10_000.0))
+    began = time.monotonic()
+    answer = await limited.call(produce(13_000), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0, "the records are written"
+    assert 300 <= answer.throttle_time_ms <= 600
+    sent = [limited.send(ApiVersionsRequest(), 0) for _ in range(3)]  # held while the connection is muted
+    other = await nodes.peer(node)
+    assert (await other.call(produce(13_000), 9)).throttle_time_ms == 0
+    assert time.monotonic() - began < answer.throttle_time_ms / 1_000, "another client is not delayed"
+    for one in sent:
+        assert (await limited.receive(one)).error_code == 0
+    assert time.monotonic() - began >= answer.throttle_time_ms / 1_000 * 0.95
+
+
+async def test_a_producer_without_answers_is_muted(limited: Peer) -> None:
+    await limit(limited, "limited", ("producer_byte_rate", 10_000.0))
+    began = time.monotonic()
+    limited.send(produce(12_000, acks=0), 9)
+    await limited.call(ApiVersionsRequest(), 0)
+    assert time.monotonic() - began >= 0.19
+
+
+async def test_a_muted_connection_reads_nothing_and_is_not_idle(limited: Peer, node: Node) -> None:
+    await limit(limited, "limited", ("producer_byte_rate", 10.0))
+    assert (await limited.call(produce(1_000), 9)).throttle_time_ms > 60_000
+    (connection,) = node.server.connections
+    assert not connection.core.may_read()
+    assert not connection.core.reading
+    connection.active = False
+    assert not connection.is_idle()
+    connection._unmute()
+    assert connection.core.may_read()
+    assert (await limited.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+async def test_a_muted_connection_that_closes_leaves_no_timer(limited: Peer, node: Node) -> None:
+    await limit(limited, "limited", ("producer_byte_rate", 10.0))
+    await limited.call(produce(1_000), 9)
+    (connection,) = node.server.connections
+    connection.close("test")
+    await turns()
+    assert connection.closed
+    connection.mute(10_000)
+    assert not node.server.connections
+
+
+async def test_a_throttled_consumer_gets_no_records_and_loses_none(limited: Peer) -> None:
+    for _ in range(3):
+        await limited.call(produce(4_000), 9)
+    await limit(limited, "limited", ("consumer_byte_rate", 5_000.0))
+    got = 0
+    throttles = []
+    for _ in range(8):
+        answer = await limited.call(fetch(got, max_bytes=5_000), 11)
+        throttles.append(answer.throttle_time_ms)
+        if answer.throttle_time_ms:
+            assert answer.responses == []
+            await asyncio.sleep(0)
+        elif answer.responses[0].partitions[0].records:
+            got += 1
+        if got == 3:
+            break
+    assert got == 3
+    assert any(throttles), "12 kB are more than 5 kB in a second"
+    assert max(throttles) < 2_000
+
+
+async def test_a_session_that_was_throttled_begins_again(limited: Peer) -> None:
+    await limited.call(produce(9_000), 9)
+    await limited.call(produce(2_000), 9)
+    await limit(limited, "limited", ("consumer_byte_rate", 10_000.0))
+    first = await limited.call(fetch(session_epoch=0, max_bytes=9_500), 11)
+    assert (first.throttle_time_ms, len(first.responses)) == (0, 1)
+    follow = fetch(1, session_id=first.session_id, session_epoch=1)
+    throttled = await limited.call(follow, 11)
+    assert throttled.throttle_time_ms > 0
+    assert (throttled.responses, throttled.session_id, throttled.error_code) == ([], first.session_id, 0)
+    again = await limited.call(FetchRequest(session_id=first.session_id, session_epoch=2, max_bytes=1 << 20), 11)
+    assert again.responses[0].partitions[0].records, "the partition was not named again"
+    refused = await limited.call(fetch(session_epoch=0), 11)
+    assert refused.throttle_time_ms > 0
+    assert refused.session_id == 0, "as in Kafka no session is begun"
+
+
+async def test_request_time_counts_for_every_request(limited: Peer) -> None:
+    await limit(limited, "limited", ("request_percentage", 0.000_1))
+    answer = await limited.call(MetadataRequest(), 9)
+    assert 0 < answer.throttle_time_ms <= 1_000
+    assert (await limited.call(MetadataRequest(), 2)).brokers, "no throttle time in this version"
+
+
+async def test_followers_are_exempt(limited: Peer, node: Node) -> None:
+    await limited.call(produce(20_000), 9)
+    await limit(limited, "limited", ("consumer_byte_rate", 1.0), ("request_percentage", 0.000_1))
+    answer = await limited.call(fetch(replica_id=7), 11)
+    assert answer.throttle_time_ms == 0
+
+
+async def test_a_quota_of_very_many_clients_applies_in_later_turns(peer: Peer, node: Node) -> None:
+    entries = [entry([("client-id", f"c{number}")], ("producer_byte_rate", 1.0)) for number in range(2_000)]
+    await peer.call(AlterClientQuotasRequest(entries=entries), 1)
+    quotas = node.server.client_quotas
+    await until(lambda: quotas.active)
+    assert quotas.clients.produced("ANONYMOUS", "c1999", 100, 0) > 0
+
+
+async def test_an_address_that_connects_too_often_waits_and_is_closed(peer: Peer, nodes: Nodes, node: Node) -> None:
+    change = entry([("ip", "127.0.0.1")], ("connection_creation_rate", 2.0))
+    await peer.call(AlterClientQuotasRequest(entries=[change]), 1)
+    accepted = [await nodes.peer(node) for _ in range(2)]
+    for one in accepted:
+        assert (await one.call(ApiVersionsRequest(), 0)).error_code == 0
+    began = time.monotonic()
+    refused = await nodes.peer(node)
+    refused.send(ApiVersionsRequest(), 0)
+    assert await refused.is_closed()
+    assert 0.3 < time.monotonic() - began < 5
+    assert (await peer.call(ApiVersionsRequest(), 0)).error_code == 0
+    change = entry([("ip", "127.0.0.1")], ("connection_creation_rate", None))
+    await peer.call(AlterClientQuotasRequest(entries=[change]), 1)
+    another = await nodes.peer(node)
+    assert (await another.call(ApiVersionsRequest(), 0)).error_code == 0
