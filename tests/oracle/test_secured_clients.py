@@ -1,0 +1,254 @@
+"""The bundled client with a real Kafka over TLS and SASL: each mechanism, the renewal of sessions, and what refusals say."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client import Admin, AuthenticationFailed, BrokerUnreachable, Consumer, KafkaError, NotKafka, Producer
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.processes.ports import free_port_block
+from tests.support.security.certificates import CertificateAuthority
+
+PASSWORD = "planted-secret"
+MODULE = "org.apache.kafka.common.security"
+LIFETIME_MS = 1_500  # of a session of SCRAM-SHA-256 at the listener SASL_PLAINTEXT
+
+
+@dataclass
+class SecuredKafka:
+    """Addresses of the listeners."""
+
+    plaintext: str
+    sasl_plaintext: str
+    sasl_ssl: str
+    ssl: str
+    folder: Path
+
+    def address(self, protocol: str) -> str:
+        found: str = getattr(self, protocol.lower())
+        return found
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, ca: CertificateAuthority) -> Iterator[SecuredKafka]:
+    needs_java()
+    folder = tmp_path_factory.mktemp("secured-kafka")
+    port = free_port_block(5)
+    node = ca.issue("kafka", hosts=("localhost",))
+    names = ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
+    settings = {
+        "listeners": ",".join(f"{name}://localhost:{port + i}" for i, name in enumerate(names)),
+        "advertised.listeners": ",".join(
+            f"{name}://localhost:{port + i}" for i, name in enumerate(names) if name != "CONTROLLER"
+        ),
+        "controller.quorum.voters": f"1@localhost:{port + 1}",
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in names
+        ),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.sasl_plaintext.scram-sha-256.connections.max.reauth.ms": str(LIFETIME_MS),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(node.both),
+        **ca.truststore(),
+    }
+    for listener in ("sasl_plaintext", "sasl_ssl"):
+        for mechanism, module in (
+            ("plain", f'plain.PlainLoginModule required user_alice="{PASSWORD}"'),
+            ("scram-sha-256", "scram.ScramLoginModule required"),
+            ("scram-sha-512", "scram.ScramLoginModule required"),
+            ("oauthbearer", 'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker"'),
+        ):
+            settings[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = f"{MODULE}.{module};"
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    with (folder / "kafka-up.log").open("w") as output:
+        started = subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
+    try:
+        if started.returncode:
+            pytest.fail(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            _tool(
+                "kafka.admin.ConfigCommand",
+                *(
+                    "--bootstrap-server",
+                    f"localhost:{port}",
+                    "--alter",
+                    "--entity-type",
+                    "users",
+                    "--entity-name",
+                    "alice",
+                ),
+                *(
+                    "--add-config",
+                    f"{mechanism}=[iterations={4_096 if mechanism.endswith('256') else 16_384},password={PASSWORD}]",
+                ),
+            )
+        yield SecuredKafka(*(f"localhost:{port + i}" for i in (0, 2, 3, 4)), folder)
+    finally:
+        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+def _tool(*arguments: str) -> None:
+    done = subprocess.run(
+        ["bash", str(KAFKA_UP), "tool", *arguments], timeout=120, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class UnsecuredTokens:
+    """Tokens as Kafka's test handler takes them: JWTs without a signature."""
+
+    def __init__(self, subject: str = "alice", lifetime_s: int = 60) -> None:
+        self.subject = subject
+        self.lifetime_s = lifetime_s
+        self.made = 0
+
+    async def token(self) -> str:
+        self.made += 1
+        now = int(time.time())
+        parts = {"alg": "none"}, {"sub": self.subject, "iat": now - 1, "exp": now + self.lifetime_s}
+        return ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts) + "."
+
+
+def login(mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": UnsecuredTokens()}
+    return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": password}
+
+
+@pytest.fixture(params=["SASL_PLAINTEXT", "SASL_SSL"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def settings_of(protocol: str, secured: SecuredKafka, ca: CertificateAuthority) -> dict[str, Any]:
+    tls = {"ssl_cafile": str(ca.certificate)} if protocol.endswith("SSL") else {}
+    return {"bootstrap_servers": secured.address(protocol), "security_protocol": protocol, **tls}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+async def test_every_mechanism(secured: SecuredKafka, ca: CertificateAuthority, protocol: str, mechanism: str) -> None:
+    settings = {**settings_of(protocol, secured, ca), **login(mechanism)}
+    topic = f"{protocol}-{mechanism}".lower()
+    async with Producer(**settings) as producer:
+        sent = await producer.send_and_wait(topic, b"x")
+    async with Consumer(topic, auto_offset_reset="earliest", group_id=topic, **settings) as consumer:
+        record = await asyncio.wait_for(consumer.getone(), 20)
+    assert (record.value, record.offset) == (b"x", sent.offset)
+
+
+async def test_a_client_certificate(secured: SecuredKafka, ca: CertificateAuthority) -> None:
+    client = ca.issue("client", password="key-secret")
+    settings: Any = settings_of("SSL", secured, ca)
+    certificate = {
+        "ssl_certfile": str(client.certificate),
+        "ssl_keyfile": str(client.key),
+        "ssl_password": "key-secret",
+    }
+    async with Admin(**settings, **certificate) as admin:
+        assert (await admin.describe_cluster()).brokers
+
+
+async def failure(**settings: Any) -> tuple[KafkaError, float]:
+    """The error of a client that cannot start, and the seconds that it took."""
+    began = time.monotonic()
+    with pytest.raises(KafkaError) as refused:
+        async with Admin(**settings) as admin:
+            await admin.describe_cluster()
+    assert PASSWORD not in str(refused.value)
+    return refused.value, time.monotonic() - began
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_wrong_password_fails_at_once(
+    secured: SecuredKafka, ca: CertificateAuthority, protocol: str, mechanism: str
+) -> None:
+    error, seconds = await failure(**settings_of(protocol, secured, ca), **login(mechanism, "wrong"))
+    assert isinstance(error, AuthenticationFailed)
+    assert error.code is not None
+    assert error.code.name == "SASL_AUTHENTICATION_FAILED"
+    assert f"{mechanism}: the broker refused the login: Authentication failed" in str(error)
+    assert seconds < 10  # the time limit is 30 s
+
+
+async def test_an_expired_token_and_a_broken_provider(secured: SecuredKafka, ca: CertificateAuthority) -> None:
+    settings: Any = {**settings_of("SASL_PLAINTEXT", secured, ca), "sasl_mechanism": "OAUTHBEARER"}
+    error, _ = await failure(**settings, sasl_oauth_token_provider=UnsecuredTokens(lifetime_s=-5))
+    assert isinstance(error, AuthenticationFailed)
+    assert "invalid_token" in str(error)
+
+    class Broken:
+        async def token(self) -> str:
+            raise RuntimeError("no identity server")
+
+    error, _ = await failure(**settings, sasl_oauth_token_provider=Broken())
+    assert isinstance(error, AuthenticationFailed)
+    assert "the token provider failed: RuntimeError: no identity server" in str(error)
+
+
+async def test_certificates_that_are_refused(secured: SecuredKafka, ca: CertificateAuthority, tmp_path: Path) -> None:
+    other = CertificateAuthority(tmp_path / "other", "Another CA")
+    good: Any = {**settings_of("SASL_SSL", secured, ca), **login("PLAIN")}
+    error, _ = await failure(**{**good, "ssl_cafile": str(other.certificate)})
+    assert isinstance(error, AuthenticationFailed)
+    assert "set ssl_cafile to the certificate of the authority that issued it" in str(error)
+    error, _ = await failure(**{**good, "bootstrap_servers": secured.sasl_ssl.replace("localhost", "127.0.0.1")})
+    assert isinstance(error, AuthenticationFailed)
+    assert "connect to a name in the certificate" in str(error)
+    address = secured.sasl_ssl.replace("localhost", "127.0.0.1")
+    async with Admin(**{**good, "bootstrap_servers": address, "ssl_check_hostname": False}) as admin:
+        assert (await admin.describe_cluster()).brokers
+    error, seconds = await failure(**settings_of("SSL", secured, ca))
+    assert isinstance(error, AuthenticationFailed)
+    assert "requires a certificate of this client: set ssl_certfile" in str(error)
+    assert seconds < 10
+    stranger = other.issue("stranger")
+    certificate = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
+    error, _ = await failure(**settings_of("SSL", secured, ca), **certificate)
+    assert isinstance(error, AuthenticationFailed)
+    assert "does not accept this client's certificate" in str(error)
+
+
+async def test_listeners_of_another_kind(secured: SecuredKafka, ca: CertificateAuthority) -> None:
+    """What is wrong is said, and what to set."""
+    quick = {"request_timeout_ms": 1_500}
+    error, _ = await failure(bootstrap_servers=secured.ssl, **quick)
+    assert isinstance(error, NotKafka | BrokerUnreachable)
+    assert "TLS" in str(error)
+    assert "security_protocol" in str(error)
+    tls: Any = {"security_protocol": "SSL", "ssl_cafile": str(ca.certificate)}
+    error, _ = await failure(bootstrap_servers=secured.plaintext, **tls, **quick)
+    assert "does this listener use TLS?" in str(error)
+    error, _ = await failure(bootstrap_servers=secured.sasl_plaintext, **quick)
+    assert "does this listener require authentication (SASL)?" in str(error)
+    sasl: Any = {"security_protocol": "SASL_PLAINTEXT", **login("PLAIN")}
+    error, _ = await failure(bootstrap_servers=secured.plaintext, **sasl, **quick)
+    assert isinstance(error, AuthenticationFailed)
+    assert "expects no SASL at this listener" in str(error)
+
+
+async def test_a_session_is_renewed_and_nothing_is_lost(secured: SecuredKafka, ca: CertificateAuthority) -> None:
+    """Kafka closes a connection whose session has ended; records that are sent all the time arrive once and in order."""
+    settings: Any = {**settings_of("SASL_PLAINTEXT", secured, ca), **login("SCRAM-SHA-256")}
+    async with Producer(**settings, linger_ms=0) as producer:
+        await producer.send_and_wait("renewed", b"first")
+        opened = [connection.ready_ms for connection in producer._cluster.connections()]
+        until = time.monotonic() + 3 * LIFETIME_MS / 1_000
+        offsets = []
+        while time.monotonic() < until:
+            offsets += [await future for future in [await producer.send("renewed", b"x") for _ in range(20)]]
+            await asyncio.sleep(0.005)
+        assert [connection.ready_ms for connection in producer._cluster.connections()] == opened
+    assert [each.offset for each in offsets] == list(range(1, len(offsets) + 1))
