@@ -40,6 +40,7 @@ __all__ = [
     "WorkResult",
     "advance",
     "in_place",
+    "in_thread",
 ]
 
 log = logger("kafka.server")
@@ -75,6 +76,11 @@ class WorkResult(Generic[T]):
     def __init__(self, result: T, units: int) -> None:
         self.result = result
         self.units = units
+
+
+def in_thread(call: Callable[[], None]) -> Steps[None]:
+    """Work that is C code alone."""
+    yield call
 
 
 def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:

@@ -11,7 +11,7 @@ be late, too. An abandoned request keeps its place, and its `done` ignores the a
 A session that ends is renewed on the open connection (KIP-368). The connection stays READY then: requests are held, because the
 broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order.
 
-Shells: `client/transport.py` and `broker/peers.py`.
+Shells: `client/transport.py` and `broker/peer.py`.
 """
 
 from __future__ import annotations

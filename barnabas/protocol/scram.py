@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 from barnabas.protocol.sasl import SaslFailed
 
-__all__ = ["SCRAM_HASHES", "ScramClient", "ScramKeys"]
+__all__ = ["SCRAM_MECHANISMS", "ScramClient", "ScramKeys"]
 
-SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS_MIN: Final = 4_096
 _ITERATIONS_MAX: Final = 1_000_000
 _ITERATIONS_IN_TURN_MAX: Final = 8_192  # about 5 ms of computation
@@ -39,7 +39,7 @@ class ScramKeys:
     """The password of one user, and the keys that were computed from it."""
 
     def __init__(self, mechanism: str, password: str) -> None:
-        self.hash = SCRAM_HASHES[mechanism]
+        self.hash = SCRAM_MECHANISMS[mechanism]
         self._password = password.encode()
         self._kept: dict[tuple[bytes, int], _Keys] = {}
 
@@ -72,7 +72,7 @@ class ScramClient:
     """One conversation.
 
     Args:
-        mechanism: a name of SCRAM_HASHES.
+        mechanism: a name of SCRAM_MECHANISMS.
         username: the user, or the id of a delegation token.
         keys: of the user's password, or of the token's HMAC in base64.
         nonce: random, printable and without commas.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker import peer as peer_module
 from barnabas.broker import peers as peers_module
 from barnabas.broker.node import Node
 from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, probe
@@ -260,7 +261,7 @@ async def test_a_server_that_never_says_what_it_speaks_is_given_up(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    monkeypatch.setattr(peers_module, "NEGOTIATE_TIMEOUT_MS", 40)
+    monkeypatch.setattr(peer_module, "NEGOTIATE_TIMEOUT_MS", 40)
     error = await failure(node.peers.to("127.0.0.1", await stub(serve), "test"))
     assert error.kind is PeerErrorKind.UNREACHABLE
     assert "ApiVersions" in str(error)
@@ -331,7 +332,7 @@ async def test_an_answer_of_any_length_is_not_believed(node: Node, stub: Stub) -
 
 
 async def test_what_waits_for_a_connection_is_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers_module, "QUEUED_MAX", 2)
+    monkeypatch.setattr(peer_module, "QUEUED_MAX", 2)
     peer = node.peers.to("127.0.0.1", 1, "test")
     got: list[PeerError] = []
     for _ in range(3):

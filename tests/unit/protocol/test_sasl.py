@@ -10,7 +10,7 @@ import pytest
 import scramp  # type: ignore[import-untyped]
 
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslFailed
-from barnabas.protocol.scram import SCRAM_HASHES, ScramClient, ScramKeys
+from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 
@@ -44,7 +44,7 @@ def test_scram_follows_the_vector_of_rfc_7677() -> None:
     assert client.step(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
 
-@pytest.mark.parametrize("mechanism", sorted(SCRAM_HASHES))
+@pytest.mark.parametrize("mechanism", sorted(SCRAM_MECHANISMS))
 @pytest.mark.parametrize("user", ["user", "a=b,c", "jürgen"])
 def test_scram_and_the_server_of_another_library_agree(mechanism: str, user: str) -> None:
     stored = scramp.ScramMechanism(mechanism)
