@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peer_traffic import PeerTraffic
@@ -47,15 +47,12 @@ from barnabas.protocol.exchange import (
     is_long,
 )
 from barnabas.protocol.framing import FrameReader
-from barnabas.protocol.sasl import SaslFailed
+from barnabas.protocol.sasl import SaslClient, SaslFailed
 from barnabas.protocol.schema import Message
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.work import Steps
 
-if TYPE_CHECKING:
-    from barnabas.broker.security.peer_logins import PeerLogins
-
-__all__ = ["MISSING_MS", "Peer"]
+__all__ = ["MISSING_MS", "Logins", "Peer"]
 
 log = logger("kafka.server")
 
@@ -76,13 +73,21 @@ class _Queued(NamedTuple):
     in_slices: bool
 
 
+class Logins(Protocol):
+    """How a node logs in at other nodes."""
+
+    def sasl(self, host: str, port: int) -> Callable[[], SaslClient] | None:
+        """Makes the conversations with the node at an address; None if its listener has no SASL."""
+        ...
+
+
 class PeersOfNode(Protocol):
     """What a peer needs from `Peers`."""
 
     reactor: Reactor
     slices: Slices
     network: Network
-    logins: PeerLogins | None
+    logins: Logins | None
     node_id: int
     frame_bytes_max: int
     traffic: dict[str, PeerTraffic]

@@ -8,10 +8,8 @@ are not sent to it. `refused` is for the controller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.peer import MISSING_MS, Peer
+from barnabas.broker.peer import MISSING_MS, Logins, Peer
 from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peer_traffic import PeerTraffic
 from barnabas.broker.probe import probe
@@ -19,9 +17,6 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slices
 from barnabas.limits import FRAME_BYTES_SMALL_MAX
 from barnabas.network_port import Network
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.peer_logins import PeerLogins
 
 __all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
 
@@ -39,7 +34,7 @@ class Peers:
         network: Network,
         config: BrokerConfig,
         slices: Slices,
-        logins: PeerLogins | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.reactor = reactor
         self.slices = slices

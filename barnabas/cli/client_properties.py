@@ -6,13 +6,21 @@ arguments of `Admin`, `Producer` or `Consumer`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from barnabas.broker.properties import parse_properties
+from barnabas.client.errors import IllegalState
 
-__all__ = ["CLIENT_PROPERTIES", "ClientKind", "ClientProperties", "WrongCall", "read_client_properties"]
+__all__ = [
+    "CLIENT_PROPERTIES",
+    "ClientKind",
+    "ClientProperties",
+    "WrongCall",
+    "read_client_properties",
+    "security_arguments",
+]
 
 ClientKind = Literal["admin", "producer", "consumer"]
 
@@ -147,10 +155,8 @@ _WITHOUT_EFFECT: Final = frozenset(
         "value.serializer",
     ]
 )
-_PREFIXES_WITHOUT_EFFECT: Final = ("ssl.", "sasl.", "metrics.context.", "config.providers.")
-
-_PROTOCOL: Final = "security.protocol"
-_UNSERVED_PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PREFIXES_WITHOUT_EFFECT: Final = ("metrics.context.", "config.providers.")
+_SECURITY: Final = ("security.protocol", "ssl.", "sasl.")
 
 
 class ClientProperties:
@@ -161,13 +167,17 @@ class ClientProperties:
         place: for example "client.properties" or "profile 'local'".
 
     Raises:
-        WrongCall: a value is invalid, or `security.protocol` is not PLAINTEXT.
+        WrongCall: a value is invalid.
+
+    Attributes:
+        security: the properties of TLS and SASL; `security_arguments` makes arguments of them.
     """
 
     def __init__(self, pairs: Mapping[str, str], place: str) -> None:
         self.place = place
         self.pairs = dict(pairs)
         self._values: dict[str, Any] = {}
+        self.security: dict[str, str] = {}
         self.without_effect: list[str] = []  # sentences, one for each such property
         for name, value in pairs.items():
             self._take(name, value.strip())
@@ -191,27 +201,50 @@ class ClientProperties:
                 self._values[name] = known.read(value)
             except ValueError as error:
                 raise WrongCall(f"{self.place}: {name}={value!r} {error}") from None
-        elif name == _PROTOCOL:
-            self._check_protocol(value)
+        elif name.startswith(_SECURITY):
+            self._take_security(name, value)
         elif name in _WITHOUT_EFFECT or name.startswith(_PREFIXES_WITHOUT_EFFECT):
             self.without_effect.append(f"{self.place}: {name} has no effect")
         else:
             from difflib import get_close_matches  # here, because its import takes longer than a small command
 
-            near = get_close_matches(name, [*CLIENT_PROPERTIES, _PROTOCOL], 1)
+            near = get_close_matches(name, [*CLIENT_PROPERTIES, "security.protocol"], 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             self.without_effect.append(f"{self.place}: unknown property {name!r} has no effect{hint}")
 
-    def _check_protocol(self, value: str) -> None:
-        if value.upper() in _UNSERVED_PROTOCOLS:
-            raise WrongCall(
-                f"{self.place}: {_PROTOCOL}={value} is not supported: this client has neither TLS nor SASL; "
-                f"use a listener with PLAINTEXT"
-            )
-        if value.upper() != "PLAINTEXT":
-            raise WrongCall(
-                f"{self.place}: {_PROTOCOL}={value!r} is none of PLAINTEXT, {', '.join(_UNSERVED_PROTOCOLS)}"
-            )
+    def _take_security(self, name: str, value: str) -> None:
+        from barnabas.client.net.security_properties import SECURITY_PROPERTIES  # here, because few calls need it
+
+        if name in SECURITY_PROPERTIES:
+            self.security[name] = value
+        else:
+            self.without_effect.append(f"{self.place}: {name} has no effect")
+
+
+def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
+    """The keyword arguments of TLS and SASL of any client.
+
+    Args:
+        sources: the first one that has a property counts.
+
+    Raises:
+        WrongCall: a property is missing or invalid, or a file cannot be read.
+    """
+    merged: dict[str, str] = {}
+    for source in reversed(sources):
+        merged.update(source.security)
+    if not merged:
+        return {}
+    from barnabas.client.net.security import check_security
+    from barnabas.client.net.security_properties import security_from_properties
+
+    try:
+        found = security_from_properties(merged)
+        check_security(found)
+    except IllegalState as error:
+        places = " and ".join(source.place for source in sources if source.security)
+        raise WrongCall(f"{places}: {error.message}") from None
+    return found
 
 
 def read_client_properties(path: Path) -> ClientProperties:

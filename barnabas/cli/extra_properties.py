@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.cli.client_properties import CLIENT_PROPERTIES, ClientKind, ClientProperties, WrongCall
+from barnabas.cli.client_properties import (
+    CLIENT_PROPERTIES,
+    ClientKind,
+    ClientProperties,
+    WrongCall,
+    security_arguments,
+)
 from barnabas.cli.option import option
 
 __all__ = ["extra_arguments", "property_option"]
@@ -29,7 +35,7 @@ def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str,
         if not separator:
             raise WrongCall(f"-X {assignment!r} is not key=value")
         known = CLIENT_PROPERTIES.get(name)
-        if name != "security.protocol" and (known is None or kind not in known.kinds):
+        if not name.startswith(("security.protocol", "ssl.", "sasl.")) and (known is None or kind not in known.kinds):
             mine = [each for each, entry in CLIENT_PROPERTIES.items() if kind in entry.kinds]
             from difflib import get_close_matches  # here, because its import takes longer than a small command
 
@@ -37,4 +43,5 @@ def extra_arguments(kind: ClientKind, assignments: tuple[str, ...]) -> dict[str,
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise WrongCall(f"-X {name}: no property of a {kind} here{hint}")
         pairs[name] = value
-    return ClientProperties(pairs, "-X").arguments(kind)
+    properties = ClientProperties(pairs, "-X")
+    return {**properties.arguments(kind), **security_arguments([properties])}

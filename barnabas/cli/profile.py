@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.client_properties import ClientProperties, WrongCall
+from barnabas.cli.client_properties import ClientProperties, WrongCall, security_arguments
 from barnabas.cli.key_values import key_values
 from barnabas.cli.output import Json, print_json, table
 from barnabas.cli.profiles import Profiles, check_profile_name
@@ -54,6 +54,7 @@ def create(
             raise WrongCall("give its brokers with -b HOST:PORT, or client properties with --set")
         check_profile_name(name)
         checked = ClientProperties(properties, f"profile {name!r}")
+        security_arguments([checked])
         Connection(bootstrap_server=checked.get("bootstrap.servers")).check_settings("profile create")
         profiles = Profiles()
         if name in profiles.known and not replace:

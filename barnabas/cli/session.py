@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from barnabas import client
-from barnabas.cli.client_properties import ClientKind, ClientProperties, WrongCall, read_client_properties
+from barnabas.cli.client_properties import (
+    ClientKind,
+    ClientProperties,
+    WrongCall,
+    read_client_properties,
+    security_arguments,
+)
 from barnabas.cli.interruption import Interruptible
 from barnabas.cli.option import flat, option
 from barnabas.cli.profiles import Profiles
@@ -136,7 +142,7 @@ class Connection:
 
     def check_settings(self, command: str) -> None:
         """Checks all settings; names on stderr those that have no effect."""
-        _ = self.bootstrap, self.timeout_s
+        _ = self.bootstrap, self.timeout_s, self._security
         for source in self.sources:
             for sentence in source.without_effect:
                 print(f"barnabas {command}: {sentence}", file=sys.stderr)
@@ -179,11 +185,20 @@ class Connection:
                 f"is one running? try `barnabas up`"
             )
 
+    @cached_property
+    def _security(self) -> dict[str, Any]:
+        return security_arguments(self.sources)
+
     def _arguments(self, kind: ClientKind) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         for source in reversed(self.sources):
             properties.update(source.arguments(kind))
-        return {**properties, "bootstrap_servers": self.bootstrap, "request_timeout_ms": self.timeout_ms}
+        return {
+            **properties,
+            **self._security,
+            "bootstrap_servers": self.bootstrap,
+            "request_timeout_ms": self.timeout_ms,
+        }
 
 
 DEFAULT_CONNECTION: Final = Connection()  # the default of the parameter `connection` of a command

@@ -21,7 +21,7 @@ from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, S
 from barnabas.protocol.scram import ScramClient, ScramKeys
 from barnabas.runtime.offload import WorkerThread
 
-__all__ = ["ClientSecurity"]
+__all__ = ["ClientSecurity", "check_security"]
 
 
 class ClientSecurity:
@@ -88,11 +88,25 @@ class ClientSecurity:
         return ScramClient(mechanism, username, self._keys, nonce, token=config.sasl_delegation_token)
 
 
+def check_security(arguments: Mapping[str, Any]) -> None:
+    """Checks settings of SecurityConfig, and that their files can be read. Raises IllegalState."""
+    config = SecurityConfig(**arguments)
+    if config.uses_tls:
+        _context(config)
+
+
 def _context(config: SecurityConfig) -> ssl.SSLContext:
     """The context of the caller, or one from the files."""
     if config.ssl_context is not None:
         own: ssl.SSLContext = config.ssl_context
         return own
+    if config.ssl_properties is not None:
+        from barnabas.runtime.tls import TlsError, TlsSettings, client_context  # here, because it imports a library
+
+        try:
+            return client_context(TlsSettings.from_keys(config.ssl_properties.get))
+        except TlsError as error:
+            raise IllegalState(str(error)) from None
     try:
         context = ssl.create_default_context(cafile=config.ssl_cafile)
     except OSError as error:

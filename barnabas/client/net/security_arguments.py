@@ -6,6 +6,7 @@ A module of its own, because the settings themselves import no `ssl`.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from typing import TypedDict
 
 from barnabas.client.net.security_config import SaslMechanism, SecurityProtocol, TokenProvider
@@ -22,6 +23,7 @@ class SecurityArguments(TypedDict, total=False):
     ssl_certfile: str | None
     ssl_keyfile: str | None
     ssl_password: str | None
+    ssl_properties: Mapping[str, str] | None
     ssl_check_hostname: bool
     sasl_mechanism: SaslMechanism | None
     sasl_plain_username: str | None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args
 
@@ -38,6 +39,7 @@ class SecurityConfig:
         ssl_certfile: the client's certificate and its chain, in PEM.
         ssl_keyfile: the client's private key, in PEM; by default it is in `ssl_certfile`.
         ssl_password: of the private key.
+        ssl_properties: Kafka's `ssl.*` client properties, instead of the files: for stores in PKCS12 and PEM texts.
         ssl_check_hostname: whether the broker's certificate must have the name that the client connects to.
         sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
         sasl_plain_username, sasl_plain_password: for PLAIN and SCRAM.
@@ -54,6 +56,7 @@ class SecurityConfig:
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
     ssl_password: str | None = field(default=None, repr=False)
+    ssl_properties: Mapping[str, str] | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     sasl_mechanism: SaslMechanism | None = None
     sasl_plain_username: str | None = None
@@ -81,18 +84,17 @@ class SecurityConfig:
 
     def _check_tls(self) -> None:
         files = [name for name in _FILES if getattr(self, name) is not None]
-        given = files if self.ssl_context is None else ["ssl_context", *files]
+        given = [name for name in ("ssl_context", "ssl_properties") if getattr(self, name) is not None] + files
         if given and not self.uses_tls:
             raise IllegalState(
                 f"{given[0]} needs security_protocol='SSL' or 'SASL_SSL', not {self.security_protocol!r}: "
                 f"without it the connection is not encrypted"
             )
-        if self.ssl_context is not None and files:
-            raise IllegalState(f"ssl_context and {files[0]} exclude each other")
-        if self.ssl_context is not None and not self.ssl_check_hostname:
-            raise IllegalState(
-                "ssl_context and ssl_check_hostname exclude each other: set check_hostname of the context"
-            )
+        if len(given) > len(files) and len(given) > 1:
+            raise IllegalState(f"{given[0]} and {given[1]} exclude each other")
+        if len(given) > len(files) and not self.ssl_check_hostname:
+            instead = "check_hostname of the context" if self.ssl_context is not None else "the property of Kafka"
+            raise IllegalState(f"{given[0]} and ssl_check_hostname exclude each other: set {instead}")
         for name in ("ssl_keyfile", "ssl_password"):
             if getattr(self, name) is not None and self.ssl_certfile is None:
                 raise IllegalState(f"{name} needs ssl_certfile, the client's certificate")

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.client_properties import CLIENT_PROPERTIES, ClientProperties, WrongCall, read_client_properties
+from barnabas.cli.client_properties import (
+    CLIENT_PROPERTIES,
+    ClientProperties,
+    WrongCall,
+    read_client_properties,
+    security_arguments,
+)
 from barnabas.cli.profiles import Profiles, config_path
 from barnabas.cli.session import Connection
 from barnabas.client import Consumer, Producer
@@ -101,9 +107,6 @@ def test_every_property_is_an_argument_of_its_clients() -> None:
     [
         (("request.timeout.ms", "soon"), "is not a whole number"),
         (("enable.auto.commit", "yes"), "is neither true nor false"),
-        (("security.protocol", "SASL_SSL"), "this client has neither TLS nor SASL"),
-        (("security.protocol", "SSL"), "is not supported"),
-        (("security.protocol", "TLS"), "is none of PLAINTEXT"),
     ],
 )
 def test_values_that_are_refused(pair: tuple[str, str], reason: str) -> None:
@@ -111,12 +114,27 @@ def test_values_that_are_refused(pair: tuple[str, str], reason: str) -> None:
         ClientProperties(dict([pair]), "x")
 
 
+def test_security_comes_from_all_places_together() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="planted-secret";'
+    file = ClientProperties({"sasl.jaas.config": jaas, "sasl.mechanism": "PLAIN"}, "file")
+    profile = ClientProperties({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}, "profile")
+    arguments = security_arguments([file, profile])
+    assert arguments["sasl_mechanism"] == "PLAIN"
+    Admin(**arguments)
+    with pytest.raises(WrongCall, match=r"^file: sasl\.jaas\.config needs security\.protocol"):
+        security_arguments([file])
+    wrong = ClientProperties({"security.protocol": "TLS"}, "x")
+    with pytest.raises(WrongCall, match=r"x: security\.protocol='TLS' is none of PLAINTEXT"):
+        security_arguments([wrong])
+    assert security_arguments([ClientProperties({"client.id": "x"}, "x")]) == {}
+
+
 def test_properties_without_effect_are_named() -> None:
     found = ClientProperties(
-        {"security.protocol": "plaintext", "ssl.key.password": "x", "retries": "3", "bootstrap.server": "a:1"}, "x"
+        {"security.protocol": "plaintext", "ssl.provider": "x", "retries": "3", "bootstrap.server": "a:1"}, "x"
     )
     assert found.without_effect == [
-        "x: ssl.key.password has no effect",
+        "x: ssl.provider has no effect",
         "x: retries has no effect",
         "x: unknown property 'bootstrap.server' has no effect; did you mean 'bootstrap.servers'?",
     ]

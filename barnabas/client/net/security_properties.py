@@ -1,0 +1,132 @@
+"""Kafka's client properties of TLS and SASL, as the settings of SecurityConfig: `security.protocol`, `ssl.*`, `sasl.*`.
+
+Driven by: the command line and Spark. Emits: keyword arguments; IllegalState that names the property and what to write.
+Values of secrets are in no error. Stores are read when a client is made, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.token_providers import FileTokens, UnsecuredTokens
+from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
+
+__all__ = ["SECURITY_PROPERTIES", "is_security_property", "security_from_properties"]
+
+_PROTOCOL: Final = "security.protocol"
+_MECHANISM: Final = "sasl.mechanism"
+_JAAS: Final = "sasl.jaas.config"
+_TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_TLS: Final = (
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+)
+_SASL: Final = (_MECHANISM, _JAAS, _TOKEN_URL)
+SECURITY_PROPERTIES: Final = (_PROTOCOL, *_SASL, *_TLS)  # those with an effect
+_PACKAGE: Final = "org.apache.kafka.common.security"
+_MODULES: Final = {
+    "PLAIN": f"{_PACKAGE}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_PACKAGE}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+}
+_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
+
+
+def is_security_property(name: str) -> bool:
+    """Whether a property concerns TLS or SASL; those that are not in SECURITY_PROPERTIES have no effect."""
+    return name == _PROTOCOL or name.startswith(("ssl.", "sasl."))
+
+
+def security_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The keyword arguments of a client.
+
+    Args:
+        properties: by name; those that do not concern security are ignored.
+
+    Raises:
+        IllegalState: a property is missing or invalid.
+    """
+    given = {name: value.strip() for name, value in properties.items() if name in SECURITY_PROPERTIES}
+    protocol = given.get(_PROTOCOL, "").upper()
+    if not protocol:
+        for name in given:
+            if name != _PROTOCOL:
+                raise IllegalState(
+                    f"{name} needs {_PROTOCOL}=SSL, SASL_PLAINTEXT or SASL_SSL: without it the client uses neither"
+                )
+        return {}
+    if protocol not in _PROTOCOLS:
+        raise IllegalState(f"{_PROTOCOL}={given[_PROTOCOL]!r} is none of {', '.join(_PROTOCOLS)}")
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol in ("SSL", "SASL_SSL"):
+        found["ssl_properties"] = {name: given[name] for name in _TLS if name in given}
+    if protocol.startswith("SASL"):
+        found.update(_login(given, protocol))
+    return found
+
+
+def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
+    mechanism = given.get(_MECHANISM, "").upper()
+    module = _MODULES.get(mechanism)
+    if module is None:
+        said = (
+            f"{_MECHANISM}={mechanism} is not supported" if mechanism else f"{_PROTOCOL}={protocol} needs {_MECHANISM}"
+        )
+        raise IllegalState(f"{said}: choose from {', '.join(_MODULES)}")
+    text = given.get(_JAAS, "")
+    options = "…" if mechanism == "OAUTHBEARER" else 'username="…" password="…"'
+    works = f"write {_JAAS}={module} required {options};"
+    if not text:
+        raise IllegalState(f"{_MECHANISM}={mechanism} needs {_JAAS}: {works}")
+    try:
+        jaas = parse_jaas(text)
+    except JaasError as error:
+        raise IllegalState(f"{_JAAS}: {error}") from None
+    if jaas.class_name != module.rpartition(".")[2]:
+        raise IllegalState(
+            f"{_JAAS} names the login module {jaas.class_name[:80]!r}, which is not that of {mechanism}: {works}"
+        )
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _tokens(given, jaas)}
+    for name in ("username", "password"):
+        if not jaas.options.get(name):
+            raise IllegalState(f"{_JAAS} has no {name}: {works}")
+    found: dict[str, Any] = {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": jaas.options["username"],
+        "sasl_plain_password": jaas.options["password"],
+    }
+    if jaas.options.get("tokenauth", "").lower() == "true":
+        found["sasl_delegation_token"] = True
+    return found
+
+
+def _tokens(given: Mapping[str, str], jaas: Jaas) -> FileTokens | UnsecuredTokens:
+    url = given.get(_TOKEN_URL, "")
+    extensions = {
+        name.removeprefix("extension_"): value for name, value in jaas.options.items() if name.startswith("extension_")
+    }
+    if url.startswith("file:"):
+        return FileTokens(url.removeprefix("file://").removeprefix("file:"), extensions)
+    subject = jaas.options.get(_SUBJECT)
+    if not url and subject:
+        return UnsecuredTokens(subject, extensions)
+    raise IllegalState(
+        f"sasl.mechanism=OAUTHBEARER needs {_TOKEN_URL}=file:///PATH, a file with a token, or {_SUBJECT} in {_JAAS} for tokens "
+        f"without a signature; Python programs may use any sasl_oauth_token_provider"
+    )

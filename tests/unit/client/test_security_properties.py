@@ -1,0 +1,122 @@
+"""Kafka's client properties of TLS and SASL: what they mean, and what their errors say."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.net.security import ClientSecurity, check_security
+from barnabas.client.net.security_config import SecurityConfig
+from barnabas.client.net.security_properties import (
+    SECURITY_PROPERTIES,
+    is_security_property,
+    security_from_properties,
+)
+from barnabas.runtime.randomness import SystemRng
+from tests.support.security.certificates import CertificateAuthority
+
+MODULE = "org.apache.kafka.common.security"
+PLAIN = f'{MODULE}.plain.PlainLoginModule required username="alice" password="planted-secret";'
+SCRAM = f'{MODULE}.scram.ScramLoginModule required username="alice" password="planted-secret"'
+
+
+def properties(protocol: str = "SASL_SSL", mechanism: str = "PLAIN", jaas: str = PLAIN) -> dict[str, str]:
+    return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}
+
+
+def test_every_property_with_an_effect_is_one_of_security() -> None:
+    assert all(map(is_security_property, SECURITY_PROPERTIES))
+    assert is_security_property("sasl.kerberos.service.name")
+    assert not is_security_property("security.providers")
+
+
+def test_properties_without_security() -> None:
+    assert security_from_properties({"client.id": "x"}) == {}
+    assert security_from_properties({"security.protocol": "plaintext"}) == {"security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (properties(), {"sasl_mechanism": "PLAIN"}),
+        (properties("sasl_plaintext", "scram-sha-512", f"{SCRAM};"), {"sasl_mechanism": "SCRAM-SHA-512"}),
+        (
+            properties("SASL_SSL", "SCRAM-SHA-256", f'{SCRAM} tokenauth="true";'),
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_delegation_token": True},
+        ),
+    ],
+)
+def test_logins(given: dict[str, str], found: dict[str, Any]) -> None:
+    arguments = security_from_properties(given)
+    tls = {"ssl_properties": {}} if arguments["security_protocol"] == "SASL_SSL" else {}
+    login = {"sasl_plain_username": "alice", "sasl_plain_password": "planted-secret"}
+    assert arguments == {"security_protocol": given["security.protocol"].upper(), **tls, **login, **found}
+    config = SecurityConfig(**arguments)
+    assert pickle.loads(pickle.dumps(config)) == config  # Spark sends it to other processes
+    assert "planted-secret" not in repr(config)
+
+
+async def test_tokens(tmp_path: Path) -> None:
+    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="bob" extension_a="b";'
+    found = security_from_properties(properties("SASL_PLAINTEXT", "OAUTHBEARER", jaas))
+    tokens = pickle.loads(pickle.dumps(found["sasl_oauth_token_provider"]))
+    claims = (await tokens.token()).split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "bob"
+    assert tokens.extensions() == {"a": "b"}
+    (tmp_path / "token").write_text("a.b.c\n")
+    file = {"sasl.oauthbearer.token.endpoint.url": f"file://{tmp_path}/token"}
+    found = security_from_properties({**properties("SASL_PLAINTEXT", "OAUTHBEARER", jaas), **file})
+    assert await found["sasl_oauth_token_provider"].token() == "a.b.c"
+
+
+def test_stores(ca: CertificateAuthority) -> None:
+    client = ca.issue("properties", password="key-secret")
+    stores = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(client.pkcs12)}
+    for keys in (client.inline(), client.by_file(), {**stores, "ssl.keystore.password": "key-secret"}):
+        for trust in (ca.truststore(), ca.truststore_inline()):
+            arguments = security_from_properties({"security.protocol": "SSL", **keys, **trust})
+            context = ClientSecurity(SecurityConfig(**arguments), SystemRng()).tls
+            assert context is not None
+            assert context.check_hostname
+            assert len(context.get_ca_certs()) == 1
+    unchecked = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}
+    context = ClientSecurity(SecurityConfig(**security_from_properties(unchecked)), SystemRng()).tls
+    assert context is not None
+    assert not context.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol='TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"ssl.truststore.location": "x"}, "ssl.truststore.location needs security.protocol=SSL"),
+        ({"sasl.jaas.config": PLAIN}, "sasl.jaas.config needs security.protocol"),
+        ({"security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL needs sasl.mechanism: choose from PLAIN"),
+        (properties(mechanism="GSSAPI"), "sasl.mechanism=GSSAPI is not supported"),
+        (
+            properties(jaas=""),
+            f"needs sasl.jaas.config: write sasl.jaas.config={MODULE}.plain.PlainLoginModule required",
+        ),
+        (properties(jaas=f"{SCRAM};"), "'ScramLoginModule', which is not that of PLAIN"),
+        (properties(jaas=PLAIN.replace(";", "")), "sasl.jaas.config: "),
+        (properties(jaas=PLAIN.replace("username", "user")), "sasl.jaas.config has no username: write"),
+        (properties(jaas=PLAIN.replace("password", "pass")), "sasl.jaas.config has no password: write"),
+        (
+            properties("SASL_SSL", "OAUTHBEARER", f"{MODULE}.oauthbearer.OAuthBearerLoginModule required;"),
+            "needs sasl.oauthbearer.token.endpoint.url=file:///PATH",
+        ),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/none"}, "/none"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/none/x.jks"}, "ssl.truststore"),
+    ],
+)
+def test_errors_name_the_property_and_what_to_write(given: dict[str, str], why: str) -> None:
+    with pytest.raises(IllegalState) as refused:
+        check_security(security_from_properties(given))
+    assert why in str(refused.value)
+    assert "planted-secret" not in str(refused.value)
