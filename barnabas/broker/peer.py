@@ -144,6 +144,10 @@ class Peer:
         beginning = self._exchange.state in (ExchangeState.NEGOTIATING, ExchangeState.AUTHENTICATING)
         return len(self._queue) + (0 if beginning else self._exchange.in_flight)
 
+    def version_of(self, request: type[Message]) -> int:
+        """The version in which a request would be sent now; the highest known one without an open connection."""
+        return self._exchange.version_of(request)
+
     def add_lost_listener(self, listener: Callable[[PeerError], None]) -> None:
         """Calls `listener` for every open connection that ends other than by `close`, after the `done` of its requests."""
         self._lost_listeners.append(listener)
