@@ -32,7 +32,6 @@ class SecuredKafka:
     sasl_plaintext: str
     sasl_ssl: str
     ssl: str
-    folder: Path
 
     def address(self, protocol: str) -> str:
         found: str = getattr(self, protocol.lower())
@@ -95,7 +94,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, ca: CertificateAuthority) 
                     f"{mechanism}=[iterations={4_096 if mechanism.endswith('256') else 16_384},password={PASSWORD}]",
                 ),
             )
-        yield SecuredKafka(*(f"localhost:{port + i}" for i in (0, 2, 3, 4)), folder)
+        yield SecuredKafka(*(f"localhost:{port + i}" for i in (0, 2, 3, 4)))
     finally:
         subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
 
@@ -152,7 +151,7 @@ async def test_every_mechanism(secured: SecuredKafka, ca: CertificateAuthority, 
 async def test_a_client_certificate(secured: SecuredKafka, ca: CertificateAuthority) -> None:
     client = ca.issue("client", password="key-secret")
     settings: Any = settings_of("SSL", secured, ca)
-    certificate = {
+    certificate: Any = {
         "ssl_certfile": str(client.certificate),
         "ssl_keyfile": str(client.key),
         "ssl_password": "key-secret",
@@ -215,7 +214,7 @@ async def test_certificates_that_are_refused(secured: SecuredKafka, ca: Certific
     assert "requires a certificate of this client: set ssl_certfile" in str(error)
     assert seconds < 10
     stranger = other.issue("stranger")
-    certificate = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
+    certificate: Any = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
     error, _ = await failure(**settings_of("SSL", secured, ca), **certificate)
     assert isinstance(error, AuthenticationFailed)
     assert "does not accept this client's certificate" in str(error)
@@ -223,7 +222,7 @@ async def test_certificates_that_are_refused(secured: SecuredKafka, ca: Certific
 
 async def test_listeners_of_another_kind(secured: SecuredKafka, ca: CertificateAuthority) -> None:
     """What is wrong is said, and what to set."""
-    quick = {"request_timeout_ms": 1_500}
+    quick: Any = {"request_timeout_ms": 1_500}
     error, _ = await failure(bootstrap_servers=secured.ssl, **quick)
     assert isinstance(error, NotKafka | BrokerUnreachable)
     assert "TLS" in str(error)

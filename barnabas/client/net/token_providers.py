@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from barnabas.runtime.clock import SystemClock
 
 __all__ = ["FileTokens", "UnsecuredTokens"]
 
@@ -46,7 +47,7 @@ class UnsecuredTokens:
     own_extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def token(self) -> str:
-        now_s = int(time.time())
+        now_s = SystemClock().now_ms() // 1000
         parts: tuple[dict[str, object], ...] = (
             {"alg": "none"},
             {"sub": self.subject, "iat": now_s, "exp": now_s + _LIFETIME_S},

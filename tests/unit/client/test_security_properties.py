@@ -54,7 +54,7 @@ def test_properties_without_security() -> None:
 )
 def test_logins(given: dict[str, str], found: dict[str, Any]) -> None:
     arguments = security_from_properties(given)
-    tls = {"ssl_properties": {}} if arguments["security_protocol"] == "SASL_SSL" else {}
+    tls: dict[str, Any] = {"ssl_properties": {}} if arguments["security_protocol"] == "SASL_SSL" else {}
     login = {"sasl_plain_username": "alice", "sasl_plain_password": "planted-secret"}
     assert arguments == {"security_protocol": given["security.protocol"].upper(), **tls, **login, **found}
     config = SecurityConfig(**arguments)
