@@ -12,6 +12,7 @@ import pytest
 from barnabas.client import Producer
 from barnabas.testing import Cluster
 from tests.support.called import Shown, called
+from tests.support.waiting import attempts
 
 pytestmark = pytest.mark.process
 
@@ -110,9 +111,10 @@ class TestBroker:
         with Cluster(brokers=4) as cluster:
             cluster.create_topic("held", partitions=4)
             cluster.kill(4)
-            rows = call(cluster, "broker", "list", "--json").document
-            while not rows[3]["is_fenced"]:  # its session ends
+            for _ in attempts("the session of broker 4 has ended"):
                 rows = call(cluster, "broker", "list", "--json").document
+                if rows[3]["is_fenced"]:
+                    break
             assert [row["is_fenced"] for row in rows] == [False, False, False, True]
             holds = call(cluster, "broker", "unregister", "4", "--yes")
             assert (holds.code, "holds replicas of" in holds.err) == (1, True)

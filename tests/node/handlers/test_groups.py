@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -46,18 +44,12 @@ from tests.support.broker.group_requests import (
     prepare,
 )
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
 async def node(nodes: Nodes) -> Node:
     return await nodes.start(None, **PATIENT)
-
-
-async def eventually(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Asks again until the answer is this one; 5 s at most."""
-    async with asyncio.timeout(5):
-        while await ask() != expected:
-            pass
 
 
 @pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])

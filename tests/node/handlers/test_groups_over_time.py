@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -32,19 +31,12 @@ from tests.support.broker.group_requests import (
 )
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 
 
 @pytest.fixture
 async def node(nodes: Nodes) -> Node:
     return await nodes.start(None, **PATIENT)
-
-
-async def eventually(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Asks again until the answer is this one; 5 s at most."""
-    async with asyncio.timeout(5):
-        while await ask() != expected:
-            pass
 
 
 async def test_resignation_refuses_what_is_parked(peer: Peer, another: Any, node: Node) -> None:
