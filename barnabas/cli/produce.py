@@ -34,7 +34,7 @@ BLOCK_BYTES: Final = 256 * 1024
 LINGER_S: Final = 0.005  # lines wait for more of a pipe so long
 FLUSH_S: Final = 0.4  # after a signal: time to send what was read
 STOP_MS: Final = 50  # then: time to close the connections
-DELIVERY_TIMEOUT_MS: Final = 30_000  # an election or a restart of a broker must not lose records
+DELIVERY_TIMEOUT_MS: Final = 30_000  # without --timeout: an election or a restart of a broker must not lose records
 STANDARD_INPUT: Final = Path("-")
 
 
@@ -89,7 +89,8 @@ def _check_size(transaction_size: int, transactional_id: str | None) -> None:
 def _producer(connection: Connection, settings: dict[str, Any]) -> tuple[Producer, ProducerConfig]:
     """The producer and its settings. Batches do not linger in it, because they are made here."""
     if not any(source.get("delivery.timeout.ms") is not None for source in connection.sources):
-        settings = {"delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, connection.timeout_ms), **settings}
+        limit_ms = connection.timeout_ms if connection.timeout is not None else DELIVERY_TIMEOUT_MS
+        settings = {"delivery_timeout_ms": max(limit_ms, connection.timeout_ms), **settings}
     try:
         producer = connection.producer(**settings)
     except KafkaError as error:

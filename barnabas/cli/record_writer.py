@@ -279,7 +279,7 @@ class RecordWriter:
             return
         if self.stopped is None:
             try:
-                await self._producer.commit_transaction()
+                await self._producer.commit_transaction(self._producer.config.delivery_timeout_ms)
                 self._count_commit()
                 return
             except KafkaError as error:

@@ -101,7 +101,13 @@ class IllegalState(KafkaError):
 
 
 class ClientClosed(IllegalState):
-    """The client was closed or never started."""
+    """The client was closed or never started.
+
+    Attributes:
+        maybe_written: of a record: it was on its way when the producer closed, so it may have been written.
+    """
+
+    maybe_written = False
 
 
 class BrokerUnreachable(KafkaError):

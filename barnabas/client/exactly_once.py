@@ -11,11 +11,12 @@ Follows KIP-98 and KIP-447 (one producer per process; the group fences members t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from barnabas.client.errors import IllegalState, KafkaError
+from barnabas.client.errors import IllegalState, KafkaError, RequestTimedOut
 from barnabas.client.types import (
     HeadersToSend,
     OffsetAndMetadata,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from barnabas.client.producer import Producer
 
 __all__ = ["CopyProgress", "NewMessage", "exactly_once"]
+
+log = logging.getLogger("barnabas.client.exactly_once")
 
 _Polled = dict[TopicPartition, list[Record[Any, Any]]]
 
@@ -121,7 +124,7 @@ class _Copy:
         producer = self._producer
         begun = committing = False
         try:
-            await producer.begin_transaction()
+            await self._until_answered(producer.begin_transaction)
             begun = True
             sent = await self._send(polled)
             await producer.send_offsets(_next_offsets(polled), self._consumer.group_metadata())
@@ -129,7 +132,7 @@ class _Copy:
                 await self._start_over(polled)
                 return False
             committing = True
-            await producer.commit_transaction()
+            await self._until_answered(producer.commit_transaction)
         except BaseException as error:
             known = error if isinstance(error, KafkaError) else None
             if committing:  # the commit may succeed: the coordinator returns the offsets once the transaction has ended
@@ -146,6 +149,19 @@ class _Copy:
         self.progress.records_out += sent
         self.progress.committed += 1
         return True
+
+    async def _until_answered(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Makes a call of the producer again while the transaction is ending: longer than `max_block_ms`, if need be."""
+        from barnabas.client.producer.transaction_state import TransactionPhase
+
+        ending = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)
+        while True:
+            try:
+                return await call()
+            except RequestTimedOut as error:
+                if self._producer.transaction_state not in ending:
+                    raise
+                log.warning("the copy waits for the end of a transaction: %s", error)
 
     async def _send(self, polled: _Polled) -> int:
         """Sends the results of the transform; returns their number."""
@@ -166,7 +182,7 @@ class _Copy:
     async def _start_over(self, polled: _Polled) -> None:
         """Aborts the transaction and takes the consumer back to its first records."""
         self._go_back(polled)
-        await self._producer.abort_transaction()
+        await self._until_answered(self._producer.abort_transaction)
         self.progress.aborted += 1
 
     def _go_back(self, polled: _Polled) -> None:

@@ -72,7 +72,12 @@ class Delivery:
         try:
             await self._cluster.close()
         finally:
-            self._sender.abandon(ClientClosed("the producer was closed before the record was sent"))
+            on_its_way = ClientClosed(
+                "the producer was closed before the record was acknowledged; it may or may not have been written"
+            )
+            on_its_way.maybe_written = True
+            unsent = ClientClosed("the producer was closed before the record was sent")
+            self._sender.abandon(unsent, on_its_way=on_its_way)
             self._deliver()
             self.closed = True
             self._waiters.wake_all()

@@ -146,11 +146,12 @@ class Sender:
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
 
-    def abandon(self, error: KafkaError, *, unsent_only: bool = False) -> None:
+    def abandon(self, error: KafkaError, *, unsent_only: bool = False, on_its_way: KafkaError | None = None) -> None:
         """Fails every batch that is not in flight: at an abort, a fatal error, or a close that must not wait.
 
         Args:
             unsent_only: keeps the batches that were sent before (a close waits for those).
+            on_its_way: of the batches that may have been written, in place of `error`.
         """
         for queue in list(self.accumulator.waiting):
             while queue.queue:
@@ -158,7 +159,7 @@ class Sender:
             if not unsent_only:
                 for batch in [b for b in queue.window if not b.on_wire]:
                     queue.window.remove(batch)
-                    self._finish(batch, -1, -1, error)
+                    self._finish(batch, -1, -1, (batch.maybe_written and on_its_way) or error)
                     if self.config.idempotent:
                         queue.lost_sequence = True
                         self.transactions.needs_new_epoch = self.transactions.transactional_id is not None

@@ -2,16 +2,16 @@
 
 Driven by: the caller of `Producer`. Emits: transitions of the state machine; `Delivery` sends the requests.
 
-A call starts a transition and waits for its end. A cancelled call changes nothing: the transition continues, and the same call
-may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP-939.
+A call starts a transition and waits for its end. A call that is cancelled, or has waited too long, changes nothing: the transition
+continues, and the same call may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP-939.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from barnabas.client.errors import IllegalState, TransactionFailed
+from barnabas.client.errors import IllegalState, RequestTimedOut, TransactionFailed
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.producer.delivery import Delivery
 from barnabas.client.producer.transaction_state import TransactionPhase
@@ -43,10 +43,9 @@ class TransactionCalls:
             False  # the caller of the last commit was cancelled, and its outcome was not returned yet
         )
 
-    async def begin(self) -> None:
-        """Opens a transaction, after the end of a commit or abort whose caller was cancelled."""
-        while self._txn.state in _ENDING:
-            await self._delivery.progress()
+    async def begin(self, timeout_ms: int) -> None:
+        """Opens a transaction, after the end of a commit or abort whose caller has left it."""
+        await self._left(_ENDING, timeout_ms, "the end of the previous transaction was not answered")
         version = self._forced_version or await self._cluster.learn_transaction_version()
         if self._txn.two_phase and version < 2:
             raise IllegalState("two_phase_commit needs a cluster that has finalized transaction.version 2")
@@ -65,39 +64,45 @@ class TransactionCalls:
             raise IllegalState(f"the transaction was ended by another call: the producer is {self._txn.state.value}")
         return self._txn.prepared
 
-    async def complete(self, decided: PreparedTransaction | None) -> bool:
+    async def complete(self, decided: PreparedTransaction | None, timeout_ms: int) -> bool:
         """Commits the prepared transaction if it is the decided one, else aborts it; returns whether it committed."""
         if self._txn.prepared is None:
             self._txn.check_usable()
             return False
         if decided == self._txn.prepared:
-            await self.commit()
+            await self.commit(timeout_ms)
             return True
-        await self.abort()
+        await self.abort(timeout_ms)
         return False
 
-    async def commit(self) -> None:
-        """Commits, or waits for the commit whose caller was cancelled."""
+    async def commit(self, timeout_ms: int | None) -> None:
+        """Commits, or waits for the commit whose caller was cancelled or has waited for `timeout_ms`. Raises RequestTimedOut."""
         ended_or_ending = self._txn.state in (TransactionPhase.READY, TransactionPhase.COMMITTING)
         if not (self._commit_abandoned and ended_or_ending):
             self._use_present_version()
             self._txn.commit()
         self._commit_abandoned = True
         self._delivery.wake()
-        while self._txn.state is TransactionPhase.COMMITTING:
-            await self._delivery.progress()
+        await self._left(
+            (TransactionPhase.COMMITTING,),
+            timeout_ms,
+            "the commit was not answered; it goes on, and commit_transaction waits for it again",
+        )
         self._commit_abandoned = False
         self._txn.check_usable()
         if self._txn.state is TransactionPhase.ABORTABLE_ERROR:
             self._txn.check_sendable()
 
-    async def abort(self) -> None:
-        """Drops unsent records and aborts."""
+    async def abort(self, timeout_ms: int | None) -> None:
+        """Drops unsent records and aborts. Raises RequestTimedOut."""
         self._use_present_version()
         self._txn.abort()
         self._delivery.wake()
-        while self._txn.state in (TransactionPhase.ABORTING, TransactionPhase.INITIALIZING):
-            await self._delivery.progress()
+        await self._left(
+            (TransactionPhase.ABORTING, TransactionPhase.INITIALIZING),
+            timeout_ms,
+            "the abort was not answered; it goes on, and abort_transaction waits for it again",
+        )
         self._txn.check_usable()
 
     async def send_offsets(
@@ -124,9 +129,16 @@ class TransactionCalls:
         state = self._txn.state
         async with asyncio.timeout(_CLOSE_TIMEOUT_MS / 1000):
             if state is TransactionPhase.COMMITTING:
-                await self.commit()
+                await self.commit(None)
             elif state in _OPEN:
-                await self.abort()
+                await self.abort(None)
+
+    async def _left(self, states: Sequence[TransactionPhase], timeout_ms: int | None, what: str) -> None:
+        """Waits until the producer has left these states. Raises RequestTimedOut, with `what`; the transition continues."""
+        deadline_ms = None if timeout_ms is None else self._cluster.clock.monotonic_ms() + timeout_ms
+        while self._txn.state in states:
+            if not await self._delivery.progress(deadline_ms) and self._txn.state in states:
+                raise RequestTimedOut(f"not within {timeout_ms} ms: {what}")
 
     def _use_present_version(self) -> None:
         """A kept transaction was begun by another producer: its end uses the version that the cluster has finalized now."""
