@@ -14,8 +14,8 @@ from barnabas.testing import Cluster
 from tests.support.called import Shown, called
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.oracle.tools import tool
+from tests.support.processes.attempts import attempts
 from tests.support.processes.cli import barnabas
-from tests.support.waiting import attempts
 
 pytestmark = pytest.mark.oracle
 

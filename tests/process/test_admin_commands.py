@@ -12,7 +12,7 @@ import pytest
 from barnabas.client import Producer
 from barnabas.testing import Cluster
 from tests.support.called import Shown, called
-from tests.support.waiting import attempts
+from tests.support.processes.attempts import attempts
 
 pytestmark = pytest.mark.process
 

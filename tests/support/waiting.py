@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from barnabas.ports import Clock
 
-__all__ = ["attempts", "elapsed", "eventually", "turns", "until", "until_refused"]
+__all__ = ["elapsed", "eventually", "turns", "until", "until_refused"]
 
 SECONDS_MAX = 20.0  # for machines that are busy with other work
 ELAPSED_MS_MAX = 200
-ATTEMPTS_S_MAX = 60.0  # as above, for processes and clusters
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -51,13 +49,3 @@ async def eventually(ask: Callable[[], Awaitable[object]], expected: object) -> 
     async with asyncio.timeout(SECONDS_MAX):
         while await ask() != expected:
             pass
-
-
-def attempts(what: str) -> Iterator[int]:
-    """Numbers of attempts, for at most 60 s; then it fails with `what`. The loop over them ends it by `break` or `return`."""
-    deadline, number = time.monotonic() + ATTEMPTS_S_MAX, 0
-    while time.monotonic() < deadline:
-        yield number
-        number += 1
-        time.sleep(0.02)
-    raise AssertionError(f"not within {ATTEMPTS_S_MAX:g} s: {what}")

@@ -80,8 +80,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         request_timeout_ms: time limit of an answer; after it the connection is closed.
         delivery_timeout_ms: time limit from `send` to the record's outcome, retries included.
         retry_backoff_ms: first pause before a retry; later pauses are a quarter of the time since the first failure, up to 1 s.
-        max_block_ms: how long `send` waits for metadata or for room in the buffer, and calls that begin or end a transaction for
-            their outcome.
+        max_block_ms: how long `send` waits for metadata or room in the buffer, and calls of transactions for their outcome.
         buffer_memory: bytes of queued records, over all partitions.
         metadata_max_age_ms: metadata is refreshed when it is older than this.
         transaction_version: 1 or 2 forces the transaction protocol; None uses what the cluster has finalized.
@@ -387,7 +386,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         Raises:
             IllegalState: no transactional_id, or a transaction is open, or two_phase_commit without transaction.version 2.
             ProducerFailed, ProducerFenced: the producer is no longer usable.
-            RequestTimedOut: the previous transaction has not ended within `max_block_ms`.
+            RequestTimedOut: the previous one has not ended within `max_block_ms`.
         """
         self._check_transactional()
         await self._transactions.begin(self._config.max_block_ms)
@@ -431,7 +430,6 @@ class Producer(Generic[SentKeyT, SentValueT]):
 
         Raises:
             ProducerFenced, ProducerFailed: the producer is no longer usable. Start another with keep_prepared and repeat the call.
-            RequestTimedOut: as of `commit_transaction`; repeat the call.
         """
         self._check_transactional()
         return await self._transactions.complete(decided, self._config.max_block_ms)
@@ -439,14 +437,10 @@ class Producer(Generic[SentKeyT, SentValueT]):
     async def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Sends everything that waits and commits. A cancelled commit continues; another call waits for its outcome.
 
-        Args:
-            timeout_ms: time limit of the call (default `max_block_ms`).
-
         Raises:
-            RequestTimedOut: the time has passed. The commit continues; another call waits for its outcome.
+            RequestTimedOut: not within `timeout_ms` (default `max_block_ms`). The commit continues; another call waits for it.
             TransactionFailed: a record or offset could not be written; abort the transaction.
-            ProducerFenced, ProducerFailed: the producer is no longer usable. The text says so if the outcome of the transaction
-                is unknown.
+            ProducerFenced, ProducerFailed: the producer is no longer usable. The text says whether the outcome is unknown.
         """
         self._check_transactional()
         await self._transactions.commit(self._config.max_block_ms if timeout_ms is None else timeout_ms)
@@ -454,11 +448,8 @@ class Producer(Generic[SentKeyT, SentValueT]):
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Drops unsent records and aborts. A cancelled abort continues.
 
-        Args:
-            timeout_ms: time limit of the call (default `max_block_ms`).
-
         Raises:
-            RequestTimedOut: the time has passed. The abort continues; another call waits for its outcome.
+            RequestTimedOut: not within `timeout_ms` (default `max_block_ms`). The abort continues; another call waits for it.
             IllegalState: no transaction is open.
             ProducerFenced, ProducerFailed: the producer is no longer usable.
         """
@@ -475,8 +466,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
 
         Args:
             offsets: the next offset to read, by partition.
-            group_metadata: `consumer.group_metadata()`, so that the coordinator refuses a member that lost its partitions. A
-                group id alone is not checked.
+            group_metadata: `consumer.group_metadata()`: refused if the member has lost its partitions; a group id is not checked.
 
         Raises:
             TransactionFailed: the group refused; abort the transaction.

@@ -75,16 +75,23 @@ async def test_fences_by_cause(node: Node, nodes: Nodes, peer: Peer) -> None:
     def causes(found: Scrape) -> dict[str, float]:
         return {dict(labels)["cause"]: value for labels, value in found.rows("barnabas_fences_total").items()}
 
-    await peer.create("t")
+    await peer.create("t", 2)
     old, new = Client(peer), Client(peer)
     assert await old.init() == 0
     assert await new.init() == 0
     assert set(causes(await scrape(node)).values()) == {0}
     assert await old.end(version=4) == ErrorCode.PRODUCER_FENCED
     assert causes(await scrape(node))["transactional_id"] == 1
+    for version in (11, 12):  # only verified, and added to the transaction
+        before = causes(await scrape(node))
+        assert await old.produce(version=version, partition=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+        after = causes(await scrape(node))
+        assert {cause: count - before[cause] for cause, count in after.items() if count != before[cause]} == {
+            "producer_epoch": 1
+        }
     assert await new.produce() == 0
     assert await old.produce(version=11) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert causes(await scrape(node))["producer_epoch"] == 1
+    assert causes(await scrape(node))["producer_epoch"] == 3
 
     late = Client(peer, "late")
     assert await late.init() == 0

@@ -7,11 +7,14 @@ the metrics and by the log line at the end.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
+from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["BOUNDS_MS", "AnswerCounts"]
+__all__ = ["BOUNDS_MS", "AnswerCounts", "are_batches"]
 
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000)
 
@@ -34,11 +37,15 @@ class AnswerCounts:
         self.completed = [0] * (len(BOUNDS_MS) + 1)
         self.completion_ms = 0
 
-    def on_refusal(self, error: BrokerError) -> None:
-        """Counts a refused request."""
+    def on_refusal(self, error: BrokerError, *, of_batches: bool = False) -> None:
+        """Counts a refused request.
+
+        Args:
+            of_batches: a verification; the leader counts the batches as fenced.
+        """
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             self.concurrent += 1
-        elif error.code is ErrorCode.PRODUCER_FENCED:
+        elif error.code is ErrorCode.PRODUCER_FENCED and not of_batches:
             self.fenced += 1
 
     def on_completed(self, duration_ms: int) -> None:
@@ -46,3 +53,8 @@ class AnswerCounts:
         duration_ms = max(duration_ms, 0)
         self.completed[bisect_left(BOUNDS_MS, duration_ms)] += 1
         self.completion_ms += duration_ms
+
+
+def are_batches(partitions: Sequence[TopicPartition]) -> bool:
+    """Whether a verification of these partitions is for batches, not for offsets of a group."""
+    return any(topic != GROUP_METADATA_TOPIC for topic, _ in partitions)

@@ -22,7 +22,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
-from barnabas.broker.coordinator.transactions.answer_counts import AnswerCounts
+from barnabas.broker.coordinator.transactions.answer_counts import AnswerCounts, are_batches
 from barnabas.broker.coordinator.transactions.broker_gateway import BrokerGateway
 from barnabas.broker.coordinator.transactions.holding import HeldRequests, Waiter
 from barnabas.broker.coordinator.transactions.id_expiry import TransactionalIdExpiry
@@ -273,14 +273,17 @@ class TransactionCoordinator:
                 transactional_id, producer, partitions, transaction_version, now_ms, monotonic_ms
             )
 
+        of_batches = transaction_version == 2 and are_batches(partitions)
+        answered = partial(self._answer, done, of_batches=of_batches)
+
         def decided(outcome: BrokerError | None) -> None:
             if (
                 outcome is None
                 or waiter is None
                 or outcome.code is not ErrorCode.CONCURRENT_TRANSACTIONS
-                or not self._hold(transactional_id, waiter, decide, outcome, done)
+                or not self._hold(transactional_id, waiter, decide, outcome, answered)
             ):
-                self._answer(done, outcome)
+                answered(outcome)
 
         self._write(transactional_id, decide, decided)
 
@@ -290,7 +293,7 @@ class TransactionCoordinator:
         waiter: Waiter,
         decide: Callable[[TransactionShard, int], Decision[None, TransactionRecord]],
         refusal: BrokerError,
-        done: Done[None],
+        decided: Done[None],
     ) -> bool:
         """Holds a request if it only waits for the previous transaction; returns whether it is held."""
         wait_ms = self._config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
@@ -305,7 +308,6 @@ class TransactionCoordinator:
             if not waiter.is_gone():
                 self._write(transactional_id, decide, decided)
 
-        decided = partial(self._answer, done)
         waiter.on_held(self.held.hold(transactional_id, partition, wait_ms, again, partial(decided, refusal)))
         return True
 
@@ -373,7 +375,7 @@ class TransactionCoordinator:
         try:
             return shard.verify_partitions(transactional_id, producer, partitions)
         except BrokerError as error:
-            self.counts.on_refusal(error)
+            self.counts.on_refusal(error, of_batches=are_batches(partitions))
             raise
 
     def end_transaction(
@@ -474,9 +476,9 @@ class TransactionCoordinator:
         else:
             self._write(transactional_id, decide, decided)
 
-    def _answer(self, done: Done[A], outcome: A | BrokerError) -> None:
+    def _answer(self, done: Done[A], outcome: A | BrokerError, *, of_batches: bool = False) -> None:
         if isinstance(outcome, BrokerError):
-            self.counts.on_refusal(outcome)
+            self.counts.on_refusal(outcome, of_batches=of_batches)
         done(outcome)
 
     # --- completion ---------------------------------------------------------------------------------------------------

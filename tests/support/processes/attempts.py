@@ -1,0 +1,20 @@
+"""Attempts of a test to see something of processes that run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+__all__ = ["attempts"]
+
+SECONDS_MAX = 60.0  # for machines that are busy with other work
+
+
+def attempts(what: str) -> Iterator[int]:
+    """Numbers of attempts, for at most 60 s; then it fails with `what`. The loop over them ends it by `break` or `return`."""
+    deadline, number = time.monotonic() + SECONDS_MAX, 0
+    while time.monotonic() < deadline:
+        yield number
+        number += 1
+        time.sleep(0.02)
+    raise AssertionError(f"not within {SECONDS_MAX:g} s: {what}")
