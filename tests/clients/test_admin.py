@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from typing import cast
 
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from barnabas.client.admin import ClientQuotas
+from barnabas.client.admin import AclBinding, AclBindingFilter, AclOperation, AclResourceType, ClientQuotas
+from barnabas.client.admin.scram_users import ScramMechanism
 from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.errors import ErrorCode
 from tests.support.clients.bundled import make_topic, poll_until
@@ -178,3 +181,37 @@ async def test_quotas_of_clients(admin: Admin, name: str) -> None:
         await admin.describe_client_quotas({"group": name})  # type: ignore[dict-item]
     await admin.alter_client_quotas({"user": name, "client-id": None}, {"producer_byte_rate": None})
     await admin.alter_client_quotas({"user": name}, {"consumer_byte_rate": None})
+
+
+async def test_acls_need_an_authorizer(admin: Admin) -> None:
+    acl = AclBinding(AclResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
+    for call in (admin.create_acls([acl]), admin.describe_acls(), admin.delete_acls([AclBindingFilter()])):
+        with pytest.raises(KafkaError, match="No Authorizer is configured") as refused:
+            await call
+        assert refused.value.code is ErrorCode.SECURITY_DISABLED
+
+
+async def test_users_have_scram_credentials(admin: Admin, name: str) -> None:
+    await admin.set_scram_password(name, "secret", mechanism="SCRAM-SHA-256", iterations=5_000)
+    await admin.set_scram_password(name, "other", mechanism="SCRAM-SHA-512")
+    await admin.set_scram_password(name, "changed", mechanism="SCRAM-SHA-512", iterations=4_097)
+    expected = {name: {"SCRAM-SHA-256": 5_000, "SCRAM-SHA-512": 4_097}}
+    deadline = time.monotonic() + 10  # Kafka answers a change before its broker has replayed it
+    found: dict[str, dict[str, int]] = {}
+    while found != expected and time.monotonic() < deadline:
+        with contextlib.suppress(KafkaError):
+            found = await admin.describe_scram_users([name])
+    assert found == expected
+    assert name in await admin.describe_scram_users()
+    with pytest.raises(KafkaError, match="Too few iterations") as refused:
+        await admin.set_scram_password(name, "secret", iterations=10)
+    assert refused.value.code is ErrorCode.UNACCEPTABLE_CREDENTIAL
+    with pytest.raises(IllegalState, match="unknown SCRAM mechanism 'PLAIN'"):
+        await admin.delete_scram_credential(name, "PLAIN")  # type: ignore[arg-type]
+    with pytest.raises(IllegalState, match="the password is empty"):
+        await admin.set_scram_password(name, "")
+    for mechanism in found[name]:
+        await admin.delete_scram_credential(name, cast("ScramMechanism", mechanism))
+    with pytest.raises(KafkaError) as refused:
+        await admin.delete_scram_credential(name, "SCRAM-SHA-512")
+    assert refused.value.code is ErrorCode.RESOURCE_NOT_FOUND

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from barnabas.broker.handlers import (
+    acls,
     admin,
     authentication,
     cluster,
@@ -27,6 +28,7 @@ from barnabas.broker.handlers import (
     quorum,
     quotas,
     reassignments,
+    scram_users,
     telemetry,
     transaction_listing,
     transactions,
@@ -37,6 +39,7 @@ __all__ = ["AllNeeds"]
 
 
 class AllNeeds(
+    acls.Needs,
     admin.Needs,
     authentication.Needs,
     cluster.Needs,
@@ -56,6 +59,7 @@ class AllNeeds(
     quorum.Needs,
     quotas.Needs,
     reassignments.Needs,
+    scram_users.Needs,
     telemetry.Needs,
     transaction_listing.Needs,
     transactions.Needs,

@@ -3,8 +3,8 @@
 On the broker listener: UnregisterBroker 64 0, forwarded to the controller.
 
 CreateTopics 19, DeleteTopics 20, AlterConfigs 33, CreatePartitions 37, ElectLeaders 43, IncrementalAlterConfigs 44,
-AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterClientQuotas 49, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
-ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919).
+AlterPartitionReassignments 45, ListPartitionReassignments 46, AlterClientQuotas 49, CreateAcls 30, DeleteAcls 31, AlterUserScramCredentials 51, AlterPartition 56, UpdateFeatures 57, BrokerRegistration 62, BrokerHeartbeat 63, UnregisterBroker 64, AllocateProducerIds 67,
+ControllerRegistration 70, AssignReplicasToDirs 73; all versions. DescribeConfigs 32 1 to 4 as on the listener of clients (KIP-919), DescribeAcls 29, too.
 
 Behaviour: one handler serves all. The request goes to `metadata/controller.QuorumController`; the answer is sent once the change is
 committed and published. A controller that is not active answers NOT_CONTROLLER. Requests that change topics begin nothing if their
@@ -19,10 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
-from barnabas.broker.handlers import admin, configs, quotas, reassignments
+from barnabas.broker.handlers import acls, admin, configs, quotas, reassignments, scram_users
 from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
+from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -36,13 +37,25 @@ from barnabas.protocol.messages.cluster import (
     UnregisterBrokerRequest,
 )
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.protocol.schema import Message
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.controller import QuorumController
 
-__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "Needs", "decide", "refuse", "unregister_broker"]
+__all__ = [
+    "CONTROLLER_HANDLERS",
+    "HANDLERS",
+    "AclNeeds",
+    "Needs",
+    "decide",
+    "decide_acls",
+    "decide_scram_users",
+    "refuse",
+    "unregister_broker",
+]
 
 
 class Needs(Protocol):
@@ -51,6 +64,10 @@ class Needs(Protocol):
     controller: ControllerChannel
     quorum_controller: QuorumController | None
     node_id: int
+
+
+class AclNeeds(acls.Needs, Needs, Protocol):
+    """What the handlers of ACLs work on."""
 
 
 def decide(needs: Needs, call: Call[Any]) -> Answer:
@@ -82,18 +99,36 @@ def refuse(call: Call[Message], error: BrokerError) -> Message | None:
     response = registry.API[call.api_key].response()
     refusal: Any = response  # its fields are found at run time
     if not hasattr(refusal, "error_code"):
-        table = quotas.HANDLERS if type(call.request) in quotas.HANDLERS else admin.HANDLERS
-        return table[type(call.request)][1](call, error)
+        kind = type(call.request)
+        table = next(each for each in _TABLES if kind in each)
+        return table[kind][1](call, error)
     refusal.error_code = error.code
     if hasattr(refusal, "error_message"):
         refusal.error_message = error.message
     return response
 
 
+def decide_acls(needs: AclNeeds, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
+    """Asks this node's controller to change ACLs, for a client that may."""
+    yield from acls.check_change(needs, call)
+    return decide(needs, call)
+
+
+def decide_scram_users(needs: Needs, call: Call[AlterUserScramCredentialsRequest]) -> Answer:
+    """Asks this node's controller to change credentials of users, for a client that may."""
+    scram_users.check_alteration(call)
+    return decide(needs, call)
+
+
+_TABLES: Final = (quotas.HANDLERS, acls.HANDLERS, scram_users.HANDLERS, admin.HANDLERS)  # with refusals for each item
 HANDLERS: Final[Table] = {UnregisterBrokerRequest: (unregister_broker, refuse)}
 CONTROLLER_HANDLERS: Final[Table] = {
     **dict.fromkeys((*DECISIONS, BrokerRegistrationRequest, BrokerHeartbeatRequest), (decide, refuse)),
     DescribeConfigsRequest: configs.HANDLERS[DescribeConfigsRequest],
+    DescribeAclsRequest: acls.HANDLERS[DescribeAclsRequest],
+    CreateAclsRequest: (decide_acls, refuse),
+    DeleteAclsRequest: (decide_acls, refuse),
+    AlterUserScramCredentialsRequest: (decide_scram_users, refuse),
 }
 
 # Requests that begin nothing after their timeout_ms, each with the answer that refuses everything they name.

@@ -221,6 +221,11 @@ class UserScramCredentialRecord(RecordMessage):
     server_key: bytes = field(Bytes)
     iterations: int = field(Int32)
 
+    def __repr__(self) -> str:  # without salt and keys
+        return (
+            f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations})"
+        )
+
 
 @record(api_key=12, versions=(0, 0), flexible_since=0)
 class FeatureLevelRecord(RecordMessage):

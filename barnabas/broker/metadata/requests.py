@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from barnabas.broker.metadata.acls import create_acls, delete_acls
 from barnabas.broker.metadata.configs import alter_configs, incremental_alter_configs
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.directories import assign_replicas
@@ -17,8 +18,10 @@ from barnabas.broker.metadata.producer_ids import allocate_producer_ids
 from barnabas.broker.metadata.quotas import alter_client_quotas
 from barnabas.broker.metadata.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
+from barnabas.broker.metadata.scram_users import alter_scram_users
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -42,6 +45,7 @@ from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
+from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.work import Work
 
 __all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
@@ -70,6 +74,9 @@ ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     AlterPartitionReassignmentsRequest: alter_reassignments,
     ListPartitionReassignmentsRequest: list_partition_reassignments,
     AlterClientQuotasRequest: alter_client_quotas,
+    CreateAclsRequest: create_acls,
+    DeleteAclsRequest: delete_acls,
+    AlterUserScramCredentialsRequest: alter_scram_users,
 }
 
 DECISIONS: Final[Mapping[type, RequestDecision]] = {
@@ -85,6 +92,7 @@ _ITEMS: Final = (
     "responses",
     "results",
     "entries",
+    "filter_results",
 )  # fields with errors, in answers without a top-level error
 
 

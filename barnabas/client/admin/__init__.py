@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.client.admin.acls import AclBinding, AclBindingFilter
 from barnabas.client.admin.admin import Admin
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.types import (
@@ -26,9 +27,15 @@ from barnabas.client.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
+from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 
 __all__ = [
     "CONFIG_SOURCES",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "BrokerDescription",
     "ClientQuotas",
@@ -44,6 +51,7 @@ __all__ = [
     "NewTopic",
     "PartitionLag",
     "PartitionReassignment",
+    "PatternType",
     "ProducerDescription",
     "QuorumDescription",
     "QuorumReplicaDescription",

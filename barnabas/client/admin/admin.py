@@ -4,23 +4,35 @@ Driven by: its caller. Emits: requests to any broker, to leaders or to coordinat
 `timeout_ms` has passed. A call with several items tries all of them, then raises the first error; the successful items stay
 done. A cancelled call may or may not have taken effect.
 Follows KIP-117, KIP-339 (incremental configs), KIP-516, KIP-664 (transactions), KIP-222 (groups), KIP-848 (consumer protocol),
-KIP-455 (reassignments), KIP-460 (elections), KIP-584 (features), KIP-595 (metadata quorum), KIP-546 (quotas of clients).
+KIP-455 (reassignments), KIP-460 (elections), KIP-584 (features), KIP-595 (metadata quorum), KIP-546 (quotas of clients), KIP-140 (ACLs), KIP-554 (SCRAM users).
 """
 
 from __future__ import annotations
 
+from barnabas.client.admin.acls import AclAdmin
 from barnabas.client.admin.cluster import ClusterAdmin
 from barnabas.client.admin.configs import ConfigAdmin
 from barnabas.client.admin.groups import GroupAdmin
 from barnabas.client.admin.quotas import QuotaAdmin
 from barnabas.client.admin.reassignments import ReassignmentAdmin
+from barnabas.client.admin.scram_users import ScramUserAdmin
 from barnabas.client.admin.topics import TopicAdmin
 from barnabas.client.admin.transactions import TransactionAdmin
 
 __all__ = ["Admin"]
 
 
-class Admin(ClusterAdmin, TopicAdmin, ConfigAdmin, QuotaAdmin, ReassignmentAdmin, GroupAdmin, TransactionAdmin):
+class Admin(
+    ClusterAdmin,
+    TopicAdmin,
+    ConfigAdmin,
+    QuotaAdmin,
+    AclAdmin,
+    ScramUserAdmin,
+    ReassignmentAdmin,
+    GroupAdmin,
+    TransactionAdmin,
+):
     """Administers a cluster: topics, configs, records, groups, transactions, brokers (KIP-117).
 
     Use as `async with Admin(bootstrap_servers="localhost:9092") as admin:` or with `start` … `stop`.

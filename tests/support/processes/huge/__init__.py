@@ -14,6 +14,7 @@ from tests.support.processes.huge.groups import GROUPS
 from tests.support.processes.huge.quotas import QUOTAS
 from tests.support.processes.huge.records import RECORDS
 from tests.support.processes.huge.request import Huge
+from tests.support.processes.huge.security import SECURITY
 from tests.support.processes.huge.telemetry import CLIENT_METRICS
 from tests.support.processes.huge.topics import DELETIONS, METADATA, PARTITIONS, TOPICS
 from tests.support.processes.huge.transactions import TRANSACTIONS
@@ -29,6 +30,7 @@ CATALOGUE: tuple[Huge, ...] = (
     *CONFIGS,
     *CLIENT_METRICS,
     *QUOTAS,
+    *SECURITY,
     *PARTITIONS,
     *TRANSACTIONS,
     *CONTROLLER,

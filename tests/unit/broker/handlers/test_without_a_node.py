@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from barnabas.broker.call import Pending
-from barnabas.broker.handlers import admin, cluster, configs, offsets, producers, quorum, quotas, reassignments
+from barnabas.broker.handlers import (
+    admin,
+    cluster,
+    configs,
+    offsets,
+    producers,
+    quorum,
+    quotas,
+    reassignments,
+    scram_users,
+)
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
@@ -30,6 +40,7 @@ from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsets
 from barnabas.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest, QuotaAlteration
 from barnabas.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
+from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import decode, encode
@@ -74,6 +85,7 @@ ASKED: list[tuple[Table, Any]] = [
     (reassignments.HANDLERS, AlterPartitionReassignmentsRequest(timeout_ms=9)),
     (cluster.HANDLERS, UnregisterBrokerRequest(broker_id=3)),
     (quotas.HANDLERS, AlterClientQuotasRequest(entries=[QuotaAlteration()])),
+    (scram_users.HANDLERS, AlterUserScramCredentialsRequest(upsertions=[ScramCredentialUpsertion(name="u")])),
 ]
 
 

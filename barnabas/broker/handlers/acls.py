@@ -1,0 +1,138 @@
+"""Handles DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), versions 1 to 3 (KIP-140).
+
+Behaviour: DescribeAcls lists the ACLs of this node's image that match a filter. The others are forwarded to the controller, which
+decides; the answer is sent once this node's own image has the change. On the controller listener the controller is asked directly.
+A client may describe ACLs if it may DESCRIBE the cluster, and change them if it may ALTER it. A node without an authorizer answers
+SECURITY_DISABLED. A request with a number 0 (UNKNOWN) ends the connection, as in Kafka.
+
+Version notes: version 1 is the first with pattern types, version 2 the first flexible version, version 3 has the resource type USER.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.broker.call import Call, Table
+from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.metadata.acls import acl_filter, known_numbers
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.acls import (
+    AclCreationResult,
+    AclDescription,
+    AclsResource,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from barnabas.work import Work
+
+if TYPE_CHECKING:
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.security.authorizer import Authorizer
+
+__all__ = ["HANDLERS", "Needs", "change_acls", "check_change", "describe_acls"]
+
+CHECKED_A_YIELD: Final = 64
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    authorizer: Authorizer | None
+    controller: ControllerChannel
+    current_image: CurrentImage
+
+
+def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Work:
+    """Lists the ACLs that match."""
+    request = call.request
+    known_numbers(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    if not call.access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER):
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if needs.authorizer is None:
+        raise BrokerError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    found = yield from acl_filter(request).found(needs.current_image.image.acls.items())
+    resources: dict[tuple[int, str, int], AclsResource] = {}
+    for number, (_, acl) in enumerate(found):
+        if number % 8 == 0:
+            yield 1
+        pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        resource = resources.get(pattern)
+        if resource is None:
+            resource = resources[pattern] = AclsResource(
+                resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type, acls=[]
+            )
+        resource.acls.append(
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
+            )
+        )
+    return DescribeAclsResponse(error_message="", resources=list(resources.values()))  # Kafka's message is not null
+
+
+def change_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
+    """Creates or deletes ACLs."""
+    yield from check_change(needs, call)
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done), HANDLERS[type(call.request)][1]
+    )
+
+
+def check_change(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRequest]) -> Work:
+    """Refuses a change by a client that may not make it, and by all if there is no authorizer.
+
+    Raises:
+        BrokerError: CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED.
+        RemoteProtocolError: a number is 0.
+    """
+    request = call.request
+    if isinstance(request, CreateAclsRequest):
+        for number, each in enumerate(request.creations):
+            known_numbers(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+            if number % CHECKED_A_YIELD == CHECKED_A_YIELD - 1:
+                yield 4
+    else:
+        for number, asked in enumerate(request.filters):
+            known_numbers(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+            if number % CHECKED_A_YIELD == CHECKED_A_YIELD - 1:
+                yield 4
+    if not call.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if needs.authorizer is None:
+        raise BrokerError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+
+
+def _shown(error: BrokerError) -> str | None:
+    return None if error.code == ErrorCode.UNKNOWN_SERVER_ERROR else error.message
+
+
+def _refuse_describe(call: Call[DescribeAclsRequest], error: BrokerError) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=error.code, error_message=_shown(error))
+
+
+def _refuse_create(call: Call[CreateAclsRequest], error: BrokerError) -> CreateAclsResponse:
+    text = _shown(error)
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=error.code, error_message=text) for _ in call.request.creations]
+    )
+
+
+def _refuse_delete(call: Call[DeleteAclsRequest], error: BrokerError) -> DeleteAclsResponse:
+    text = _shown(error)
+    return DeleteAclsResponse(
+        filter_results=[DeleteAclsFilterResult(error_code=error.code, error_message=text) for _ in call.request.filters]
+    )
+
+
+HANDLERS: Final[Table] = {
+    DescribeAclsRequest: (describe_acls, _refuse_describe),
+    CreateAclsRequest: (change_acls, _refuse_create),
+    DeleteAclsRequest: (change_acls, _refuse_delete),
+}

@@ -1,0 +1,119 @@
+"""Handles DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0 (KIP-554).
+
+Behaviour: DescribeUserScramCredentials lists the mechanisms and iterations of users from this node's image, never a key.
+AlterUserScramCredentials is forwarded to the controller, which decides; the answer is sent once this node's own image has the change. On the
+controller listener the controller is asked directly. A client may describe credentials if it may DESCRIBE the cluster, and change them if
+it may ALTER it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.handlers.admin import answered_later
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import REFUSAL_TEXTS_MAX
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.scram_users import (
+    AlteredScramUser,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribedScramUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserCredentialInfo,
+)
+from barnabas.work import Work
+
+if TYPE_CHECKING:
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
+
+__all__ = ["HANDLERS", "Needs", "alter_scram_credentials", "check_alteration", "describe_scram_credentials"]
+
+CREDENTIALS_A_YIELD: Final = 32
+MECHANISMS: Final = (1, 2)
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    controller: ControllerChannel
+    current_image: CurrentImage
+
+
+def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredentialsRequest]) -> Work:
+    """Lists the credentials of the named users, or of all users."""
+    if not call.access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER):
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    credentials = needs.current_image.image.scram_credentials
+    asked: dict[str, int] = {}  # how often
+    if call.request.users:
+        for number, user in enumerate(call.request.users):
+            asked[user.name] = asked.get(user.name, 0) + 1
+            if number % CREDENTIALS_A_YIELD == 0:
+                yield 1
+    else:
+        for number, (_, name) in enumerate(credentials):
+            asked[name] = 1
+            if number % CREDENTIALS_A_YIELD == 0:
+                yield 1
+    results = []
+    texts = 0
+    for name, times in asked.items():
+        yield 1
+        infos = [
+            UserCredentialInfo(mechanism=mechanism, iterations=found.iterations)
+            for mechanism in MECHANISMS
+            if (found := credentials.get((mechanism, name))) is not None
+        ]
+        if times == 1 and infos:
+            results.append(DescribedScramUser(user=name, error_message="", credential_infos=infos))
+            continue
+        if times > 1:
+            code = ErrorCode.DUPLICATE_RESOURCE
+            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        else:
+            code = ErrorCode.RESOURCE_NOT_FOUND
+            text = f"Attempt to describe a user credential that does not exist: {name}"
+        texts += 1
+        shown = text if texts <= REFUSAL_TEXTS_MAX else None
+        results.append(DescribedScramUser(user=name, error_code=code, error_message=shown))
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
+
+
+def alter_scram_credentials(needs: Needs, call: Call[AlterUserScramCredentialsRequest]) -> Answer:
+    """Changes credentials."""
+    check_alteration(call)
+    for each in call.request.upsertions:  # copies, because the request waits
+        each.salt, each.salted_password = bytes(each.salt), bytes(each.salted_password)
+    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_alter)
+
+
+def check_alteration(call: Call[AlterUserScramCredentialsRequest]) -> None:
+    """Refuses a change by a client that may not make it: raises BrokerError(CLUSTER_AUTHORIZATION_FAILED)."""
+    if not call.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _refuse_describe(
+    call: Call[DescribeUserScramCredentialsRequest], error: BrokerError
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message)
+
+
+def _refuse_alter(
+    call: Call[AlterUserScramCredentialsRequest], error: BrokerError
+) -> AlterUserScramCredentialsResponse:
+    names = dict.fromkeys(each.name for each in call.request.deletions)
+    names.update(dict.fromkeys(each.name for each in call.request.upsertions))
+    return AlterUserScramCredentialsResponse(
+        results=[AlteredScramUser(user=name, error_code=error.code, error_message=error.message) for name in names]
+    )
+
+
+HANDLERS: Final[Table] = {
+    DescribeUserScramCredentialsRequest: (describe_scram_credentials, _refuse_describe),
+    AlterUserScramCredentialsRequest: (alter_scram_credentials, _refuse_alter),
+}

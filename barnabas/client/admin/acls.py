@@ -1,0 +1,173 @@
+"""Requests about ACLs (KIP-140)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.client.admin.requests import AdminRequests
+from barnabas.client.errors import error_for
+from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from barnabas.protocol.messages.acls import (
+    AclCreation,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DeletedAcl,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+
+__all__ = ["AclAdmin", "AclBinding", "AclBindingFilter"]
+
+
+@dataclass(frozen=True, slots=True)
+class AclBinding:
+    """One ACL: a principal ("User:alice", "User:*") from a host ("*": any) may, or may not, do something with resources of a pattern."""
+
+    resource_type: AclResourceType
+    resource_name: str  # "*" with a literal pattern: all resources; "kafka-cluster" of the type CLUSTER
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class AclBindingFilter:
+    """What ACLs must have; None and ANY match everything. MATCH finds all patterns that match the name of a resource."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern_type: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+class AclAdmin(AdminRequests):
+    """Requests about ACLs."""
+
+    async def create_acls(self, acls: Iterable[AclBinding], *, timeout_ms: int | None = None) -> None:
+        """Creates ACLs; one that exists stays as it is.
+
+        Raises:
+            KafkaError: an ACL is invalid (INVALID_REQUEST), the valid ones were created; the brokers have no authorizer
+                (SECURITY_DISABLED); the client may not ALTER the cluster (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        request = CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    resource_pattern_type=each.pattern_type,
+                    principal=each.principal,
+                    host=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in acls
+            ]
+        )
+        alone = (lambda answer: answer.results[0]) if len(request.creations) == 1 else None
+        response: CreateAclsResponse = await self._retried(lambda _: request, alone, timeout_ms=timeout_ms)
+        for result in response.results:
+            if result.error_code:
+                raise error_for(result.error_code, result.error_message)
+
+    async def describe_acls(
+        self, wanted: AclBindingFilter | None = None, *, timeout_ms: int | None = None
+    ) -> list[AclBinding]:
+        """Returns the ACLs that match a filter, all by default, sorted by resource, principal and operation.
+
+        Raises:
+            KafkaError: the brokers have no authorizer (SECURITY_DISABLED); the client may not DESCRIBE the cluster.
+        """
+        asked = wanted or AclBindingFilter()
+        request = DescribeAclsRequest(
+            resource_type_filter=asked.resource_type,
+            resource_name_filter=asked.resource_name,
+            pattern_type_filter=asked.pattern_type,
+            principal_filter=asked.principal,
+            host_filter=asked.host,
+            operation=asked.operation,
+            permission_type=asked.permission,
+        )
+        response: DescribeAclsResponse = await self._retried(
+            lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
+        )
+        found = [
+            _binding(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
+            for resource in response.resources
+            for acl in resource.acls
+        ]
+        return sorted(found, key=_order)
+
+    async def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
+    ) -> list[AclBinding]:
+        """Deletes the ACLs that match one of the filters. Returns them, each once, sorted as by `describe_acls`.
+
+        Raises:
+            KafkaError: as `create_acls`; more than 10,000 ACLs match (INVALID_REQUEST), none was deleted then.
+        """
+        request = DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=each.resource_type,
+                    resource_name_filter=each.resource_name,
+                    pattern_type_filter=each.pattern_type,
+                    principal_filter=each.principal,
+                    host_filter=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in filters
+            ]
+        )
+        alone = (lambda answer: answer.filter_results[0]) if len(request.filters) == 1 else None
+        response: DeleteAclsResponse = await self._retried(lambda _: request, alone, timeout_ms=timeout_ms)
+        deleted: dict[AclBinding, None] = {}
+        for result in response.filter_results:
+            if result.error_code:
+                raise error_for(result.error_code, result.error_message)
+            for acl in result.matching_acls:
+                if acl.error_code:
+                    raise error_for(acl.error_code, acl.error_message)
+                deleted[_binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)] = None
+        return sorted(deleted, key=_order)
+
+
+def _binding(resource_type: int, name: str, pattern_type: int, entry: AclDescription | DeletedAcl) -> AclBinding:
+    """Numbers of later releases become UNKNOWN."""
+    return AclBinding(
+        AclResourceType(resource_type) if resource_type in _TYPES else AclResourceType.UNKNOWN,
+        name,
+        entry.principal,
+        AclOperation(entry.operation) if entry.operation in _OPERATIONS else AclOperation.UNKNOWN,
+        AclPermission(entry.permission_type) if entry.permission_type in (2, 3) else AclPermission.UNKNOWN,
+        PatternType(pattern_type) if pattern_type in (3, 4) else PatternType.UNKNOWN,
+        entry.host,
+    )
+
+
+_TYPES: Final = frozenset(map(int, AclResourceType))
+_OPERATIONS: Final = frozenset(map(int, AclOperation))
+
+
+def _order(acl: AclBinding) -> tuple[int, str, int, str, str, int, int]:
+    return (
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission,
+    )

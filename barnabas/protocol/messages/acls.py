@@ -1,0 +1,156 @@
+"""ACLs: DescribeAcls 1 to 3, CreateAcls 1 to 3, DeleteAcls 1 to 3 (KIP-140).
+
+Version 1 has pattern types (KIP-290), version 2 is the first flexible version, version 3 has the resource type USER (KIP-373). The
+numbers are those of `protocol/acls.py`.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Int8, Int16, Int32, Message, String, field, message, struct
+
+__all__ = [
+    "AclCreation",
+    "AclCreationResult",
+    "AclDescription",
+    "AclsResource",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
+    "DeleteAclsFilter",
+    "DeleteAclsFilterResult",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
+    "DeletedAcl",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
+]
+
+
+@message(api_key=29, versions=(1, 3), flexible_since=2)
+class DescribeAclsRequest(Message):
+    """Asks for the ACLs that match a filter; None matches every text."""
+
+    resource_type_filter: int = field(Int8)
+    resource_name_filter: str | None = field(String, nullable_since=0)
+    pattern_type_filter: int = field(Int8, default=3)
+    principal_filter: str | None = field(String, nullable_since=0)
+    host_filter: str | None = field(String, nullable_since=0)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@struct
+class AclDescription:
+    """One ACL of a resource pattern."""
+
+    principal: str = field(String)
+    host: str = field(String)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@struct
+class AclsResource:
+    """A resource pattern with its ACLs."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    pattern_type: int = field(Int8, default=3)
+    acls: list[AclDescription] = field(Array(AclDescription))
+
+
+@message(api_key=29, versions=(1, 3), flexible_since=2)
+class DescribeAclsResponse(Message):
+    """The ACLs that match."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    resources: list[AclsResource] = field(Array(AclsResource))
+
+
+@struct
+class AclCreation:
+    """An ACL to create."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    resource_pattern_type: int = field(Int8, default=3)
+    principal: str = field(String)
+    host: str = field(String)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@message(api_key=30, versions=(1, 3), flexible_since=2)
+class CreateAclsRequest(Message):
+    """Creates ACLs, each separately."""
+
+    creations: list[AclCreation] = field(Array(AclCreation))
+
+
+@struct
+class AclCreationResult:
+    """The result for one ACL."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=30, versions=(1, 3), flexible_since=2)
+class CreateAclsResponse(Message):
+    """A result for each ACL, in the order of the request."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[AclCreationResult] = field(Array(AclCreationResult))
+
+
+@struct
+class DeleteAclsFilter:
+    """The ACLs to delete; None matches every text."""
+
+    resource_type_filter: int = field(Int8)
+    resource_name_filter: str | None = field(String, nullable_since=0)
+    pattern_type_filter: int = field(Int8, default=3)
+    principal_filter: str | None = field(String, nullable_since=0)
+    host_filter: str | None = field(String, nullable_since=0)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@message(api_key=31, versions=(1, 3), flexible_since=2)
+class DeleteAclsRequest(Message):
+    """Deletes the ACLs that match one of the filters."""
+
+    filters: list[DeleteAclsFilter] = field(Array(DeleteAclsFilter))
+
+
+@struct
+class DeletedAcl:
+    """An ACL that matched, and whether it was deleted."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    pattern_type: int = field(Int8, default=3)
+    principal: str = field(String)
+    host: str = field(String)
+    operation: int = field(Int8)
+    permission_type: int = field(Int8)
+
+
+@struct
+class DeleteAclsFilterResult:
+    """The result for one filter."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    matching_acls: list[DeletedAcl] = field(Array(DeletedAcl))
+
+
+@message(api_key=31, versions=(1, 3), flexible_since=2)
+class DeleteAclsResponse(Message):
+    """A result for each filter, in the order of the request."""
+
+    throttle_time_ms: int = field(Int32)
+    filter_results: list[DeleteAclsFilterResult] = field(Array(DeleteAclsFilterResult))

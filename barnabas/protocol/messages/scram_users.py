@@ -1,0 +1,107 @@
+"""SCRAM credentials of users (KIP-554): DescribeUserScramCredentials 0, AlterUserScramCredentials 0."""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Bytes, Int8, Int16, Int32, Message, String, field, message, struct
+
+__all__ = [
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponse",
+    "AlteredScramUser",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
+    "DescribedScramUser",
+    "ScramCredentialDeletion",
+    "ScramCredentialUpsertion",
+    "ScramUserName",
+    "UserCredentialInfo",
+]
+
+
+@struct
+class ScramUserName:
+    """A user to describe."""
+
+    name: str = field(String)
+
+
+@message(api_key=50, versions=(0, 0), flexible_since=0)
+class DescribeUserScramCredentialsRequest(Message):
+    """Asks which credentials users have: the named ones, all if the list is None or empty."""
+
+    users: list[ScramUserName] | None = field(Array(ScramUserName), nullable_since=0)
+
+
+@struct
+class UserCredentialInfo:
+    """One credential of a user, without its keys."""
+
+    mechanism: int = field(Int8)  # 1: SCRAM-SHA-256, 2: SCRAM-SHA-512
+    iterations: int = field(Int32)
+
+
+@struct
+class DescribedScramUser:
+    """The credentials of one user."""
+
+    user: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    credential_infos: list[UserCredentialInfo] = field(Array(UserCredentialInfo))
+
+
+@message(api_key=50, versions=(0, 0), flexible_since=0)
+class DescribeUserScramCredentialsResponse(Message):
+    """The credentials of each user."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+    results: list[DescribedScramUser] = field(Array(DescribedScramUser))
+
+
+@struct
+class ScramCredentialDeletion:
+    """A credential to delete."""
+
+    name: str = field(String)
+    mechanism: int = field(Int8)
+
+
+@struct
+class ScramCredentialUpsertion:
+    """A credential to create or to replace. Its representation shows neither salt nor salted password."""
+
+    name: str = field(String)
+    mechanism: int = field(Int8)
+    iterations: int = field(Int32)
+    salt: bytes = field(Bytes)
+    salted_password: bytes = field(Bytes)
+
+    def __repr__(self) -> str:
+        return f"ScramCredentialUpsertion(name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations})"
+
+
+@message(api_key=51, versions=(0, 0), flexible_since=0)
+class AlterUserScramCredentialsRequest(Message):
+    """Changes credentials; each user separately."""
+
+    deletions: list[ScramCredentialDeletion] = field(Array(ScramCredentialDeletion))
+    upsertions: list[ScramCredentialUpsertion] = field(Array(ScramCredentialUpsertion))
+
+
+@struct
+class AlteredScramUser:
+    """The result for one user."""
+
+    user: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable_since=0)
+
+
+@message(api_key=51, versions=(0, 0), flexible_since=0)
+class AlterUserScramCredentialsResponse(Message):
+    """A result for each user of the request."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[AlteredScramUser] = field(Array(AlteredScramUser))
