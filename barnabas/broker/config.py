@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
+from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
@@ -29,6 +31,7 @@ CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+SERVED_PROTOCOLS = frozenset({PLAINTEXT, "SSL"})
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
 
@@ -60,6 +63,7 @@ class BrokerConfig:
         advertised_listeners: the addresses that clients are given instead.
         inter_broker_listener: name of the listener for connections between brokers.
         controller_listener: for voters and brokers; None if the cluster can have no other node.
+        controller_listener_name: name of the listener of all controllers, also for a node that has none.
         voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
     """
 
@@ -101,6 +105,9 @@ class BrokerConfig:
         self.advertised_listeners = self._advertised_listeners(controller_names)
         self.inter_broker_listener = self._inter_broker_listener()
         self._check_authorizer(controller_names[0])
+        self.controller_listener_name = controller_names[0]
+        for name in self.tls_listeners:
+            check_tls(name, partial(self.listener_value, name))
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -212,6 +219,16 @@ class BrokerConfig:
     def voters(self) -> tuple[str, ...]:
         """controller.quorum.voters; empty: this node alone."""
         return self.get_list(VOTERS)
+
+    @property
+    def tls_listeners(self) -> tuple[str, ...]:
+        """Names of this node's listeners that use TLS."""
+        mine = (*self.listeners, *([self.controller_listener] if self.controller_listener else []))
+        return tuple(each.name for each in mine if each.security_protocol in TLS_PROTOCOLS)
+
+    def security_protocol(self, listener: str) -> str:
+        """The security protocol of a listener by its name."""
+        return self._protocols.get(listener, PLAINTEXT)
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
@@ -404,20 +421,32 @@ class BrokerConfig:
         offered = [each.name for each in self.advertised_listeners]
         if name is not None and BROKER in self.roles and name not in offered:
             raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
-        protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
-        if protocol != PLAINTEXT:
-            raise _invalid("security.inter.broker.protocol", protocol, _not_served(protocol))
+        key = "security.inter.broker.protocol"
+        protocol = self.get_str(key) or PLAINTEXT
+        if protocol not in SERVED_PROTOCOLS:
+            raise _invalid(key, protocol, _not_served(protocol))
+        if protocol != PLAINTEXT and name is not None:
+            raise _invalid(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
+        if protocol != PLAINTEXT and BROKER in self.roles:
+            if protocol not in offered:
+                raise _invalid(key, protocol, f"it names the listener {protocol}; there are {', '.join(offered)}")
+            return protocol
         return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
 
     def _endpoint(self, key: str, text: str, name: str, host: str, port: str) -> Endpoint:
-        """Parses one listener. Raises INVALID_CONFIG unless it is PLAINTEXT: ignoring the protocol would be dangerous."""
+        """Parses one listener. Raises INVALID_CONFIG for a protocol that is not served: ignoring it would be dangerous."""
         protocol = self._protocols.get(name)
         if protocol is None:
-            mapped = f"add {name}:PLAINTEXT to {PROTOCOL_MAP}" if name not in SECURITY_PROTOCOLS else _not_served(name)
+            served = name not in SECURITY_PROTOCOLS or name in SERVED_PROTOCOLS
+            mapped = (
+                f"add {name}:{name if name in SECURITY_PROTOCOLS else PLAINTEXT} to {PROTOCOL_MAP}"
+                if served
+                else _not_served(name)
+            )
             raise _invalid(
                 key, text, f"listener {name} has no security protocol: write PLAINTEXT://HOST:PORT, or {mapped}"
             )
-        if protocol != PLAINTEXT:
+        if protocol not in SERVED_PROTOCOLS:
             raise _invalid(key, text, f"listener {name} speaks {protocol} ({PROTOCOL_MAP}): {_not_served(protocol)}")
         return Endpoint(name, host.strip("[]"), int(port), protocol)
 
@@ -436,8 +465,12 @@ class BrokerConfig:
 
 
 def _not_served(protocol: str) -> str:
-    missing = {"SASL_PLAINTEXT": "SASL is", "SASL_SSL": "TLS and SASL are"}.get(protocol, "TLS is")
-    return f"{missing} not served yet: use PLAINTEXT://HOST:PORT"
+    known = (
+        "SASL is not served yet"
+        if protocol in SECURITY_PROTOCOLS
+        else f"the protocols are {', '.join(SECURITY_PROTOCOLS)}"
+    )
+    return f"{known}: use PLAINTEXT://HOST:PORT or SSL://HOST:PORT"
 
 
 def _invalid(name: str, text: str, wrong: str) -> BrokerError:

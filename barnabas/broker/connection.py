@@ -26,10 +26,10 @@ from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
-from barnabas.broker.security.principal import ANONYMOUS, Principal
+from barnabas.broker.security.principal import Principal
 from barnabas.broker.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
 from barnabas.broker.waiting_answer import WaitingAnswer
-from barnabas.errors import InvariantViolated, LargeMessage, RemoteProtocolError
+from barnabas.errors import BarnabasError, InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, kept_frame
@@ -126,17 +126,24 @@ class Connection(MutableProtocol):
 
     # -- asyncio
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop: a client connected."""
+    def connection_accepted(self, transport: asyncio.BaseTransport) -> None:
+        """Called before a TLS handshake; a connection without TLS begins with `connection_made`."""
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self.client_host, self.client_port = str(peer[0]), int(peer[1])
-        self.authenticated(ANONYMOUS)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        self.client_host, self.client_port = str(peer[0]), int(peer[1])
         self.server.on_connected(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: a client connected, and the TLS handshake is complete."""
+        if self._transport is None:
+            self.connection_accepted(transport)
+        cast(asyncio.Transport, transport).set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         if not self.server.serving:
             self.core.block()
+        try:
+            self.authenticated(self.server.principal_of(self.listener_name, transport))
+        except BarnabasError as error:
+            self.close(f"its certificate gives no principal: {error}", level=logging.INFO)
 
     def authenticated(self, principal: Principal) -> None:
         """The client has proved who it is, or its listener asks for no proof."""

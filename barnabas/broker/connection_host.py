@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol, TypeVar
 
 from barnabas.broker.quotas.enforcement import QuotaEnforcement
@@ -32,6 +33,10 @@ class ConnectionHost(Protocol[C]):
 
     def access(self, principal: Principal, host: str) -> Access:
         """What a principal may do from a host."""
+        ...
+
+    def principal_of(self, listener: str, transport: asyncio.BaseTransport) -> Principal:
+        """The principal of a new connection: its certificate's, or ANONYMOUS. Raises BarnabasError if it has none."""
         ...
 
     def next_number(self) -> int:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.advertised import advertised_endpoints
 from barnabas.broker.awaited_leaders import AwaitedLeaders
-from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig, Endpoint
+from barnabas.broker.config import BROKER, CONTROLLER, BrokerConfig
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.coordinator.host.partition_coordinator import PartitionCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
@@ -49,6 +50,7 @@ from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
+from barnabas.broker.security.node_network import secured
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Offload, Slices, in_place
@@ -140,7 +142,8 @@ class Node:
         )
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
-        self.peers = Peers(self.reactor, network, config, self.slices)
+        self.tls, peer_network = secured(network, config)
+        self.peers = Peers(self.reactor, peer_network, config, self.slices)
         self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
@@ -240,11 +243,11 @@ class Node:
         )
         self.telemetry = self._make_telemetry()
         self.router = make_router(self)
-        self.server = Server(self.reactor, config, network, self.router, self.slices)
+        self.server = Server(self.reactor, config, network, self.router, self.slices, self.tls)
         self.server.client_quotas.fetch_sessions = self.fetch_sessions
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
         self.controller_router = Router(self, listener="controller")
-        self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices)
+        self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
         self._network = network
         self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()
@@ -266,6 +269,8 @@ class Node:
         self.reactor.attach()
         self._alive = True
         try:
+            if self.tls is not None:
+                self.tls.open()
             if self.metrics is not None:
                 await self.metrics.open(self._network)
             identity = self.log_dirs.open(self.config, self.reactor.rng)
@@ -295,7 +300,7 @@ class Node:
         return addresses[0]
 
     async def _start_broker(self, identity: BrokerIdentity) -> None:
-        await self.lifecycle.register(self._endpoints(), identity.broker_epoch)
+        await self.lifecycle.register(advertised_endpoints(self.config, self.server.addresses), identity.broker_epoch)
         self._logs_open = True
         await self.replicas.load(self.current_image.image)
         self.transactions.start()
@@ -308,17 +313,6 @@ class Node:
         await self.server.accept()
         await self.lifecycle.unfence()
         self.server.serve()
-
-    def _endpoints(self) -> list[Endpoint]:
-        """The addresses for clients: advertised.listeners, with port 0 replaced by the bound port."""
-        found = []
-        for endpoint in self.config.advertised_listeners:
-            bound = self.server.addresses.get(endpoint.name, (endpoint.host, endpoint.port))
-            host = endpoint.host or bound[0]
-            if host in ("0.0.0.0", "::"):
-                host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # clients cannot connect to a wildcard address
-            found.append(Endpoint(endpoint.name, host, endpoint.port or bound[1], endpoint.security_protocol))
-        return found
 
     async def stop(self) -> None:
         """Stops cleanly: hands leaderships over, closes connections, syncs and closes logs, writes the clean-shutdown file."""
@@ -472,6 +466,8 @@ class Node:
             self.fetch_max_bytes = self.config.get_int("fetch.max.bytes")
             self.server.on_config()
             self.controller_server.on_config()
+            if self.tls is not None:
+                self.tls.reload(changed_only=True)
         if self.telemetry is not None:
             for kind, name in delta.configs:
                 if kind == CLIENT_METRICS_RESOURCE:

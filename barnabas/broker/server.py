@@ -10,10 +10,11 @@ buffers and are closed after `connections.max.idle.ms`.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.connection import Connection
@@ -22,7 +23,7 @@ from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access, FullAccess
-from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
@@ -32,6 +33,9 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
 from barnabas.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.node_tls import NodeTls
 
 __all__ = ["Server"]
 
@@ -53,7 +57,13 @@ class Server:
     """
 
     def __init__(
-        self, reactor: Reactor, config: BrokerConfig, network: Network, router: Router, slices: Slices
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        network: Network,
+        router: Router,
+        slices: Slices,
+        tls: NodeTls | None = None,
     ) -> None:
         self.reactor = reactor
         self.slices = slices
@@ -62,6 +72,7 @@ class Server:
         self.access: Callable[[Principal, str], Access] = FullAccess
         self._config = config
         self._network = network
+        self._tls = tls
         self.connections: dict[Connection, None] = {}
         self.serving = False
         self._request_bytes_max = config.get_int("socket.request.max.bytes")
@@ -94,6 +105,7 @@ class Server:
             send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
             receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
             descriptors_left=DESCRIPTORS_FOR_NODES if name in self._names_of_clients() else 0,
+            tls=None if self._tls is None else self._tls.provider(name),
         )
         listener = await self._network.listen(
             lambda: self._accepted(name), endpoint.host, endpoint.port, accept=False, options=options
@@ -202,6 +214,15 @@ class Server:
     def next_number(self) -> int:
         """Numbers connections in the order of acceptance."""
         return next(self._numbers)
+
+    def principal_of(self, listener: str, transport: asyncio.BaseTransport) -> Principal:
+        """The principal of a new connection: its certificate's, or ANONYMOUS. Raises BarnabasError if it has none."""
+        tls = transport.get_extra_info("ssl_object")
+        if tls is None:
+            return ANONYMOUS
+        from barnabas.broker.security.node_tls import certificate_principal
+
+        return certificate_principal(self._config, listener, tls.getpeercert(binary_form=True))
 
     def on_connected(self, connection: Connection) -> None:
         """A connection was made; closes it if its address has too many."""

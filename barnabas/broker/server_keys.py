@@ -35,6 +35,7 @@ from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
 from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
+from barnabas.broker.security.ssl_keys import SSL_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
 __all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "server_key"]
@@ -413,6 +414,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         _NODE,
         _CONNECTIONS,
         AUTHORIZER_KEYS,
+        SSL_KEYS,
         _TOPICS,
         LOG_KEYS,
         _REPLICATION,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["LISTENER_KEYS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
@@ -24,7 +25,7 @@ class Unserved(NamedTuple):
     refused: bool
 
 
-NO_TLS: Final = "TLS is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
+NO_JAVA: Final = "Java classes are not loaded: remove this setting"
 NO_SASL: Final = "SASL is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
 NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
@@ -34,14 +35,12 @@ NO_TIERS: Final = "tiered storage is not served: remove this setting"
 LISTENER_KEYS: Final = (
     "max.connection.creation.rate",
     "max.connections",
+    *SSL_LISTENER_KEYS,
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
-    "ssl.": Unserved(NO_TLS, True),
     "sasl.": Unserved(NO_SASL, True),
-    "listener.name.": Unserved(
-        "settings of a single listener are not served, but max.connections and its rate: remove this", True
-    ),
+    "listener.name.": Unserved("a single listener has no such setting of its own: remove this", True),
     "delegation.token.": Unserved("delegation tokens are not served: remove this setting", True),
     "group.share.": Unserved("share groups are not served", False),
     "share.coordinator.": Unserved("share groups are not served", False),
@@ -53,7 +52,8 @@ PREFIXES: Final[Mapping[str, Unserved]] = {
 
 _REFUSED: Final[Mapping[str, str]] = {
     "principal.builder.class": NO_BUILDER,
-    "security.providers": NO_TLS,
+    "security.providers": NO_JAVA,
+    "ssl.engine.factory.class": NO_JAVA,
     "alter.config.policy.class.name": NO_POLICY,
     "create.topic.policy.class.name": NO_POLICY,
     "client.quota.callback.class": NO_POLICY,

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from barnabas import __version__
@@ -68,6 +69,8 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         node = _node(config, end)
         for number in STOPS:
             loop.add_signal_handler(number, end, 0)
+        if node.tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, partial(node.tls.reload, changed_only=False))
         starting = loop.create_task(node.start())
         ended.add_done_callback(
             lambda _: starting.cancel()

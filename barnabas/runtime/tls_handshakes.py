@@ -24,6 +24,7 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0  # from accept to the end of the handshake
 PATIENCE_S: Final = 1.0
 TURN_S: Final = 0.004
 LOG_EVERY_S: Final = 1.0
+REASONS_MAX: Final = 32  # whose lines are limited one by one
 
 
 class Handshaking(Protocol):
@@ -52,8 +53,8 @@ class HandshakeGate:
         self._waiting: dict[Handshaking, None] = {}
         self._pump_due: asyncio.Handle | None = None
         self.failures = 0
-        self._untold = 0  # failures since the last log line
-        self._next_line_s = 0.0
+        self._untold: dict[str, int] = {}  # failures since the last log line, by reason
+        self._next_line_s: dict[str, float] = {}
 
     @property
     def running(self) -> int:
@@ -72,20 +73,23 @@ class HandshakeGate:
             self._pump_soon(0.0)
 
     def failed(self, host: str, port: int, reason: str) -> None:
-        """Logs a failed handshake, one line a second at most."""
+        """Logs a failed handshake, one line a second and reason at most."""
         self.failures += 1
-        self._untold += 1
+        if len(self._untold) >= REASONS_MAX and reason not in self._untold:
+            self._untold.clear()
+            self._next_line_s.clear()
+        untold = self._untold[reason] = self._untold.get(reason, 0) + 1
         now_s = self._loop.time()
-        if now_s >= self._next_line_s:
-            self._next_line_s = now_s + LOG_EVERY_S
+        if now_s >= self._next_line_s.get(reason, 0.0):
+            self._next_line_s[reason] = now_s + LOG_EVERY_S
             log.info(
                 "Failed authentication (SSL handshake failed): host=%s port=%d reason=%s count=%d",
                 host,
                 port,
                 reason,
-                self._untold,
+                untold,
             )
-            self._untold = 0
+            self._untold[reason] = 0
 
     def _pump_soon(self, delay_s: float) -> None:
         if delay_s == 0.0 and isinstance(self._pump_due, asyncio.TimerHandle):

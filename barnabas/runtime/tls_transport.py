@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from barnabas.ports import Buffer
 from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, HandshakeGate
 
-__all__ = ["TlsConnection"]
+__all__ = ["TlsConnection", "explained"]
 
 READ_BYTES: Final = 256 * 1024
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
@@ -187,7 +187,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             return
         size = int.from_bytes(first[3:5], "big")
         if not 0 < size <= RECORD_BYTES:
-            self._refuse(f"a first message of {size} bytes")
+            self._refuse("the first message is longer than a TLS record, or empty")
         elif len(first) >= _RECORD_HEADER_BYTES + size and self._plain is not None and self._gate is not None:
             self._plain.pause_reading()
             self._gate.enter(self)
@@ -225,9 +225,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             self._flush()
         except ssl.SSLError as error:
-            self._error = _explained(error)
+            self._error = error
             self._flush()  # the alert
-            self.fail(str(self._error))
+            self.fail(explained(error))
         else:
             self._flush()
             self._open()
@@ -280,7 +280,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 if done:
                     break
         except ssl.SSLError as error:
-            self._error = _explained(error)
+            self._error = error
             self._flush()
             self._close_plain()
         finally:
@@ -486,12 +486,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 _NOTHING: Final = memoryview(b"")
 
 
-def _explained(error: ssl.SSLError) -> OSError:
-    """The error with a text for people."""
+def explained(error: ssl.SSLError) -> str:
+    """The reason of a failed handshake or connection, for people."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return ssl.SSLCertVerificationError(1, f"the certificate is refused: {error.verify_message}")
-    text = _REASONS.get(reason)
-    if text is None and "_ALERT_" in reason:
-        text = f"the other side refused: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
-    return ssl.SSLError(1, text or reason.replace("_", " ").lower() or str(error))
+        return f"the certificate is refused: {error.verify_message}"
+    if "_ALERT_" in reason:
+        return f"the other side refused: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
+    return _REASONS.get(reason) or reason.replace("_", " ").lower() or str(error)

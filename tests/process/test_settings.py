@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
     [
         (
             ["listeners=SSL://127.0.0.1:0"],
-            ["listeners", "SSL://127.0.0.1:0", "TLS is not served yet: use PLAINTEXT://"],
+            ["listener SSL speaks TLS", "ssl.keystore.location is not set", "ssl.keystore.type=PEM"],
         ),
         (["authorizer.class.name=a.B"], ["authorizer.class.name", "a.B", "StandardAuthorizer"]),
         (

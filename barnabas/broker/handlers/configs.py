@@ -32,6 +32,7 @@ from barnabas.broker.config_entries import (
 )
 from barnabas.broker.logger_levels import alter_levels, logger_entries
 from barnabas.broker.metadata.authorization import resource_type_of
+from barnabas.broker.metadata.configs import ConfigOperation
 from barnabas.broker.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -68,7 +69,8 @@ from barnabas.work import Steps, Work, distinct_in_slices
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.security.node_tls import NodeTls
+from barnabas.broker.metadata.channel import ControllerChannel
 
 __all__ = [
     "HANDLERS",
@@ -100,6 +102,7 @@ class Needs(Protocol):
     controller: ControllerChannel
     current_image: CurrentImage
     node_id: int
+    tls: NodeTls | None
 
 
 def incremental_alter_configs(needs: Needs, call: Call[IncrementalAlterConfigsRequest]) -> Work:
@@ -137,6 +140,7 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
+                _check_stores(needs, resource)
             if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
                 check_permission(access, AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER)
                 _alter_loggers(needs, resource, validate_only)
@@ -149,6 +153,21 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
             refused.append(_resource_response(resource, error))
             yield 1
     return mine, refused
+
+
+def _check_stores(needs: Needs, resource: AlterConfigsResource | AlterConfigsRequestResource) -> None:
+    """Refuses TLS stores that this node cannot use."""
+    if needs.tls is None or not resource.resource_name:
+        return
+    if isinstance(resource, AlterConfigsRequestResource):
+        after = {each.name: each.value for each in resource.configs}
+    else:
+        after = dict(needs.current_image.image.config(BROKER_RESOURCE, resource.resource_name))
+        after |= {
+            each.name: None if each.config_operation == ConfigOperation.DELETE else each.value
+            for each in resource.configs
+        }
+    needs.tls.check({name: value for name, value in after.items() if value is not None})
 
 
 def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: bool) -> None:

@@ -21,7 +21,8 @@ from barnabas.broker.metadata.decision import ClusterView, LongDecision, Metadat
 from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.server_keys import SERVER_KEYS, server_key
+from barnabas.broker.security.ssl_keys import SSL_STORE_KEYS
+from barnabas.broker.server_keys import server_key
 from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
@@ -176,9 +177,13 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
 
 def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> Work:
     settings = view.image.config(BROKER_RESOURCE, broker)
-    fixed = [config.name for config in configs if config.name in SERVER_KEYS and not SERVER_KEYS[config.name].dynamic]
+    fixed = [config.name for config in configs if (key := server_key(config.name)) is not None and not key.dynamic]
     if fixed:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    stores = [config.name for config in configs if config.name in SSL_STORE_KEYS]
+    if stores:
+        text = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(stores)}]")
     changes: dict[str, str | None] = {}
     for number, config in enumerate(configs):
         yield _units(number, config.value)

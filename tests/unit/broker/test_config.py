@@ -55,7 +55,20 @@ OTHER_DEFAULT = {
     "socket.send.buffer.bytes",
 }
 
-NOT_DYNAMIC_HERE = {"listeners", "listener.security.protocol.map"}
+# In Kafka these take effect with a new listener only; here there are no new listeners at run time.
+NOT_DYNAMIC_HERE = {
+    "listeners",
+    "listener.security.protocol.map",
+    "ssl.cipher.suites",
+    "ssl.client.auth",
+    "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+}
 
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -172,16 +185,21 @@ def test_node_id_from_either_key() -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"listeners": "SSL://:9093"}, r"value SSL://:9093 .* listeners: .*TLS is not served yet: use PLAINTEXT://"),
-        ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}, "TLS and SASL are not served yet"),
+        (
+            {"listeners": "SSL://:9093"},
+            r"ssl\.keystore\.location is not set .*listener SSL .*A working block: .*type=PEM",
+        ),
+        (
+            {"listeners": "SSL://:1", "ssl.keystore.location": "/k", "ssl.client.auth": "required"},
+            r"ssl\.truststore\.location is not set \(nor listener\.name\.ssl\.ssl\.truststore\.location\)",
+        ),
+        ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}, "SASL is not served yet"),
         ({"listeners": "SASL_PLAINTEXT://:2"}, "SASL is not served yet"),
         ({"listeners": "HTTP://:9092"}, r"listener HTTP has no security protocol: .*add HTTP:PLAINTEXT"),
-        ({"listeners": "IN://:1", "listener.security.protocol.map": "IN:SSL"}, "listener IN speaks SSL"),
+        ({"listeners": "IN://:1", "listener.security.protocol.map": "IN:SSL"}, "listener IN speaks TLS"),
         ({"listener.security.protocol.map": "IN:TLS"}, r"value IN:TLS .*the protocols are PLAINTEXT"),
         ({"listener.security.protocol.map": "IN"}, "write NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "IN:PLAINTEXT"}, "PLAINTEXT has no security protocol"),
-        ({"controller.listener.names": "SSL", "controller.quorum.voters": "1@a:1"}, "TLS is not served yet"),
-        ({"security.inter.broker.protocol": "SSL"}, r"security\.inter\.broker\.protocol: TLS is not served yet"),
         ({"authorizer.class.name": "a.B"}, r"value a\.B .*authorizer\.class\.name: .*StandardAuthorizer"),
         ({"authorizer.class.name": STANDARD}, r"super\.users: a controller needs super users.*super\.users=User:admin"),
         ({"authorizer.class.name": STANDARD, "super.users": "admin"}, "write TYPE:NAME"),
@@ -195,10 +213,13 @@ def test_node_id_from_either_key() -> None:
             r"nodes connect to each other over PLAINTEXT.*super\.users=User:ANONYMOUS;User:a",
         ),
         ({"principal.builder.class": "a.B"}, "Kafka's default"),
-        ({"ssl.keystore.location": "/k"}, r"value /k .*ssl\.keystore\.location: TLS is not served yet"),
-        ({"ssl.keystore.password": "geheim"}, r"value \[hidden\] .*ssl\.keystore\.password"),
+        ({"controller.listener.names": "SSL", "controller.quorum.voters": "1@a:1"}, "listener SSL speaks TLS"),
+        ({"security.inter.broker.protocol": "SSL"}, r"protocol: it names the listener SSL; there are PLAINTEXT"),
+        ({"ssl.engine.factory.class": "a.B"}, "Java classes are not loaded"),
+        ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, r"value TLSv1\.1 .*must be one of: TLSv1\.2, TLSv1\.3"),
+        ({"ssl.principal.mapping.rules": "RULE:("}, r"ssl\.principal\.mapping\.rules: write RULE:pattern"),
         ({"sasl.jaas.config": "geheim"}, r"value \[hidden\] .*sasl\.jaas\.config: SASL is not served yet"),
-        ({"listener.name.internal.ssl.keystore.location": "/k"}, "settings of a single listener"),
+        ({"listener.name.internal.num.partitions": "3"}, "a single listener has no such setting"),
         ({"create.topic.policy.class.name": "a.B"}, "the policy would not hold"),
         ({"remote.log.storage.system.enable": "true"}, "tiered storage"),
     ],

@@ -109,7 +109,7 @@ def test_nodes_of_one_role() -> None:
         ),
         ({"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, r"value CONTROLLER://:2 .*voters is not set"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "at which clients reach"),
-        ({"advertised.listeners": "SSL://h:1"}, "TLS is not served yet"),
+        ({"advertised.listeners": "SSL://h:1"}, "listeners has only PLAINTEXT"),
         (
             {"advertised.listeners": "B://h:1", "listener.security.protocol.map": "B:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
             "listeners has only PLAINTEXT",

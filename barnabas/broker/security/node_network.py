@@ -1,0 +1,79 @@
+"""NodeNetwork: the Network of a node's connections to other nodes: TLS where the other node's listener uses it.
+
+Driven by: `peers.py`. Emits: connections of the network below. The address decides about the listener: the address of a voter is that of a
+controller listener, every other one that of the inter-broker listener. There is no way back to plaintext.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS
+from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
+
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.broker.security.node_tls import NodeTls
+
+__all__ = ["NodeNetwork", "secured"]
+
+
+def secured(network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
+    """The node's TLS contexts, None if nothing uses TLS, and the network for connections to other nodes."""
+    names = {config.inter_broker_listener, config.controller_listener_name}
+    if not config.tls_listeners and not any(config.security_protocol(name) in TLS_PROTOCOLS for name in names):
+        return None, network
+    from barnabas.broker.security.node_tls import NodeTls  # imported only if TLS is used
+
+    tls = NodeTls(config)
+    return tls, NodeNetwork(network, config, tls)
+
+
+class NodeNetwork:
+    """Connects as the security protocols of the other nodes' listeners demand."""
+
+    def __init__(self, below: Network, config: BrokerConfig, tls: NodeTls) -> None:
+        self._below = below
+        self._tls = tls
+        self._controllers = {(each.host, each.port) for each in config.voter_endpoints.values()}
+        self._controller_listener = config.controller_listener_name
+        self._inter_broker_listener = config.inter_broker_listener
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        options: ListenerOptions = PLAIN_LISTENER,
+    ) -> Listener:
+        """As of Network."""
+        return await self._below.listen(factory, host, port, accept=accept, options=options)
+
+    async def connect(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network; `tls` is chosen here."""
+        listener = self._controller_listener if (host, port) in self._controllers else self._inter_broker_listener
+        context = self._tls.client(listener)
+        if context is None:
+            return await self._below.connect(factory, host, port)
+        import ssl
+
+        from barnabas.runtime.tls_transport import explained
+
+        try:
+            return await self._below.connect(factory, host, port, tls=context, server_name=server_name or host)
+        except ssl.SSLError as error:
+            raise OSError(f"TLS handshake failed: {explained(error)}") from None
