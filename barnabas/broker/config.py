@@ -422,7 +422,7 @@ class BrokerConfig:
         if name is not None and BROKER in self.roles and name not in offered:
             raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
         key = "security.inter.broker.protocol"
-        protocol = self.get_str(key) or PLAINTEXT
+        protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
         if protocol not in SERVED_PROTOCOLS:
             raise _invalid(key, protocol, _not_served(protocol))
         if protocol != PLAINTEXT and name is not None:

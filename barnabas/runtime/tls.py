@@ -64,28 +64,28 @@ class TlsSettings:
     def from_keys(cls, value: Callable[[str], Any], prefix: str = "") -> TlsSettings:
         """Takes the settings from `value(name)`, with None where a setting is not set."""
 
-        def text(name: str) -> str | None:
+        def text_of(name: str) -> str | None:
             return value(name) or None
 
-        def several(name: str) -> tuple[str, ...]:
+        def list_of(name: str) -> tuple[str, ...]:
             found = value(name) or ()
             return tuple(found.replace(" ", "").split(",")) if isinstance(found, str) else tuple(found)
 
         identification = value("ssl.endpoint.identification.algorithm")
         return cls(
-            keystore_type=(text("ssl.keystore.type") or "JKS").upper(),
-            keystore_location=text("ssl.keystore.location"),
-            keystore_password=text("ssl.keystore.password"),
-            keystore_key=text("ssl.keystore.key"),
-            keystore_certificate_chain=text("ssl.keystore.certificate.chain"),
-            key_password=text("ssl.key.password"),
-            truststore_type=(text("ssl.truststore.type") or "JKS").upper(),
-            truststore_location=text("ssl.truststore.location"),
-            truststore_password=text("ssl.truststore.password"),
-            truststore_certificates=text("ssl.truststore.certificates"),
-            client_auth=(text("ssl.client.auth") or "none").lower(),
-            enabled_protocols=several("ssl.enabled.protocols") or TLS_VERSIONS,
-            cipher_suites=several("ssl.cipher.suites"),
+            keystore_type=(text_of("ssl.keystore.type") or "JKS").upper(),
+            keystore_location=text_of("ssl.keystore.location"),
+            keystore_password=text_of("ssl.keystore.password"),
+            keystore_key=text_of("ssl.keystore.key"),
+            keystore_certificate_chain=text_of("ssl.keystore.certificate.chain"),
+            key_password=text_of("ssl.key.password"),
+            truststore_type=(text_of("ssl.truststore.type") or "JKS").upper(),
+            truststore_location=text_of("ssl.truststore.location"),
+            truststore_password=text_of("ssl.truststore.password"),
+            truststore_certificates=text_of("ssl.truststore.certificates"),
+            client_auth=(text_of("ssl.client.auth") or "none").lower(),
+            enabled_protocols=list_of("ssl.enabled.protocols") or TLS_VERSIONS,
+            cipher_suites=list_of("ssl.cipher.suites"),
             endpoint_identification_algorithm="https" if identification is None else str(identification).lower(),
             prefix=prefix,
         )

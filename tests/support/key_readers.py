@@ -18,7 +18,20 @@ from barnabas.broker.group_config import GROUP_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.storage.log_config import LogConfig
 
-ACCESSORS = {"get_int", "get_bool", "get_str", "get_list", "get_float", "value", "topic_value", "group_value"}
+ACCESSORS = {
+    "get_bool",
+    "get_float",
+    "get_int",
+    "get_list",
+    "get_str",
+    "group_value",
+    "list_of",
+    "listener_value",
+    "number",
+    "text_of",
+    "topic_value",
+    "value",
+}
 TABLES = {"server_keys.py", "topic_config.py", "group_config.py", "unserved_keys.py", "log_config.py"}
 
 
