@@ -18,6 +18,7 @@ __all__ = [
     "ClientKind",
     "ClientProperties",
     "WrongCall",
+    "merged_security",
     "read_client_properties",
     "security_arguments",
 ]
@@ -221,6 +222,14 @@ class ClientProperties:
             self.without_effect.append(f"{self.place}: {name} has no effect")
 
 
+def merged_security(sources: Sequence[ClientProperties]) -> dict[str, str]:
+    """The properties of TLS and SASL; the first source that has one counts."""
+    merged: dict[str, str] = {}
+    for source in reversed(sources):
+        merged.update(source.security)
+    return merged
+
+
 def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
     """The keyword arguments of TLS and SASL of any client.
 
@@ -230,9 +239,7 @@ def security_arguments(sources: Sequence[ClientProperties]) -> dict[str, Any]:
     Raises:
         WrongCall: a property is missing or invalid, or a file cannot be read.
     """
-    merged: dict[str, str] = {}
-    for source in reversed(sources):
-        merged.update(source.security)
+    merged = merged_security(sources)
     if not merged:
         return {}
     from barnabas.client.net.security import check_security

@@ -42,7 +42,9 @@ def export(
         if data:
             done = export_directories(spark, data, topic, to, committed=committed)
         else:
-            done = export_topics(spark, connection.bootstrap, topic, to, committed=committed)
+            done = export_topics(
+                spark, connection.bootstrap, topic, to, committed=committed, properties=connection.security
+            )
     except BarnabasError as error:
         print(f"barnabas export: {error}", file=sys.stderr)
         return 1

@@ -21,6 +21,7 @@ from barnabas.cli.client_properties import (
     ClientKind,
     ClientProperties,
     WrongCall,
+    merged_security,
     read_client_properties,
     security_arguments,
 )
@@ -184,6 +185,11 @@ class Connection:
                 f"no broker answers at {self.bootstrap}{f' ({reasons})' if reasons else ''}: "
                 f"is one running? try `barnabas up`"
             )
+
+    @property
+    def security(self) -> dict[str, str]:
+        """The client properties of TLS and SASL."""
+        return merged_security(self.sources)
 
     @cached_property
     def _security(self) -> dict[str, Any]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from barnabas.client.errors import BrokerUnreachable, KafkaError, NotKafka, RequestTimedOut
+from barnabas.client.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    IllegalState,
+    KafkaError,
+    NotKafka,
+    RequestTimedOut,
+)
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions
@@ -20,21 +27,28 @@ async def connected(
         timeout_ms: how long to wait for the first answer; by default the request timeout.
 
     Raises:
-        PipelineError: no broker answers.
+        PipelineError: no broker answers, the cluster refuses this client, or a store cannot be read.
     """
-    cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
+    try:
+        cluster = NetworkClient(client, auto_create_topics=auto_create_topics)
+    except IllegalState as error:
+        raise PipelineError("kafka.security.protocol", client.security_protocol, error.message) from None
     try:
         await cluster.start(timeout_ms)
     except BaseException as error:
         await cluster.close()
-        if isinstance(error, (BrokerUnreachable, NotKafka, RequestTimedOut)):
+        if isinstance(error, (AuthenticationFailed, BrokerUnreachable, NotKafka, RequestTimedOut)):
             raise unreachable(client, error) from error
         raise
     return cluster
 
 
 def unreachable(client: ClientOptions, error: KafkaError) -> PipelineError:
-    """Returns the error for a cluster of which no broker answers."""
+    """Returns the error for a cluster of which no broker answers, or that refuses this client."""
+    if isinstance(error, AuthenticationFailed):
+        return PipelineError(
+            "kafka.security.protocol", client.security_protocol, error.message, "does not open the cluster"
+        )
     return PipelineError(
         "kafka.bootstrap.servers",
         client.bootstrap_servers,

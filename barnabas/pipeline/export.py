@@ -8,7 +8,7 @@ removed (compaction). The files must hold as many rows as the tasks counted. `_S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,13 @@ class Exported:
 
 
 def export_topics(
-    spark: Callable[[], SparkSession], bootstrap: str, topics: Sequence[str], to: str | Path, *, committed: bool = True
+    spark: Callable[[], SparkSession],
+    bootstrap: str,
+    topics: Sequence[str],
+    to: str | Path,
+    *,
+    committed: bool = True,
+    properties: Mapping[str, str] | None = None,
 ) -> Exported:
     """Exports every record of the topics, up to their present ends, from a running cluster.
 
@@ -100,6 +106,7 @@ def export_topics(
         spark: gives the session; called when everything that can be checked without it is checked.
         to: a directory that does not exist or is empty.
         committed: leave open and aborted transactions out.
+        properties: Kafka's client properties of TLS and SASL.
 
     Raises:
         PipelineError: topics, cluster or directory cannot be used, or the verification failed.
@@ -111,6 +118,7 @@ def export_topics(
             "subscribe": ",".join(topics),
             "kafka.isolation.level": "read_committed" if committed else "read_uncommitted",
             "includeHeaders": "true",
+            **{f"kafka.{name}": value for name, value in (properties or {}).items()},
         },
         streaming=False,
     )

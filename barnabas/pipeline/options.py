@@ -18,6 +18,7 @@ from barnabas.client.errors import IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.offsets import EARLIEST, LATEST
+from barnabas.client.net.security_properties import SECURITY_PROPERTIES, security_from_properties
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planning import EPOCHS
@@ -93,7 +94,7 @@ _KAFKA = (
     "metadata.max.age.ms",
     "request.timeout.ms",
     "retry.backoff.ms",
-    "security.protocol",
+    *SECURITY_PROPERTIES,
 )
 _INT64_MAX = 2**63 - 1
 
@@ -167,11 +168,6 @@ class ClientOptions(ConnectionConfig):
             raise PipelineError(
                 "kafka.bootstrap.servers", servers, "write host:port, several with commas between", str(error)
             ) from error
-        protocol = options.text("kafka.security.protocol")
-        if protocol is not None and protocol.upper() != "PLAINTEXT":
-            raise PipelineError(
-                "kafka.security.protocol", protocol, "reach the cluster by a PLAINTEXT listener", "is not supported"
-            )
         default = cls(bootstrap_servers=servers)
         return cls(
             bootstrap_servers=servers,
@@ -180,7 +176,20 @@ class ClientOptions(ConnectionConfig):
             retry_backoff_ms=options.number("kafka.retry.backoff.ms", 1, 2**31 - 1) or default.retry_backoff_ms,
             metadata_max_age_ms=options.number("kafka.metadata.max.age.ms", 1, 2**31 - 1)
             or default.metadata_max_age_ms,
+            **_security(options),
         )
+
+
+def _security(options: Options) -> dict[str, Any]:
+    """The settings of TLS and SASL. Stores are read when a client is made, on the driver and in each task."""
+    found = {
+        name: options.text(f"kafka.{name}") or "" for name in SECURITY_PROPERTIES if options.given(f"kafka.{name}")
+    }
+    try:
+        return security_from_properties(found)
+    except IllegalState as error:
+        option = next((name for name in SECURITY_PROPERTIES if error.message.startswith(name)), "security.protocol")
+        raise PipelineError(f"kafka.{option}", None, error.message, "does not fit the others") from None
 
 
 @dataclass(frozen=True)
@@ -310,9 +319,6 @@ def _checked(given: Mapping[str, str], streaming: bool) -> Options:
     for name, remedy in _KAFKA_ABSENT.items():
         if options.given(f"kafka.{name}"):
             raise PipelineError(f"kafka.{name}", options.text(f"kafka.{name}"), remedy, "is not supported")
-    for name, value in given.items():
-        if name.lower().startswith(("kafka.sasl.", "kafka.ssl.")):
-            raise PipelineError(name, value, "reach the cluster by a PLAINTEXT listener", "is not supported")
     options.check_names()
     if streaming:
         for name in options.given(*_ENDS):

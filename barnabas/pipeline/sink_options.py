@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.client.net.security_properties import SECURITY_PROPERTIES
 from barnabas.pipeline.decisions import check_sink_id
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions, Options
@@ -45,7 +46,7 @@ _KAFKA = (
     "request.timeout.ms",
     "retry.backoff.ms",
     "metadata.max.age.ms",
-    "security.protocol",
+    *SECURITY_PROPERTIES,
     "acks",
     "compression.type",
     "delivery.timeout.ms",

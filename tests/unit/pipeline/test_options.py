@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from barnabas.client.net.offsets import EARLIEST, LATEST
 from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import SourceOptions
+from barnabas.pipeline.sink_options import SinkOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -95,8 +98,10 @@ REFUSED = [
     ({"path": "a"}, "path.*by 'subscribe'"),
     ({"kafka__auto__offset__reset": "latest"}, r"kafka\.auto\.offset\.reset.*'startingOffsets'"),
     ({"kafka__value__deserializer": "x"}, r"value\.deserializer.*CAST"),
-    ({"kafka__sasl__jaas__config": "hunter2"}, r"kafka\.sasl\.jaas\.config' \(its value is not shown\)"),
-    ({"kafka__security__protocol": "SSL"}, r"security\.protocol' = 'SSL'.*PLAINTEXT"),
+    ({"kafka__sasl__jaas__config": "hunter2"}, r"kafka\.sasl\.jaas\.config' .*needs security\.protocol"),
+    ({"kafka__sasl__jaas__confi": "hunter2"}, r"kafka\.sasl\.jaas\.confi' \(its value is not shown\)"),
+    ({"kafka__security__protocol": "TLS"}, r"security\.protocol' .*'TLS' is none of PLAINTEXT, SSL"),
+    ({"kafka__security__protocol": "SASL_SSL"}, r"kafka\.s.*needs sasl\.mechanism: choose from PLAIN"),
     ({"kafka__isolation__level": "serializable"}, r"isolation\.level' = 'serializable' is not known"),
     ({"startingOffsetsByTimestampStrategy": "x"}, "Strategy' = 'x'"),
     ({"columns": "key,valu"}, "columns.*has no column 'valu'"),
@@ -123,3 +128,27 @@ def test_a_stream_has_no_end() -> None:
 def test_partitions_are_assigned_by_json(value: str, words: str) -> None:
     with pytest.raises(PipelineError, match=f"assign.*{words}"):
         SourceOptions.parse({"kafka.bootstrap.servers": "h", "assign": value}, streaming=False)
+
+
+def test_security_has_the_names_of_kafka_and_is_hidden() -> None:
+    """Spark sends the options to other processes, so they can be pickled."""
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required username=alice password=planted-secret;"
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.jaas.config": jaas,
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "planted-certificate",
+    }
+    source = SourceOptions.parse({**given, "subscribe": "a"}, streaming=False)
+    sink = SinkOptions.parse({**given, "topic": "a"}, streaming=False)
+    for client in (source.client, sink.client):
+        assert pickle.loads(pickle.dumps(client)) == client
+        assert client.sasl_plain_password == "planted-secret"
+        assert client.ssl_properties == {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": "planted-certificate",
+        }
+    assert "planted" not in repr(source) + repr(sink)
+    assert sink.producer_settings()["sasl_mechanism"] == "SCRAM-SHA-256"
