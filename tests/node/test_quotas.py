@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node import Node
+from barnabas.client import Admin
+from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
+from barnabas.testing import Cluster
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.oracle.quota_requests import Change, entry
 from tests.support.waiting import turns, until
@@ -183,3 +186,34 @@ async def test_an_address_that_connects_too_often_waits_and_is_closed(peer: Peer
     await peer.call(AlterClientQuotasRequest(entries=[change]), 1)
     another = await nodes.peer(node)
     assert (await another.call(ApiVersionsRequest(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize(("version", "codes"), [(7, [0, 89]), (5, [0, 0])])
+async def test_topics_above_the_mutation_rate_are_refused(peer: Peer, version: int, codes: list[int]) -> None:
+    await limit(peer, "limited", ("controller_mutation_rate", 1.0))
+    peer.client_id = "limited"
+    topics = [CreatableTopic(name=name, num_partitions=12, replication_factor=1) for name in ("a", "b")]
+    answer = await peer.call(CreateTopicsRequest(topics=topics, timeout_ms=5_000), version)
+    assert [each.error_code for each in answer.topics] == codes
+    assert 0 < answer.throttle_time_ms <= 13_000
+
+
+async def test_a_controller_on_another_node_knows_the_client() -> None:
+    with Cluster(3) as cluster:
+        async with Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="limited") as admin:
+            await admin.alter_client_quotas({"client-id": "limited"}, {"controller_mutation_rate": 1.0})
+            described = await admin.describe_cluster()
+            for broker in described.brokers:
+                host, port = broker.host, broker.port
+                reader, writer = await asyncio.open_connection(host, port)
+                other = Peer(reader, writer)
+                other.client_id = f"limited-{broker.node_id}"
+                await admin.alter_client_quotas({"client-id": other.client_id}, {"controller_mutation_rate": 1.0})
+                topics = [
+                    CreatableTopic(name=f"{name}{broker.node_id}", num_partitions=5, replication_factor=1)
+                    for name in "abcd"
+                ]
+                answer = await other.call(CreateTopicsRequest(topics=topics, timeout_ms=5_000), 7)
+                assert [each.error_code for each in answer.topics] == [0, 0, 0, 89]
+                assert answer.throttle_time_ms > 0
+                writer.close()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Done, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
+from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -50,6 +51,7 @@ __all__ = [
     "create_topics",
     "delete_topics",
     "elect_leaders",
+    "mutating_client",
     "update_features",
 ]
 
@@ -94,18 +96,31 @@ def answered_in_time(call: Call[Any], ask: Ask, refuse: Refuse) -> Answer:
     return answered_later(call, ask, refuse)
 
 
+def mutating_client(call: Call[Message]) -> MutatingClient:
+    """The client of a request that creates or deletes partitions, for its quota."""
+    return MutatingClient(call.access.principal.name, call.client_id or "", call.api_key, call.version)
+
+
 def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
     """Creates the named topics."""
     return answered_in_time(
-        call, lambda done: needs.controller.create_topics(call.request, done, access=call.access), _refuse_create_topics
+        call,
+        lambda done: needs.controller.create_topics(
+            call.request, done, access=call.access, client=mutating_client(call)
+        ),
+        _refuse_create_topics,
     )
 
 
 def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
     """Deletes topics by name or id."""
-    request = DeleteTopicsRequest(topics=_states_to_delete(call), timeout_ms=call.request.timeout_ms)
+    request = DeleteTopicsRequest(
+        topics=_states_to_delete(call), topic_names=call.request.topic_names, timeout_ms=call.request.timeout_ms
+    )
     return answered_in_time(
-        call, lambda done: needs.controller.request(request, done, access=call.access), _refuse_delete_topics
+        call,
+        lambda done: needs.controller.request(request, done, access=call.access, client=mutating_client(call)),
+        _refuse_delete_topics,
     )
 
 
@@ -119,7 +134,9 @@ def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answ
     """Adds partitions to existing topics."""
     return answered_in_time(
         call,
-        lambda done: needs.controller.create_partitions(call.request, done, access=call.access),
+        lambda done: needs.controller.create_partitions(
+            call.request, done, access=call.access, client=mutating_client(call)
+        ),
         _refuse_create_partitions,
     )
 

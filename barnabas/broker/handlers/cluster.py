@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
 from barnabas.broker.handlers import acls, admin, configs, quotas, reassignments, scram_users
+from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.broker.metadata.requests import DECISIONS
+from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
@@ -83,8 +85,13 @@ def decide(needs: Needs, call: Call[Any]) -> Answer:
     def done(answer: Message | BrokerError) -> None:
         pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else answer)
 
-    controller.handle(call.request, done, source=call.connection, access=call.access)
+    controller.handle(call.request, done, source=call.connection, access=call.access, client=_forwarded_client(call))
     return pending
+
+
+def _forwarded_client(call: Call[Message]) -> MutatingClient | None:
+    """The client of a request that a broker forwards; None: a node's own request, or one that came without an envelope."""
+    return admin.mutating_client(call) if isinstance(call.connection, ForwardedOrigin) else None
 
 
 def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pending[Message]:

@@ -34,6 +34,7 @@ from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum.quorum import Quorum
+from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.waiting import Timer
@@ -70,7 +71,7 @@ HERE: Final = -1  # in place of a node id: this process
 class _Request:
     """A request in progress."""
 
-    __slots__ = ("access", "attempt", "deadline_ms", "done", "here", "request", "sent_to", "timer")
+    __slots__ = ("access", "attempt", "client", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
     def __init__(
         self,
@@ -79,9 +80,11 @@ class _Request:
         deadline_ms: int,
         here: Callable[[], object] | None,
         access: Access,
+        client: MutatingClient | None,
     ) -> None:
         self.request = request
         self.access = access
+        self.client = client
         self.here = here
         self.done: AnyDone | None = done  # None once answered
         self.deadline_ms = deadline_ms
@@ -132,16 +135,26 @@ class ControllerChannel:
     # --- named requests -------------------------------------------------------------------------------------------
 
     def create_topics(
-        self, request: CreateTopicsRequest, done: Done[CreateTopicsResponse], *, access: Access = FULL_ACCESS
+        self,
+        request: CreateTopicsRequest,
+        done: Done[CreateTopicsResponse],
+        *,
+        access: Access = FULL_ACCESS,
+        client: MutatingClient | None = None,
     ) -> None:
         """Creates topics; `done` gets the response once the topics are in this node's image."""
-        self.request(request, done, access=access)
+        self.request(request, done, access=access, client=client)
 
     def create_partitions(
-        self, request: CreatePartitionsRequest, done: Done[CreatePartitionsResponse], *, access: Access = FULL_ACCESS
+        self,
+        request: CreatePartitionsRequest,
+        done: Done[CreatePartitionsResponse],
+        *,
+        access: Access = FULL_ACCESS,
+        client: MutatingClient | None = None,
     ) -> None:
         """Adds partitions to topics."""
-        self.request(request, done, access=access)
+        self.request(request, done, access=access, client=client)
 
     def alter_configs(
         self,
@@ -196,12 +209,14 @@ class ControllerChannel:
         timeout_ms: int | None = None,
         here: Callable[[], object] | None = None,
         access: Access = FULL_ACCESS,
+        client: MutatingClient | None = None,
     ) -> None:
         """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
         Args:
             timeout_ms: time limit of the request; controller.socket.timeout.ms by default.
             access: what the client may do on whose behalf the request is sent; of this node itself by default.
+            client: of a request that creates or deletes partitions, whose quota applies.
             here: answers on the active controller requests that are not its decisions.
         """
         if self._closed:
@@ -209,7 +224,7 @@ class ControllerChannel:
             return
         if timeout_ms is None:
             timeout_ms = max(self._config.get_int("controller.socket.timeout.ms"), 1)
-        entry = _Request(request, done, self._now_ms() + timeout_ms, here, access)
+        entry = _Request(request, done, self._now_ms() + timeout_ms, here, access, client)
         entry.timer = self._reactor.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None
         self._try(entry)
@@ -221,7 +236,7 @@ class ControllerChannel:
         if self._here is not None and self._here.active:
             entry.sent_to = HERE
             if entry.here is None:
-                self._here.handle(entry.request, answered, access=entry.access)
+                self._here.handle(entry.request, answered, access=entry.access, client=entry.client)
                 return
             try:
                 answer = entry.here()
@@ -237,8 +252,9 @@ class ControllerChannel:
         entry.sent_to = leader_id
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         timeout_ms = max(entry.deadline_ms - self._now_ms(), 1)
-        if not entry.access.unrestricted:
-            forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms)
+        client = entry.client if self._current.image.quotas else None
+        if client is not None or not entry.access.unrestricted:
+            forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms, client)
             return
         peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)
 

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.call import Done
@@ -40,6 +42,8 @@ from barnabas.broker.metadata.requests import DECISIONS
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
+from barnabas.broker.quotas.client_quotas import QuotaWindow
+from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.broker.slices import Slice, Slices, WorkResult, advance
@@ -60,6 +64,7 @@ A = TypeVar("A")
 Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
 
 DECISION_UNITS: Final = 4  # of any decision, besides its records
+THROTTLE_TIME: Final = "throttle_time_ms"
 NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 
@@ -95,6 +100,7 @@ class QuorumController:
     Attributes:
         epoch: epoch in which this node is the active controller, NOT_ACTIVE otherwise.
         image: the cluster with everything appended; valid only while active.
+        mutations: how many partitions clients may create and delete.
         observer: takes the times of decisions and commits; None: nothing is measured.
     """
 
@@ -123,6 +129,8 @@ class QuorumController:
         self._current = current
         self._quorum = quorum
         self._disk = disk
+        window = config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
+        self.mutations = MutationQuotas(reactor.clock.monotonic_ms, QuotaWindow(window[0], window[1] * 1_000))
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
@@ -218,6 +226,7 @@ class QuorumController:
         *,
         source: HeartbeatSource | None = None,
         access: Access = FULL_ACCESS,
+        client: MutatingClient | None = None,
     ) -> None:
         """Handles a request of the controller listener, or of this node's own parts.
 
@@ -226,6 +235,7 @@ class QuorumController:
                 node is not the active controller, or stops being it before the answer.
             source: the connection that sent the request; None: from this process.
             access: what the client that sent the request may do.
+            client: of a request that creates or deletes partitions: its quota applies; None: no quota.
 
         Raises:
             BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
@@ -244,7 +254,13 @@ class QuorumController:
                 raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
             allowed = authorized_decision(access, decide)
             in_slices = allowed.in_slices if isinstance(allowed, LongDecision) else allowed
-            self.submit(lambda view: in_slices(view, request), done)
+            permits = self.mutations.permits(client)
+            if permits is None:
+                self.submit(lambda view: in_slices(view, request), done)
+            else:
+                self.submit(
+                    lambda view: in_slices(replace(view, permits=permits), request), partial(_throttled, permits, done)
+                )
 
     def submit(
         self,
@@ -378,6 +394,7 @@ class QuorumController:
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
         """`image` is published: everything it holds is committed."""
+        self.mutations.on_image(image, delta)
         if not self.active:
             return
         if not self._queue and image.offset == self.image.offset:
@@ -408,6 +425,13 @@ def _refusal(access: Access, request: Message) -> BrokerError | None:
     except BrokerError as error:
         return error.with_traceback(None)
     return None
+
+
+def _throttled(permits: MutationPermits, done: AnyDone, answer: Message | BrokerError) -> None:
+    """Passes an answer on, with the throttle time of its client."""
+    if not isinstance(answer, BrokerError):
+        setattr(answer, THROTTLE_TIME, permits.throttle_ms)
+    done(answer)
 
 
 def _not_controller(node_id: int) -> BrokerError:

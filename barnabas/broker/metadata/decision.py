@@ -14,6 +14,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
+from barnabas.broker.quotas.mutations import MutationPermits
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.work import Work, finished
@@ -38,12 +39,19 @@ class ClusterView:
     config: of the node that runs the controller.
     new_id: returns a new 16-byte id.
     next_offset: offset of the decision's first record.
+    permits: limits how many partitions the request may create and delete; None: nothing does.
     """
 
     image: MetadataImage
     config: BrokerConfig
     new_id: Callable[[], bytes]
     next_offset: int
+    permits: MutationPermits | None = None
+
+    def take_permits(self, partitions: int) -> None:
+        """The decision creates or deletes partitions of one topic. Raises BrokerError, THROTTLING_QUOTA_EXCEEDED."""
+        if self.permits is not None:
+            self.permits.take(partitions)
 
 
 @dataclass(frozen=True, slots=True)

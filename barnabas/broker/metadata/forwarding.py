@@ -1,6 +1,6 @@
 """Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590).
 
-Driven by: the channel to the controller, for clients of a node with an authorizer. Emits: one request to the controller's node, and its
+Driven by: the channel to the controller, for clients of a node with an authorizer, and for clients that may have a mutation quota. Emits: one request to the controller's node, and its
 opened answer. Long requests are encoded, and long answers decoded, in slices.
 """
 
@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from barnabas.broker.metadata.decision import AnyDone
 from barnabas.broker.peers import Peer, PeerError
+from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
 from barnabas.broker.slices import Slices, WorkResult, advance
@@ -24,13 +25,27 @@ __all__ = ["forward"]
 T = TypeVar("T")
 
 
-def forward(slices: Slices, peer: Peer, request: Message, access: Access, done: AnyDone, timeout_ms: int) -> None:
+def forward(
+    slices: Slices,
+    peer: Peer,
+    request: Message,
+    access: Access,
+    done: AnyDone,
+    timeout_ms: int,
+    client: MutatingClient | None = None,
+) -> None:
     """Sends a request on behalf of the client of `access`.
 
     Args:
+        client: the client whose mutation quota applies. The controller reads its client id and its version in the header.
         done: called once with the answer to the request, with a BrokerError of the controller, or with the peer's PeerError.
     """
     version = peer.version_of(type(request))
+    client_id = f"controller-{peer.purpose}"
+    if client is not None:
+        client_id = client.client_id
+        if not client.strict:
+            version = min(version, client.version)
 
     def answered(answer: EnvelopeResponse | PeerError) -> None:
         if isinstance(answer, PeerError):
@@ -41,7 +56,7 @@ def forward(slices: Slices, peer: Peer, request: Message, access: Access, done: 
     def sealed(found: SealedRequest) -> None:
         peer.send(found.envelope, answered, timeout_ms=timeout_ms, in_slices=True)
 
-    _run(slices, seal(request, version, access, f"controller-{peer.purpose}"), sealed, done)
+    _run(slices, seal(request, version, access, client_id), sealed, done)
 
 
 def _run(slices: Slices, work: Steps[T], done: Callable[[T], None], refused: AnyDone) -> None:

@@ -124,6 +124,7 @@ class _Creation:
         settings = {name: value for name, value in overrides.items() if value is not None}
         topic_id = view.new_id()
         partitions = yield from _new_partitions(view, topic, topic_id, partitions_left)
+        view.take_permits(len(partitions))
         records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         records += _config_records(topic.name, settings)
         yield from _add_partition_records(records, topic_id, 0, partitions)
@@ -280,6 +281,12 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
             result.error_code, result.error_message = refusal.code, refusal.message
         elif isinstance(topic, TopicImage):
             result.name, result.topic_id = topic.name, topic.topic_id
+            try:
+                view.take_permits(len(topic.partitions))
+            except BrokerError as error:
+                result.error_code, result.error_message = error.code, error.message
+                results.append(result)
+                continue
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             check_record_count(len(records))
         results.append(result)
@@ -348,6 +355,8 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
     additional = request.count - present
     _check_partitions_left(additional, partitions_left)
     records: list[MetadataRecord] = []
+    if request.assignments is None or len(request.assignments) == additional:
+        view.take_permits(additional)
     if request.assignments is None:
         replication_factor = len(topic.partitions[0].replicas)
         added = yield from place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)

@@ -102,6 +102,11 @@ class QuotaMeter:
             if not table:
                 self._measures[kind].clear()
 
+    def set_quota(self, kind: QuotaKind, entity: QuotaEntity, limit: float | None) -> None:
+        """Sets one quota of an entity; None removes it."""
+        names = dict(entity)
+        self._tables[kind].set(names.get("user", ABSENT), names.get("client-id", ABSENT), limit)
+
     def limits(self, kind: QuotaKind) -> bool:
         """Whether any client has this quota."""
         return bool(self._tables[kind])
