@@ -50,7 +50,7 @@ from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
-from barnabas.broker.security.node_network import secured
+from barnabas.broker.security.node_network import peer_logins, secured
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
 from barnabas.broker.slices import Offload, Slices, in_place
@@ -143,7 +143,7 @@ class Node:
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
         self.tls, peer_network = secured(network, config)
-        self.peers = Peers(self.reactor, peer_network, config, self.slices)
+        self.peers = Peers(self.reactor, peer_network, config, self.slices, peer_logins(config, rng), below=network)
         self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)

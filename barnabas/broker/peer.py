@@ -87,6 +87,7 @@ class PeersOfNode(Protocol):
     reactor: Reactor
     slices: Slices
     network: Network
+    below: Network
     logins: Logins | None
     node_id: int
     frame_bytes_max: int
@@ -284,7 +285,7 @@ class Peer:
     async def _probe_refusal(self) -> None:
         """Tries a connection to learn whether the machine refuses: the address of a killed container vanishes soon."""
         host, port = self._remote
-        if await probe(self._network, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
+        if await probe(self._peers.below, host, port, CONNECT_TIMEOUT_MS) is ProbeResult.REFUSED:
             self.refused_ms = self._now_ms()
 
     def _not_connected(self, socket: FramedSocket, kind: PeerErrorKind, reason: str) -> None:

@@ -35,10 +35,13 @@ class Peers:
         config: BrokerConfig,
         slices: Slices,
         logins: Logins | None = None,
+        *,
+        below: Network | None = None,
     ) -> None:
         self.reactor = reactor
         self.slices = slices
         self.network = network
+        self.below = below or network  # without TLS, for probes
         self.logins = logins
         self.node_id = config.node_id
         # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
+from barnabas.ports import Rng
 
 if TYPE_CHECKING:
     import ssl
 
     from barnabas.broker.security.node_tls import NodeTls
+    from barnabas.broker.security.peer_logins import PeerLogins
 
-__all__ = ["NodeNetwork", "secured"]
+__all__ = ["NodeNetwork", "peer_logins", "secured"]
 
 
 def secured(network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
@@ -31,6 +33,20 @@ def secured(network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Net
 
     tls = NodeTls(config)
     return tls, NodeNetwork(network, config, tls)
+
+
+def peer_logins(config: BrokerConfig, rng: Rng) -> PeerLogins | None:
+    """How the node logs in at other nodes; None if their listeners have no SASL.
+
+    Raises:
+        BrokerError: INVALID_CONFIG: the settings are incomplete.
+    """
+    names = {config.inter_broker_listener, config.controller_listener_name}
+    if not any(config.security_protocol(name).startswith("SASL") for name in names):
+        return None
+    from barnabas.broker.security.peer_logins import PeerLogins  # imported only if SASL is used
+
+    return PeerLogins(config, rng)
 
 
 class NodeNetwork:

@@ -45,16 +45,17 @@ def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> Ka
             f"'SASL_PLAINTEXT', or use the address of a listener with TLS",
             broker=broker,
         )
+    set_one = "set ssl_certfile and ssl_keyfile (ssl.keystore.location) to one of an authority that the broker trusts"
     if "CERTIFICATE_REQUIRED" in reason:
-        text = "requires a certificate of this client: set ssl_certfile and ssl_keyfile"
-    elif any(
-        each in reason for each in ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED")
-    ):
-        text = f"does not accept this client's certificate ({reason.lower()}): was it issued by an authority that the broker trusts?"
-    elif "HANDSHAKE_FAILURE" in reason:
+        text = f"requires a certificate of this client: {set_one}"
+    elif "BAD_CERTIFICATE" in reason:  # Java's answer to a client without a certificate, too
+        text = f"requires a certificate of this client, or refuses the one it has: {set_one}"
+    elif any(each in reason for each in ("UNKNOWN_CA", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED")):
         text = (
-            "refused the TLS handshake: does it require a certificate of this client (ssl_certfile), or other ciphers?"
+            f"refuses this client's certificate ({reason.partition('ALERT_')[2].replace('_', ' ').lower()}): {set_one}"
         )
+    elif "HANDSHAKE_FAILURE" in reason:
+        text = "refused the TLS handshake: does it require a certificate of this client (ssl_certfile, ssl.keystore.location), or other ciphers?"
     elif "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
         text = "speaks no TLS version that this client allows (1.2 and 1.3)"
     else:
@@ -66,9 +67,9 @@ def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> Ka
 def _verification(error: ssl.SSLCertVerificationError) -> str:
     said = error.verify_message or str(error)
     if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-        return f"{said}; connect to a name in the certificate, or set ssl_check_hostname=False if you know the risk"
+        return f"{said}; connect to a name in the certificate, or switch the check off if you know the risk (ssl_check_hostname, ssl.endpoint.identification.algorithm)"
     if error.verify_code in (18, 19, 20, 21):  # self-signed, or its issuer is unknown
-        return f"{said}; set ssl_cafile to the certificate of the authority that issued it"
+        return f"{said}; set ssl_cafile (ssl.truststore.location) to the certificate of the authority that issued it"
     return said
 
 
