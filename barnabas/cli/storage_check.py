@@ -170,7 +170,10 @@ def _misnamed(folder: PartitionFolder) -> Iterator[Finding]:
         if suffix == "log":
             effect = "Kafka does not read it, and begins an empty segment at this offset: move the file away"
             yield Finding("lose", path, "its offset has not 20 digits", effect)
-        elif suffix == "snapshot" or int(stem) in logs:
+        elif suffix == "snapshot":
+            effect = "Kafka takes it for a producer snapshot, or removes it"
+            yield Finding("note", path, "its offset has not 20 digits", effect)
+        elif int(stem) in logs:
             yield Finding("note", path, "its offset has not 20 digits", "left as it is")
         else:
             yield Finding("rebuild", path, "an index without a .log file", "removed")

@@ -77,7 +77,7 @@ def test_what_is_refused(data: Path, tmp_path: Path, name: str) -> None:
 
 def test_what_is_lost_set_aside_and_rebuilt(data: Path, tmp_path: Path) -> None:
     """In one start: a torn log, a folder without id and one of no partition, an index without its entries."""
-    for name in ("a torn log after a crash", "a partition that is gone", "no index"):
+    for name in ("a torn log after a crash", "a partition that is gone", "no index", "an index with a short name"):
         damaged(data, name)
     (data / "orders-1" / "partition.metadata").unlink()
     found = json.loads(called("storage", "check", str(data), "--json").out)
@@ -89,6 +89,7 @@ def test_what_is_lost_set_aside_and_rebuilt(data: Path, tmp_path: Path) -> None:
     kafka.stop()
     (info,) = called("storage", "info", str(data), "--json").document
     assert {each["log_end_offset"] for each in info["partitions"] if each["topic"] == "orders"} == {int(cut), 0}
+    assert not (data / "orders-0" / "5.index").exists()
     aside = sorted(path.name.partition(".")[0] for path in data.glob("*-stray"))
     assert aside == ["orders-1", "orders-7"]
 

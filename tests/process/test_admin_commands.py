@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,13 @@ class TestFeatures:
 
 
 class TestBroker:
+    def test_racks_are_shown(self) -> None:
+        with Cluster(brokers=1, config={"broker.rack": "north-1a"}) as cluster:
+            assert [row["rack"] for row in call(cluster, "broker", "list", "--json").document] == ["north-1a"]
+            assert re.search(r"127\.0\.0\.1:\d+ +north-1a +serves", call(cluster, "broker", "list").out)
+            assert [row["rack"] for row in call(cluster, "cluster", "--json").document["brokers"]] == ["north-1a"]
+            assert re.search(r"broker 1  127\.0\.0\.1:\d+  rack north-1a\n", call(cluster, "cluster").out)
+
     def test_a_stopped_broker_is_fenced_and_unregistered(self) -> None:
         with Cluster(brokers=4) as cluster:
             cluster.create_topic("held", partitions=4)

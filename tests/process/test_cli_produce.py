@@ -247,6 +247,25 @@ def test_memory_is_constant_and_a_terminal_shows_progress(shared_broker: Broker,
     assert max(peaks[24:]) - max(peaks[8:24]) < 24_000
 
 
+def test_a_line_of_any_length_is_refused_in_constant_memory(shared_broker: Broker) -> None:
+    """256 MB without a line feed, then a line: its length cannot be held, and the next line is written."""
+    topic = topic_name(shared_broker)
+    command = [*PRODUCE, topic, "-b", shared_broker.bootstrap_servers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        block, peak = bytes(1_000_000), 0
+        for _ in range(256):
+            running.stdin.write(block)
+            peak = max(peak, resident_kb(running.pid))
+        _, said = running.communicate(b"\nnext\n", timeout=60)
+    assert running.returncode == 1
+    assert b"line 1: " in said
+    assert b"it is longer than max.request.size=" in said
+    assert b"wrote 1 record to " in said
+    assert peak < 110_000, "resident kB; the line has 256,000"
+    assert [each.value for each in read_topic(shared_broker, topic)] == [b"next"]
+
+
 def resident_kb(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,15 +203,16 @@ def bootstrap() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
+def shell(line: str, bootstrap: str, folder: Path) -> tuple[int, str, str]:
+    """Runs a line in which `barnabas` is the command; returns exit code, stdout, stderr."""
+    line = line.replace("barnabas", " ".join(COMMAND))
+    environment = {**os.environ, "BARNABAS_BOOTSTRAP": bootstrap, "XDG_CONFIG_HOME": str(folder)}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
 class TestStreams:
     """Through bash, which closes and redirects descriptors."""
-
-    def shell(self, line: str, bootstrap: str, folder: Path) -> tuple[int, str, str]:
-        """Runs a line in which `barnabas` is the command; returns exit code, stdout, stderr."""
-        line = line.replace("barnabas", " ".join(COMMAND))
-        environment = {**os.environ, "BARNABAS_BOOTSTRAP": bootstrap, "XDG_CONFIG_HOME": str(folder)}
-        done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout, done.stderr
 
     @pytest.mark.parametrize(
         ("line", "expected"),
@@ -236,11 +239,56 @@ class TestStreams:
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_streams(self, bootstrap: str, tmp_path: Path, line: str, expected: tuple[int, str, str]) -> None:
-        code, out, said = self.shell(line, bootstrap, tmp_path)
+        code, out, said = shell(line, bootstrap, tmp_path)
         if "| head" in line and code == 141:
             code = 0  # head may end before the whole document is written
         assert (code, out) == expected[:2], said
         assert said == expected[2] or (expected[2] and said.startswith(expected[2])), said
+
+
+NO_SPACE = "barnabas: cannot write the output: No space left on device\n"
+BAD_DESCRIPTOR = "barnabas: cannot write the output: Bad file descriptor\n"
+NO_INPUT = "barnabas produce: cannot read the input: Bad file descriptor; wrote 0 records to "
+
+
+class TestStreamsOfRecords:
+    """The same for commands that read and write records. `TOPIC` has two records at first."""
+
+    @pytest.mark.parametrize(
+        ("line", "expected", "written"),
+        [
+            ("barnabas produce TOPIC <&-", (1, "", NO_INPUT), 0),
+            ("barnabas produce TOPIC <&- >&- 2>&-", (1, "", ""), 0),
+            ("echo x | barnabas produce TOPIC >&-", (0, "", "wrote 1 record to "), 1),
+            ("echo x | barnabas produce TOPIC 2>&-", (0, "", ""), 1),
+            ("echo x | barnabas produce TOPIC 2>/dev/full", (1, "", ""), 1),
+            ("barnabas consume TOPIC -n 2 --from-beginning <&- 2>&-", (0, "a\nb\n", ""), 0),
+            ("barnabas consume TOPIC -n 2 --from-beginning 2>/dev/full", (0, "a\nb\n", ""), 0),
+            ("barnabas consume TOPIC -n 2 --from-beginning >&-", (1, "", BAD_DESCRIPTOR), 0),
+            ("barnabas consume TOPIC -n 2 --from-beginning >/dev/full", (1, "", NO_SPACE), 0),
+            ("barnabas consume TOPIC -n 2 --from-beginning --json >/dev/full", (1, "", NO_SPACE), 0),
+            ("barnabas consume TOPIC --from-beginning --group g >/dev/full", (1, "", NO_SPACE), 0),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_streams(
+        self, shared_broker: Broker, tmp_path: Path, line: str, expected: tuple[int, str, str], written: int
+    ) -> None:
+        topic = f"streams-{uuid.uuid4()}"
+        shared_broker.create_topic(topic)
+        servers = shared_broker.bootstrap_servers
+        assert barnabas("produce", topic, "-b", servers, stdin="a\nb\n").returncode == 0
+        code, out, said = shell(
+            line.replace("TOPIC", topic).replace("--group g", f"--group {topic}"), servers, tmp_path
+        )
+        assert (code, out, said.replace(topic, "")[: len(expected[2])]) == expected, said
+        assert bool(said) == bool(expected[2])
+        read = barnabas("consume", topic, "-b", servers, "--from-beginning", "-e").stdout
+        assert read == "a\nb\n" + written * "x\n"
+        if "--group" in line:
+            groups = barnabas("group", "describe", topic, "-b", servers, "--json")
+            offsets = json.loads(groups.stdout)[0]["offsets"] if groups.returncode == 0 else []
+            assert not [each for each in offsets if each["committed_offset"]], "what was not printed is not committed"
 
 
 def test_a_live_table_in_a_terminal_is_shown_in_place(shared_broker: Broker) -> None:

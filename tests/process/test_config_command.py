@@ -122,6 +122,37 @@ def test_what_is_wrong_is_said_in_one_line(broker: Broker, arguments: tuple[str,
     assert said in refused.err
 
 
+def test_any_key_leaves_the_decision_to_the_broker(broker: Broker) -> None:
+    mistaken = ("topic", TOPIC, "retention.sm=1")
+    refused = config(broker, "alter", *mistaken)
+    assert (refused.code, "did you mean 'retention.ms'?" in refused.err) == (1, True)
+    refused = config(broker, "alter", *mistaken, "--any-key")
+    assert (refused.code, "INVALID_CONFIG: Unknown topic config name: retention.sm" in refused.err) == (1, True)
+    plugin = ("broker", "default", "my.plugin.key=7")
+    assert "unknown config 'my.plugin.key'" in config(broker, "alter", *plugin).err
+    assert config(broker, "alter", *plugin, "--any-key").code == 0
+    names = [each["name"] for each in config(broker, "describe", "broker", "default", "--json").document["configs"]]
+    assert "my.plugin.key" in names
+    assert config(broker, "delete", "broker", "default", "my.plugin.key").code == 0
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("all_", [(), ("--all",)], ids=["set", "all"])
+def test_no_command_shows_a_secret(broker: Broker, form: tuple[str, ...], all_: tuple[str, ...]) -> None:
+    """A key that the broker does not know may be a secret of a plugin."""
+    secret = "a-very-secret-word"
+    changed = config(broker, "alter", "broker", "1", f"my.plugin.password={secret}", "--any-key", *form)
+    assert changed.code == 0
+    shown = config(broker, "describe", "broker", "1", *all_, *form)
+    listed = config(broker, "list", "broker", *form)
+    removed = config(broker, "delete", "broker", "1", "my.plugin.password", *form)
+    for each in (changed, shown, listed, removed):
+        assert (each.code, "my.plugin.password" in each.out) == (0, True), each
+        assert secret not in each.out + each.err
+    refused = config(broker, "alter", "broker", "1", f"sasl.jaas.config={secret}", "--any-key", *form)
+    assert secret not in refused.out + refused.err
+
+
 def test_client_metrics_are_set_listed_and_deleted(shared_broker: Broker) -> None:
     at = ("-b", shared_broker.bootstrap_servers)
     settings = ("metrics=org.apache.kafka.producer.", "interval.ms=10000", "match=client_id=shop-.*")
