@@ -18,7 +18,19 @@ from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
-__all__ = ["Answer", "AnyPending", "Call", "Done", "Handler", "InnerApi", "Origin", "Pending", "Refuse", "Table"]
+__all__ = [
+    "Answer",
+    "AnyPending",
+    "Call",
+    "ConnectionLogin",
+    "Done",
+    "Handler",
+    "InnerApi",
+    "Origin",
+    "Pending",
+    "Refuse",
+    "Table",
+]
 
 Q = TypeVar("Q", bound=Message, covariant=True)  # a request
 R = TypeVar("R", bound=Message, contravariant=True)  # the response that a Pending takes
@@ -26,6 +38,26 @@ T = TypeVar("T")
 
 Done = Callable[[T | BrokerError], None]
 """Continuation: is called once, with the result or with the error; maybe before the function that takes it returns."""
+
+
+class ConnectionLogin(Protocol):
+    """The logins of a connection, as handlers use them. Each method may raise RemoteProtocolError."""
+
+    def may_begin_again(self) -> bool:
+        """Whether a handshake starts a re-authentication now."""
+        ...
+
+    def on_api_versions(self, *, answered: bool = True) -> Answer:
+        """The client asks which versions are served; None: it is answered."""
+        ...
+
+    def on_handshake(self, mechanism: str, version: int) -> Answer:
+        """The client chooses a mechanism."""
+        ...
+
+    def on_token(self, token: bytes) -> Answer:
+        """A token of the client."""
+        ...
 
 
 class Origin(Protocol):
@@ -36,6 +68,11 @@ class Origin(Protocol):
     client_port: int
     software: tuple[str, str]  # name and version, from ApiVersions; empty until then
     access: Access  # of the principal that the connection has authenticated
+
+    @property
+    def login(self) -> ConnectionLogin | None:
+        """The logins of a connection of a SASL listener; None on another listener."""
+        ...
 
     @property
     def apis(self) -> Mapping[int, Api]:

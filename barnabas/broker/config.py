@@ -18,6 +18,7 @@ from functools import partial
 from barnabas.broker.config_key import ConfigSource, ConfigValue
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
+from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.unserved_keys import refuse_unserved
@@ -31,7 +32,7 @@ CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-SERVED_PROTOCOLS = frozenset({PLAINTEXT, "SSL"})
+SERVED_PROTOCOLS = frozenset(SECURITY_PROTOCOLS)
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
 
@@ -108,6 +109,7 @@ class BrokerConfig:
         self.controller_listener_name = controller_names[0]
         for name in self.tls_listeners:
             check_tls(name, partial(self.listener_value, name))
+        self._check_logins()
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -381,6 +383,16 @@ class BrokerConfig:
                 found.setdefault(name, PLAINTEXT)
         return found
 
+    def _check_logins(self) -> None:
+        """Refuses SASL listeners on which no client could log in."""
+        for endpoint in (*self.listeners, self.controller_listener):
+            if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
+                SaslSettings(self, endpoint.name).check()
+                between = endpoint is self.controller_listener or endpoint.name == self.inter_broker_listener
+                if between and (self.voter_endpoints or len(self.roles) == 1):
+                    wrong = "connections between nodes do not log in yet: give them a listener with PLAINTEXT"
+                    raise _invalid("inter.broker.listener.name", endpoint.name, wrong)
+
     def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
         name = "advertised.listeners"
         every = self._endpoints(name, self.get_list("advertised.listeners"))
@@ -424,7 +436,7 @@ class BrokerConfig:
         key = "security.inter.broker.protocol"
         protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
         if protocol not in SERVED_PROTOCOLS:
-            raise _invalid(key, protocol, _not_served(protocol))
+            raise _invalid(key, protocol, _not_served())
         if protocol != PLAINTEXT and name is not None:
             raise _invalid(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
         if protocol != PLAINTEXT and BROKER in self.roles:
@@ -441,13 +453,13 @@ class BrokerConfig:
             mapped = (
                 f"add {name}:{name if name in SECURITY_PROTOCOLS else PLAINTEXT} to {PROTOCOL_MAP}"
                 if served
-                else _not_served(name)
+                else _not_served()
             )
             raise _invalid(
                 key, text, f"listener {name} has no security protocol: write PLAINTEXT://HOST:PORT, or {mapped}"
             )
         if protocol not in SERVED_PROTOCOLS:
-            raise _invalid(key, text, f"listener {name} speaks {protocol} ({PROTOCOL_MAP}): {_not_served(protocol)}")
+            raise _invalid(key, text, f"listener {name} speaks {protocol} ({PROTOCOL_MAP}): {_not_served()}")
         return Endpoint(name, host.strip("[]"), int(port), protocol)
 
     def _endpoints(self, name: str, texts: tuple[str, ...]) -> Iterator[Endpoint]:
@@ -464,13 +476,8 @@ class BrokerConfig:
             yield self._endpoint(name, text, listener, host, port)
 
 
-def _not_served(protocol: str) -> str:
-    known = (
-        "SASL is not served yet"
-        if protocol in SECURITY_PROTOCOLS
-        else f"the protocols are {', '.join(SECURITY_PROTOCOLS)}"
-    )
-    return f"{known}: use PLAINTEXT://HOST:PORT or SSL://HOST:PORT"
+def _not_served() -> str:
+    return f"the protocols are {', '.join(SECURITY_PROTOCOLS)}: use PLAINTEXT://HOST:PORT or SSL://HOST:PORT"
 
 
 def _invalid(name: str, text: str, wrong: str) -> BrokerError:

@@ -26,6 +26,7 @@ from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
+from barnabas.broker.security.login import ServerLogin
 from barnabas.broker.security.principal import Principal
 from barnabas.broker.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
 from barnabas.broker.waiting_answer import WaitingAnswer
@@ -57,7 +58,6 @@ class Connection(MutableProtocol):
         "_continue_due",
         "_flush_due",
         "_on_close",
-        "_router",
         "_slices",
         "_transport",
         "_unread_before",
@@ -68,7 +68,9 @@ class Connection(MutableProtocol):
         "client_port",
         "get_buffer",
         "listener_name",
+        "login",
         "number",
+        "router",
         "server",
         "silent_since_ms",
         "software",
@@ -84,9 +86,10 @@ class Connection(MutableProtocol):
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         self.active = True  # bytes were received since the last sweep of idle connections
-        super().__init__(server.reactor, ServerConnection(server.frame_reader(), server.budget, self._apply_limits))
-        self.get_buffer = self.core.reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
-        self._router = server.router
+        reader = server.frame_reader(listener_name)
+        super().__init__(server.reactor, ServerConnection(reader, server.budget, self._apply_limits))
+        self.get_buffer = reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
+        self.router = server.router
         self._slices = server.slices
         self._transport: asyncio.Transport | None = None
         self._unread_before = 0  # written bytes that the peer had not read at the last check
@@ -107,11 +110,7 @@ class Connection(MutableProtocol):
     @property
     def apis(self) -> Mapping[int, Api]:
         """The APIs that its listener serves, by key."""
-        return self._router.apis
-
-    def waiting_apis(self) -> list[int]:
-        """API keys of the requests that wait for their answer."""
-        return [slot.route.api_key for slot in self.core.unanswered if isinstance(slot, WaitingAnswer)]
+        return self.server.router.apis
 
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
@@ -119,10 +118,7 @@ class Connection(MutableProtocol):
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Calls back once after this connection ended, at the end of that wake-up; soon if it has ended already."""
-        if self.core.closed:
-            self.server.reactor.soon(callback)
-        else:
-            self._on_close.append(callback)
+        (self.server.reactor.soon if self.core.closed else self._on_close.append)(callback)
 
     # -- asyncio
 
@@ -144,6 +140,7 @@ class Connection(MutableProtocol):
             self.authenticated(self.server.principal_of(self.listener_name, transport))
         except BarnabasError as error:
             self.close(f"its certificate gives no principal: {error}", level=logging.INFO)
+        self.login: ServerLogin | None = self.server.begin_login(self, self.listener_name)
 
     def authenticated(self, principal: Principal) -> None:
         """The client has proved who it is, or its listener asks for no proof."""
@@ -225,13 +222,14 @@ class Connection(MutableProtocol):
         try:
             api_key, version, correlation, client_id_length = _HEADER.unpack_from(frame)
         except Exception:
-            raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no room for a request header") from None
-        router = self._router
+            self._without_header(frame)
+            return
+        router = self.router
         quotas = self.server.client_quotas
         began_s = quotas.now_s() if quotas.active else 0.0
         route = router.routes.get(api_key << 16 | version)
         if route is None:
-            route = self._new_route(api_key, version, correlation)
+            route = self._new_route(frame, api_key, version, correlation)
             if route is None:
                 return
         route.requests, route.began_ns = route.requests + 1, 0  # not 0 before if the last one measured was malformed
@@ -280,21 +278,27 @@ class Connection(MutableProtocol):
         if route.began_ns:
             route.answered()
 
-    def _new_route(self, api_key: int, version: int, correlation: int) -> Route | None:
-        """Makes the route of an API version; None: ApiVersions in an unknown version, which is answered here."""
+    def _new_route(self, frame: memoryview, api_key: int, version: int, correlation: int) -> Route | None:
+        """Makes the route of an API version; None: ApiVersions in an unknown version, or a raw token, which are answered here."""
+        if self.login is not None and self.login.took_raw_token(frame):
+            return None
         low, high = self.server.api_versions_range
         if api_key != API_VERSIONS_KEY or low <= version <= high:
-            return self._router.route(api_key, version)
-        first = self._router.route(API_VERSIONS_KEY, 0)
+            return self.router.route(api_key, version)
+        first = self.router.route(API_VERSIONS_KEY, 0)
         self.core.answer(first.frame(correlation, self.server.unsupported_api_versions()))
         return None
+
+    def _without_header(self, frame: memoryview) -> None:
+        if self.login is None or not self.login.took_raw_token(frame):
+            raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no room for a request header")
 
     def _decode_large(
         self, route: Route, correlation: int, frame: memoryview, position: int, client_id: str | None
     ) -> None:
         charge_for = self.server.client_quotas.charging(self, route)
         self._large(route, correlation, len(frame)).decode(
-            self._router, kept_frame(frame), position, client_id, self, self.client_host, charge_for
+            self.router, kept_frame(frame), position, client_id, self, self.client_host, charge_for
         )
 
     def _advanced(self, work: Steps[T]) -> WorkResult[T] | Steps[T]:
@@ -467,20 +471,14 @@ class Connection(MutableProtocol):
                 transport.writelines(out)
             transport.close()
 
-    def rest(self) -> None:
-        """Releases the read buffer of a silent connection."""
-        self.core.reader.release()
-
     def abort(self) -> None:
         """Closes at once without sending ready answers: the node stops."""
-        transport = self._transport
         self._shut()
-        if transport is not None:
-            transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def is_idle(self) -> bool:
-        """Whether nothing was received and no request waited since the last call; if the peer leaves answers unread,
-        whether it read none of them."""
+        """Whether nothing was received and no request waited since the last call, or the peer has read none of its answers."""
         active, self.active = self.active, False
         if self.core.writing_paused and self._transport is not None:
             unread = self._transport.get_write_buffer_size()

@@ -9,6 +9,7 @@ from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access
+from barnabas.broker.security.login import ServerLogin
 from barnabas.broker.security.principal import Principal
 from barnabas.broker.slices import Slices
 from barnabas.protocol.framing import FrameReader
@@ -43,8 +44,12 @@ class ConnectionHost(Protocol[C]):
         """The number of a new connection."""
         ...
 
-    def frame_reader(self) -> FrameReader:
+    def frame_reader(self, listener: str) -> FrameReader:
         """Splits the bytes of one connection into frames and limits their size."""
+        ...
+
+    def begin_login(self, connection: C, listener: str, /) -> ServerLogin | None:
+        """The login of a new connection; None if its listener needs none."""
         ...
 
     def unsupported_api_versions(self) -> Message:

@@ -50,6 +50,7 @@ from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.router import Router
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
+from barnabas.broker.security.login import node_logins
 from barnabas.broker.security.node_network import peer_logins, secured
 from barnabas.broker.server import Server
 from barnabas.broker.server_keys import RACK_AWARE_SELECTOR
@@ -248,6 +249,7 @@ class Node:
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
+        self.server.logins = self.controller_server.logins = node_logins(self, Router(self, "login"))
         self._network = network
         self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()
@@ -488,9 +490,7 @@ class Node:
         """Notifies the coordinator of each topic of elections in the topic's partitions."""
         for topic, partition, leader_epoch, leads in elections:
             coordinator = self._coordinators.get(topic)
-            if coordinator is None:
-                continue
-            if leads:
+            if coordinator is not None and leads:
                 coordinator.on_elected(partition, leader_epoch)
-            else:
+            elif coordinator is not None:
                 coordinator.on_resigned(partition)

@@ -44,6 +44,8 @@ _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 # Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
 _FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "envelope", "metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
+_TABLES: Final = {"broker": "HANDLERS", "controller": "CONTROLLER_HANDLERS", "login": "LOGIN_HANDLERS"}
+_LOGIN_APIS: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
 
@@ -136,7 +138,8 @@ class Router:
 
     Args:
         needs: what handlers work on; has every member of every family's `Needs`.
-        listener: "broker" for clients and brokers, "controller" for the controller listener.
+        listener: "broker" for clients and brokers, "controller" for the controller listener, "login" for connections of both that have
+            not logged in.
 
     Attributes:
         make_route: makes a route; the metrics set one that measures.
@@ -145,7 +148,11 @@ class Router:
     def __init__(self, needs: AllNeeds, listener: str = "broker") -> None:
         self._needs = needs
         self.listener = listener
-        self.apis = {key: api for key, api in registry.API.items() if listener in api.listeners}
+        self.apis = {
+            key: api
+            for key, api in registry.API.items()
+            if listener in api.listeners or (listener == "login" and key in _LOGIN_APIS)
+        }
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
         self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
 
@@ -201,7 +208,7 @@ class Router:
     def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
         family = self.family(api)
         module = importlib.import_module(f"barnabas.broker.handlers.{family}")
-        table: Table = module.HANDLERS if self.listener == "broker" else module.CONTROLLER_HANDLERS
+        table: Table = getattr(module, _TABLES[self.listener])
         found = table.get(api.request)
         if found is None:
             raise InvariantViolated(f"handlers/{family}.py does not serve {api.name} on the {self.listener} listener")
@@ -209,6 +216,8 @@ class Router:
 
     def family(self, api: registry.Api) -> str:
         """The module of `broker.handlers` that serves it on this listener."""
+        if self.listener == "login":
+            return "authentication"
         if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
             return api.family
         return "quorum" if api.family in _FAMILIES_OF_THE_QUORUM else "cluster"

@@ -23,6 +23,7 @@ from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access, FullAccess
+from barnabas.broker.security.login import ServerLogin, ServerLogins
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
@@ -43,6 +44,7 @@ log = logger("kafka.network.SocketServer")
 
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
 DELAYED_MAX: Final = 1_000  # connections above the rate of their address that wait for their end
+LOGIN_BUFFER_BYTES: Final = 2_048  # first receive buffer of a connection that has to log in
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
 SWEEP_MS: Final = 5_000  # between searches for silent connections
 
@@ -54,6 +56,7 @@ class Server:
         accepted: connections so far, by listener.
         client_quotas: charges clients; without effect until it gets images.
         access: makes the access rights of a principal from a host.
+        logins: makes the logins of connections of SASL listeners; None if there is no such listener.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Server:
         self.router = router
         self.client_quotas = QuotaEnforcement(reactor, config, slices)
         self.access: Callable[[Principal, str], Access] = FullAccess
+        self.logins: ServerLogins | None = None
         self._config = config
         self._network = network
         self._tls = tls
@@ -194,8 +198,22 @@ class Server:
             listener.close()
         self._listeners.clear()
 
-    def frame_reader(self) -> FrameReader:
+    def begin_login(self, connection: Connection, listener: str) -> ServerLogin | None:
+        """The login of a new connection; None if its listener needs none."""
+        if self.logins is None:
+            return None
+        return self.logins.begin(connection, listener, self.router, (self._request_bytes_max, self._frame_bytes_free))
+
+    def frame_reader(self, listener: str = "") -> FrameReader:
         """Splits the bytes of one connection into frames and limits their size."""
+        size_bytes_max = None if self.logins is None else self.logins.size_bytes_max(listener)
+        if size_bytes_max is not None:
+            return FrameReader(
+                size_bytes_max=size_bytes_max,
+                limit_of=self._frame_limit,
+                size_bytes_free=size_bytes_max,
+                buffer_bytes=LOGIN_BUFFER_BYTES,
+            )
         return FrameReader(
             size_bytes_max=self._request_bytes_max,
             limit_of=self._frame_limit,
@@ -281,7 +299,7 @@ class Server:
             if not connection.is_idle():
                 connection.silent_since_ms = now_ms
                 continue
-            connection.rest()
+            connection.core.reader.release()
             if 0 <= idle_ms_max <= now_ms - connection.silent_since_ms:
                 connection.close(f"idle for {idle_ms_max} ms (connections.max.idle.ms)", level=logging.INFO)
         self._sweep_later()

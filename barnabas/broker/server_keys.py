@@ -35,6 +35,7 @@ from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
 from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
+from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
@@ -77,15 +78,7 @@ _NODE = [
 ]
 
 _CONNECTIONS = [
-    without_effect(
-        integer("connection.failed.authentication.delay.ms", 100, "Wait before a failed login is closed.", at_least(0)),
-        "clients do not log in, SASL is not served",
-    ),
     long("connections.max.idle.ms", 600_000, "A connection silent for longer is closed; negative: never."),
-    without_effect(
-        long("connections.max.reauth.ms", 0, "Longest duration of a SASL session; 0: no limit."),
-        "clients do not log in, SASL is not served",
-    ),
     integer("max.connection.creation.rate", INT32_MAX, "New connections a second.", at_least(0), dynamic=True),
     integer("max.connections", INT32_MAX, "Open connections of this broker.", at_least(0), dynamic=True),
     integer("max.connections.per.ip", INT32_MAX, "Open connections from one address.", at_least(0), dynamic=True),
@@ -415,6 +408,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         _CONNECTIONS,
         AUTHORIZER_KEYS,
         SSL_KEYS,
+        SASL_KEYS,
         _TOPICS,
         LOG_KEYS,
         _REPLICATION,

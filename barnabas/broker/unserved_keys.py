@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -36,6 +37,11 @@ LISTENER_KEYS: Final = (
     "max.connection.creation.rate",
     "max.connections",
     *SSL_LISTENER_KEYS,
+    "connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "sasl.server.max.receive.size",
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
@@ -105,6 +111,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
+_SERVED: Final = frozenset(key.name for key in SASL_KEYS)  # of those that a prefix below refuses
 _LISTENER_ENDS: Final = tuple(f".{name}" for name in LISTENER_KEYS)
 
 UNSERVED_KEYS: Final[dict[str, Unserved]] = {
@@ -116,7 +123,7 @@ UNSERVED_KEYS: Final[dict[str, Unserved]] = {
 def unserved(name: str) -> Unserved | None:
     """The entry of a Kafka key that this broker does not serve; None for any other key."""
     found = UNSERVED_KEYS.get(name)
-    if found is not None or (name.startswith("listener.name.") and name.endswith(_LISTENER_ENDS)):
+    if found is not None or name in _SERVED or (name.startswith("listener.name.") and name.endswith(_LISTENER_ENDS)):
         return found
     return next((each for prefix, each in PREFIXES.items() if name.startswith(prefix)), None)
 

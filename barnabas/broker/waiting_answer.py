@@ -5,11 +5,13 @@ Made by `Connection`; filled when the request has its answer. A value without ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.router import Route
 from barnabas.protocol.connection import Slot
 
-__all__ = ["WaitingAnswer"]
+__all__ = ["WaitingAnswer", "waiting_apis"]
 
 
 class WaitingAnswer(Slot):
@@ -23,3 +25,8 @@ class WaitingAnswer(Slot):
         self.route = route
         self.correlation = correlation
         self.charge = charge
+
+
+def waiting_apis(slots: Iterable[Slot]) -> list[int]:
+    """API keys of the requests that wait for their answer."""
+    return [slot.route.api_key for slot in slots if isinstance(slot, WaitingAnswer)]

@@ -40,6 +40,7 @@ class FrameReader:
         limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none,
             because its frames begin with a correlation id: then only `size_bytes_max` applies.
         size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
+        buffer_bytes: the smallest buffer, until `limit` is called.
 
     Attributes:
         allocated_bytes: size of the present buffer.
@@ -47,8 +48,10 @@ class FrameReader:
 
     __slots__ = (
         "_buffer",
+        "_buffer_bytes",
         "_end",
         "_limit_of",
+        "_read_bytes_min",
         "_size_bytes_free",
         "_size_bytes_max",
         "_start",
@@ -63,7 +66,10 @@ class FrameReader:
         size_bytes_max: int = FRAME_BYTES_MAX,
         limit_of: Callable[[int], int] | None = None,
         size_bytes_free: int = 0,
+        buffer_bytes: int = _BUFFER_BYTES,
     ) -> None:
+        self._buffer_bytes = buffer_bytes
+        self._read_bytes_min = min(_READ_BYTES_MIN, buffer_bytes // 4)
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._limit_of = limit_of
@@ -84,6 +90,12 @@ class FrameReader:
         """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
         return self._view[self._start : self._end]
 
+    def limit(self, size_bytes_max: int, size_bytes_free: int) -> None:
+        """Changes the limits of later frames. Later buffers have the ordinary size."""
+        self._size_bytes_max = size_bytes_max
+        self._size_bytes_free = size_bytes_free
+        self._buffer_bytes, self._read_bytes_min = _BUFFER_BYTES, _READ_BYTES_MIN
+
     def release(self) -> None:
         """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
         if self._start == self._end:
@@ -97,7 +109,7 @@ class FrameReader:
         if self._wanted:
             if self._start + self._wanted > self.allocated_bytes and (self._start or room == 0):
                 self._replace()
-        elif room < _READ_BYTES_MIN:
+        elif room < self._read_bytes_min:
             self._replace()
         return self._view[self._end : self._end + _READ_BYTES_MAX]
 
@@ -162,7 +174,7 @@ class FrameReader:
         wanted = self._wanted
         if pending < 6 and self._limit_of is not None:
             wanted = 0  # the API key has not arrived, so the length is not checked yet
-        ordinary = _BUFFER_BYTES if self.allocated_bytes else _FIRST_BUFFER_BYTES
+        ordinary = self._buffer_bytes if self.allocated_bytes else min(self._buffer_bytes, _FIRST_BUFFER_BYTES)
         capacity = max(ordinary, min(wanted, _GROWTH * pending))
         buffer = bytearray(capacity)
         buffer[:pending] = self._view[self._start : self._end]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.call import Call, Pending
+from barnabas.broker.call import Call, ConnectionLogin, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.handlers import fetch as fetch_handler
@@ -123,6 +123,7 @@ class Broker:
 
     listener_name = "PLAINTEXT"
     client_port = 50_000
+    login: ConnectionLogin | None = None
     software = ("", "")
     fetch_max_bytes = 1 << 20
 

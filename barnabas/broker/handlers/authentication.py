@@ -1,13 +1,18 @@
-"""Handles SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2 on connections that need no authentication.
+"""Handles SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2; and ApiVersions of connections that have not logged in.
 
-Behaviour: both are answered with ILLEGAL_SASL_STATE, and the connection stays open, as with Kafka.
+Behaviour: `security/sasl_session.py` has the rules. A connection that has logged in, or needs no login, gets ILLEGAL_SASL_STATE and stays
+open, as with Kafka; SaslHandshake begins a re-authentication if the session has an end (KIP-368).
+
+Deviations: any other request before the login closes the connection. After SaslHandshake Kafka decodes such a request and answers it with
+ILLEGAL_SASL_STATE before it closes; here no other request is decoded before the login.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.handlers import metadata
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.authentication import (
     SaslAuthenticateRequest,
@@ -15,24 +20,63 @@ from barnabas.protocol.messages.authentication import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "Needs", "sasl_authenticate", "sasl_handshake"]
+__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "LOGIN_HANDLERS", "Needs", "sasl_authenticate", "sasl_handshake"]
 
 TOO_LATE: Final = "SaslAuthenticate request received after successful authentication"
 
 
-class Needs(Protocol):
+class Needs(metadata.Needs, Protocol):
     """What these handlers work on."""
 
     reactor: Reactor
 
 
-def sasl_handshake(needs: Needs, call: Call[SaslHandshakeRequest]) -> SaslHandshakeResponse:
-    """Refuses a handshake on a connection that needs none."""
-    raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE)
+# -- connections that have not logged in
+
+
+def login_api_versions(needs: Needs, call: Call[ApiVersionsRequest]) -> Answer:
+    """Lists the served APIs, once."""
+    login = call.connection.login
+    try:
+        response = metadata.api_versions(needs, call)
+    except BrokerError:
+        if login is not None:
+            login.on_api_versions(answered=False)
+        raise
+    refused = None if login is None else login.on_api_versions()
+    return response if refused is None else refused
+
+
+def login_handshake(needs: Needs, call: Call[SaslHandshakeRequest]) -> Answer:
+    """Chooses the mechanism of a login."""
+    login = call.connection.login
+    if login is None:
+        raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE)
+    return login.on_handshake(call.request.mechanism, call.version)
+
+
+def login_authenticate(needs: Needs, call: Call[SaslAuthenticateRequest]) -> Answer:
+    """Takes a token of a login."""
+    login = call.connection.login
+    if login is None:
+        raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE, TOO_LATE)
+    return login.on_token(bytes(call.request.auth_bytes))
+
+
+# -- other connections
+
+
+def sasl_handshake(needs: Needs, call: Call[SaslHandshakeRequest]) -> Answer:
+    """Begins a re-authentication; refuses a handshake on a connection that needs none."""
+    login = call.connection.login
+    if login is None or not login.may_begin_again():
+        raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE)
+    return login.on_handshake(call.request.mechanism, call.version)
 
 
 def sasl_authenticate(needs: Needs, call: Call[SaslAuthenticateRequest]) -> SaslAuthenticateResponse:
@@ -48,8 +92,17 @@ def _refuse_authenticate(call: Call[SaslAuthenticateRequest], error: BrokerError
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
 
 
+def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error.code)
+
+
 HANDLERS: Final[Table] = {
     SaslHandshakeRequest: (sasl_handshake, _refuse_handshake),
     SaslAuthenticateRequest: (sasl_authenticate, _refuse_authenticate),
 }
 CONTROLLER_HANDLERS: Final[Table] = HANDLERS
+LOGIN_HANDLERS: Final[Table] = {
+    ApiVersionsRequest: (login_api_versions, _refuse_api_versions),
+    SaslHandshakeRequest: (login_handshake, _refuse_handshake),
+    SaslAuthenticateRequest: (login_authenticate, _refuse_authenticate),
+}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Final, Protocol
 
-from barnabas.broker.call import Answer, AnyPending, Call, InnerApi, Origin, Pending, Table
+from barnabas.broker.call import Answer, AnyPending, Call, ConnectionLogin, InnerApi, Origin, Pending, Table
 from barnabas.broker.metadata.requests import refused_as_a_whole
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.envelopes import forwarded_address, forwarded_header, forwarded_principal
@@ -69,6 +69,7 @@ class ForwardedOrigin:
         self.client_port = connection.client_port
         self.software = ("", "")
         self.access = access
+        self.login: ConnectionLogin | None = None
         self._connection = connection
 
     @property

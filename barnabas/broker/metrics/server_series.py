@@ -16,6 +16,7 @@ from barnabas.broker.lifecycle import BrokerState, Lifecycle
 from barnabas.broker.metrics.families import gauge
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.server import Server
+from barnabas.broker.waiting_answer import waiting_apis
 
 __all__ = ["ServerSeries"]
 
@@ -81,7 +82,7 @@ class ServerSeries:
         for server in self._servers:
             for connection in list(server.connections):
                 if connection.core.waits:
-                    waiting.update(connection.waiting_apis())
+                    waiting.update(waiting_apis(connection.core.unanswered))
                     held += connection.core.held_requests
                 seen += 1
                 if seen % CONNECTIONS_PER_SLICE == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from barnabas.broker.call import Call
+from barnabas.broker.call import Call, ConnectionLogin
 from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.protocol.registry import API, Api
 
@@ -16,6 +16,7 @@ class Connection:
     number = 7
     listener_name = "PLAINTEXT"
     client_port = 50_000
+    login: ConnectionLogin | None = None
     software = ("", "")
     access: Access = FULL_ACCESS
     apis: Mapping[int, Api] = API

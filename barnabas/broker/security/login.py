@@ -1,0 +1,274 @@
+"""ServerLogin: the logins of one connection; and ServerLogins, which makes them for a node's SASL listeners.
+
+Driven by: the connection, handlers of the family `authentication`, timers. Emits: answers; the connection's principal, its router
+and its limits; closes.
+
+Rules are in `sasl_session`. Before the first login is complete the connection has a router with three APIs, small buffers and a
+deadline. After it, the connection has the ordinary router: a request costs nothing more. The end of a session gives it the small
+router again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from barnabas.broker.call import Answer, Pending
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
+from barnabas.broker.security.sasl_settings import PLAIN_MECHANISM, SASL_PROTOCOLS, SaslConfig, SaslSettings
+from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
+from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
+from barnabas.broker.waiting import Timer
+from barnabas.protocol.connection import ServerConnection
+from barnabas.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.router import Router
+
+__all__ = ["LoginConnection", "ServerLogin", "ServerLogins", "node_logins"]
+
+DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
+SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
+SALT_BYTES: Final = 16
+
+
+_Service: TypeAlias = "tuple[Router, tuple[int, int]]"  # a router, and the limits of its frames
+
+
+class LoginConnection(Protocol):
+    """What a login needs from its connection.
+
+    Attributes:
+        router: serves its next requests.
+    """
+
+    router: Router
+    core: ServerConnection
+
+    def authenticated(self, principal: Principal) -> None:
+        """The client has proved who it is."""
+        ...
+
+    def close(self, reason: str, *, level: int = ...) -> None:
+        """Closes the connection with one log line."""
+        ...
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Calls back once after the connection ended."""
+        ...
+
+
+class LoginNode(Protocol):
+    """What logins need from their node."""
+
+    reactor: Reactor
+    config: BrokerConfig
+    current_image: CurrentImage
+    cluster_id: str
+
+
+class ServerLogins:
+    """Makes the logins of connections.
+
+    Args:
+        router: of connections that have not logged in.
+        cluster_id: returns the id of the cluster.
+        listeners: names of the SASL listeners.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: SaslConfig,
+        current: CurrentImage,
+        router: Router,
+        cluster_id: Callable[[], str],
+        listeners: list[str],
+    ) -> None:
+        self.reactor = reactor
+        self.router = router
+        self._current = current
+        self._cluster_id = cluster_id
+        self._settings = {name: SaslSettings(config, name) for name in listeners}
+
+    def size_bytes_max(self, listener: str) -> int | None:
+        """The largest request before a login is complete; None if the listener needs no login."""
+        settings = self._settings.get(listener)
+        return None if settings is None else settings.number("", "sasl.server.max.receive.size")
+
+    def begin(
+        self, connection: LoginConnection, listener: str, router: Router, frame_limits: tuple[int, int]
+    ) -> ServerLogin | None:
+        """The login of a new connection; None if its listener needs none.
+
+        Args:
+            router, frame_limits: of a connection that has logged in.
+        """
+        settings = self._settings.get(listener)
+        if settings is None:
+            return None
+        session = SaslSession(
+            settings.mechanisms,
+            partial(self._exchange, settings),
+            lambda mechanism: settings.number(mechanism, "connections.max.reauth.ms"),
+        )
+        size_bytes_max = settings.number("", "sasl.server.max.receive.size")
+        login = ServerLogin(
+            self.reactor,
+            connection,
+            session,
+            settings.number("", "connection.failed.authentication.delay.ms"),
+            confined=(self.router, (size_bytes_max, size_bytes_max)),
+            open_=(router, frame_limits),
+        )
+        connection.router = self.router
+        connection.on_close(login.stop)
+        return login
+
+    def _exchange(self, settings: SaslSettings, mechanism: str) -> ServerMechanism:
+        if mechanism == PLAIN_MECHANISM:
+            return PlainServer(settings.plain_users())
+        nonce = base64.b64encode(self.reactor.rng.uuid() + self.reactor.rng.uuid()).decode()
+        return ScramServer(mechanism, partial(self._credential, mechanism), partial(self._unknown, mechanism), nonce)
+
+    def _credential(self, mechanism: str, name: str, by_token: bool) -> StoredCredential | None:
+        """The credential of a user in the metadata log."""
+        if by_token:
+            return None
+        found = self._current.image.scram_credentials.get((SCRAM_MECHANISMS[mechanism], name))
+        return None if found is None else StoredCredential(*found, LoginIdentity(name))
+
+    def _unknown(self, mechanism: str, name: str) -> tuple[bytes, int]:
+        """Salt and iterations for a user without credential: always the same for one name, on every node."""
+        code = SCRAM_MECHANISMS[mechanism]
+        credentials = self._current.image.scram_credentials
+        like = next((each for (kind, _), each in credentials.items() if kind == code), None)
+        key = f"{self._cluster_id()} {mechanism}".encode()
+        salt = hmac.digest(key, name.encode(), SCRAM_HASHES[mechanism])
+        if like is None:
+            return salt[:SALT_BYTES], ITERATIONS_MIN
+        return (salt * 2)[: len(like.salt)], like.iterations
+
+
+def node_logins(node: LoginNode, router: Router) -> ServerLogins | None:
+    """The logins of a node; None if it has no SASL listener."""
+    endpoints = (*node.config.listeners, node.config.controller_listener)
+    names = [each.name for each in endpoints if each is not None and each.security_protocol in SASL_PROTOCOLS]
+    if not names:
+        return None
+    return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names)
+
+
+class ServerLogin:
+    """The logins of one connection."""
+
+    __slots__ = ("_confined", "_connection", "_deadline", "_delay_ms", "_open", "_over", "_reactor", "_session")
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        connection: LoginConnection,
+        session: SaslSession,
+        delay_ms: int,
+        *,
+        confined: _Service,
+        open_: _Service,
+    ) -> None:
+        self._confined = confined
+        self._open = open_
+        self._reactor = reactor
+        self._connection = connection
+        self._session = session
+        self._delay_ms = delay_ms
+        self._over: Timer | None = None
+        self._deadline: Timer | None = reactor.call_later(DEADLINE_MS, self._too_late)
+
+    def may_begin_again(self) -> bool:
+        """Whether a handshake starts a re-authentication now."""
+        return self._session.may_begin_again(self._reactor.clock.monotonic_ms())
+
+    def on_api_versions(self, *, answered: bool = True) -> Answer:
+        """The client asks which versions are served; None: it is answered. Raises RemoteProtocolError."""
+        step = self._session.on_api_versions(answered=answered)
+        return None if step is None else self._done(step)
+
+    def on_handshake(self, mechanism: str, version: int) -> Answer:
+        """The client chooses a mechanism. Raises RemoteProtocolError."""
+        if self._session.state in (SessionState.OPEN, SessionState.OVER):
+            self._serve(self._confined)
+            self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
+        return self._done(self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms()))
+
+    def on_token(self, token: bytes) -> Answer:
+        """A token of the client. Raises RemoteProtocolError."""
+        return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
+
+    def took_raw_token(self, frame: memoryview) -> bool:
+        """Takes a frame without a request header, if the client sends such tokens. Raises RemoteProtocolError."""
+        if self._session.state is not SessionState.RAW_TOKEN:
+            return False
+        step = self._session.on_raw_token(bytes(frame), self._reactor.clock.now_ms())
+        self._done(step)
+        if step.raw is not None:
+            self._connection.core.answer([len(step.raw).to_bytes(4, "big") + step.raw])
+        return True
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        for timer in (self._over, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._over = self._deadline = None
+
+    def _serve(self, service: _Service) -> None:
+        router, limits = service
+        self._connection.router = router
+        self._connection.core.reader.limit(*limits)
+
+    # -- what the session decides
+
+    def _done(self, step: LoginStep) -> Answer:
+        if step.failure:
+            return self._failed(step.response, step.failure)
+        if step.principal is not None:
+            self._opened(step.principal, step.lifetime_ms)
+        return step.response
+
+    def _opened(self, principal: Principal, lifetime_ms: int | None) -> None:
+        self.stop()
+        self._connection.authenticated(principal)
+        self._serve(self._open)
+        if lifetime_ms is not None:
+            self._over = self._reactor.call_later(lifetime_ms, self._session_over)
+
+    def _session_over(self) -> None:
+        self._over = None
+        self._session.on_over()
+        self._serve(self._confined)
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        self._connection.close(f"no login within {DEADLINE_MS} ms", level=logging.INFO)
+
+    def _failed(self, response: Message | None, reason: str) -> Answer:
+        """Answers and closes after connection.failed.authentication.delay.ms; later requests wait."""
+        pending: Pending[Message] = Pending(blocks=True)
+
+        def end() -> None:
+            pending.resolve(response)
+            self._connection.close(f"login failed: {reason}", level=logging.INFO)
+
+        if self._delay_ms == 0:
+            self._reactor.soon(end)
+        else:
+            timer = self._reactor.call_later(self._delay_ms, end)
+            pending.on_closed = timer.cancel
+        return pending

@@ -1,0 +1,167 @@
+"""SaslSettings: the settings of the logins on one listener, and the check of a configuration that enables SASL.
+
+Driven by: `BrokerConfig`, which checks itself; `login`, which reads settings at each new connection. Emits: values; INVALID_CONFIG.
+
+A setting of one mechanism is `listener.name.<listener>.<mechanism>.<key>`, else `listener.name.<listener>.<key>`, else `<key>`.
+No error text contains a value of a JAAS text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from barnabas.broker.config_key import ConfigValue
+from barnabas.broker.security.scram_server import SCRAM_HASHES
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
+
+__all__ = ["ENABLED_MECHANISMS", "PLAIN_MECHANISM", "SASL_PROTOCOLS", "SaslConfig", "SaslSettings"]
+
+SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
+ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
+PLAIN_MECHANISM: Final = "PLAIN"
+JAAS_CONFIG: Final = "sasl.jaas.config"
+USER_OPTION: Final = "user_"  # of PlainLoginModule: user_alice="password of alice"
+_PACKAGE: Final = "org.apache.kafka.common.security"
+_MODULES: Final[Mapping[str, str]] = {
+    PLAIN_MECHANISM: f"{_PACKAGE}.plain.PlainLoginModule",
+    **dict.fromkeys(SCRAM_HASHES, f"{_PACKAGE}.scram.ScramLoginModule"),
+}
+
+
+class SaslConfig(Protocol):
+    """The configuration of a node, as logins read it."""
+
+    @property
+    def static(self) -> Mapping[str, str]:
+        """Texts of server.properties."""
+        ...
+
+    @property
+    def cluster_default(self) -> Mapping[str, str]:
+        """Settings of the metadata log for all brokers."""
+        ...
+
+    @property
+    def dynamic(self) -> Mapping[str, str]:
+        """Settings of the metadata log for this broker."""
+        ...
+
+    def listener_value(self, listener: str, name: str) -> ConfigValue:
+        """The effective value for one listener."""
+        ...
+
+
+class SaslSettings:
+    """Settings of the logins on one listener.
+
+    Args:
+        listener: its name.
+    """
+
+    def __init__(self, config: SaslConfig, listener: str) -> None:
+        self._config = config
+        self.listener = listener
+        self._parsed: dict[str, tuple[str, Jaas]] = {}  # by mechanism: the text and what it says
+        self._users: tuple[Jaas | None, dict[str, str]] = (None, {})  # of PLAIN: its login module and users
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The enabled mechanisms, in upper case as in Kafka."""
+        value = self._config.listener_value(self.listener, ENABLED_MECHANISMS)
+        return tuple(each.upper() for each in value) if isinstance(value, tuple) else ()
+
+    def value(self, mechanism: str, name: str) -> ConfigValue:
+        """The effective value of a key for one mechanism."""
+        config = self._config
+        mine = f"{mechanism.lower()}.{name}"
+        prefixed = f"listener.name.{self.listener.lower()}.{mine}"
+        layers = (config.dynamic, config.cluster_default, config.static)
+        is_set = any(prefixed in layer for layer in layers)
+        return config.listener_value(self.listener, mine if is_set else name)
+
+    def number(self, mechanism: str, name: str) -> int:
+        """As `value`, for a number."""
+        value = self.value(mechanism, name)
+        return value if isinstance(value, int) else 0
+
+    def jaas(self, mechanism: str) -> Jaas | None:
+        """The login module of a mechanism; None if it is not set.
+
+        Raises:
+            BrokerError: INVALID_CONFIG: the text is malformed.
+        """
+        key = self._jaas_key(mechanism)
+        value = self.value(mechanism, JAAS_CONFIG)
+        if not isinstance(value, str) or not value:
+            return None
+        before = self._parsed.get(mechanism)
+        if before is not None and before[0] == value:
+            return before[1]
+        try:
+            jaas = parse_jaas(value)
+        except JaasError as error:
+            raise _invalid(key, str(error)) from None
+        self._parsed[mechanism] = (value, jaas)
+        return jaas
+
+    def plain_users(self) -> Mapping[str, str]:
+        """Passwords by user of the mechanism PLAIN; empty if its JAAS text is malformed, which a start refuses."""
+        try:
+            jaas = self.jaas(PLAIN_MECHANISM)
+        except BrokerError:
+            return {}
+        if jaas is None:
+            return {}
+        if self._users[0] is not jaas:
+            self._users = (
+                jaas,
+                {name[len(USER_OPTION) :]: password for name, password in jaas.options.items() if _is_user(name)},
+            )
+        return self._users[1]
+
+    def check(self) -> None:
+        """Refuses settings with which no client could log in.
+
+        Raises:
+            BrokerError: INVALID_CONFIG, with the key that is missing or wrong and what works.
+        """
+        if not self.mechanisms or self.mechanisms == ("GSSAPI",):
+            raise _invalid(
+                ENABLED_MECHANISMS,
+                f"listener {self.listener} uses SASL and enables no mechanism that is served. {self._example()}",
+            )
+        for mechanism in self.mechanisms:
+            self._check_mechanism(mechanism)
+        if JAAS_CONFIG in self._config.static:
+            raise _invalid(JAAS_CONFIG, f"a broker needs it with the listener and the mechanism. {self._example()}")
+
+    def _check_mechanism(self, mechanism: str) -> None:
+        module = _MODULES.get(mechanism)
+        if module is None:
+            known = ", ".join(_MODULES)
+            raise _invalid(ENABLED_MECHANISMS, f"{mechanism[:80]} is not served; served are {known}. {self._example()}")
+        jaas = self.jaas(mechanism)
+        if jaas is not None and jaas.module != module:
+            raise _invalid(self._jaas_key(mechanism), f"the login module of {mechanism} is {module}. {self._example()}")
+        if mechanism == PLAIN_MECHANISM and (jaas is None or not any(map(_is_user, jaas.options))):
+            raise _invalid(self._jaas_key(mechanism), f"it names no user, so no client could log in. {self._example()}")
+
+    def _jaas_key(self, mechanism: str) -> str:
+        return f"listener.name.{self.listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
+
+    def _example(self) -> str:
+        return (
+            f"A working block is: {ENABLED_MECHANISMS}=PLAIN and {self._jaas_key(PLAIN_MECHANISM)}="
+            f'{_MODULES[PLAIN_MECHANISM]} required user_NAME="PASSWORD"; '
+            f"or: {ENABLED_MECHANISMS}=SCRAM-SHA-256, whose users are in the metadata log"
+        )
+
+
+def _is_user(option: str) -> bool:
+    return option.startswith(USER_OPTION)
+
+
+def _invalid(key: str, wrong: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {key}: {wrong}")

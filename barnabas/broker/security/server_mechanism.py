@@ -1,0 +1,98 @@
+"""ServerMechanism: the server's side of one SASL exchange; and PLAIN.
+
+Driven by: `sasl_session`, one token of the client at a time. Emits: the next challenge, and the identity once complete; LoginFailed.
+Follows RFC 4616 (PLAIN). Error texts are Kafka's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["LoginFailed", "LoginIdentity", "PlainServer", "ServerMechanism"]
+
+USERNAME_LENGTH_MAX: Final = 4_096  # bytes; a longer name is not looked up
+
+
+class LoginFailed(BarnabasError):
+    """The client did not prove who it is.
+
+    Attributes:
+        message: what the client is told; None: that the credentials of its mechanism are invalid. It holds no secret.
+    """
+
+    def __init__(self, message: str | None = None, *, why: str = "") -> None:
+        super().__init__(message or why or "invalid credentials")
+        self.message = message
+
+
+class LoginIdentity(NamedTuple):
+    """Who the client is.
+
+    Attributes:
+        name: of its principal, whose type is User.
+        expires_at_ms: when its credential ends, in ms since 1970; None: never.
+        token: whether a delegation token proved it.
+    """
+
+    name: str
+    expires_at_ms: int | None = None
+    token: bool = False
+
+
+class ServerMechanism(Protocol):
+    """The server's side of one exchange. It is used once."""
+
+    @property
+    def identity(self) -> LoginIdentity | None:
+        """Who the client is; None until the exchange is complete."""
+        ...
+
+    def step(self, token: bytes, now_ms: int) -> bytes:
+        """Takes a token of the client and returns the answer.
+
+        Args:
+            now_ms: milliseconds since 1970.
+
+        Raises:
+            LoginFailed: the exchange ends.
+        """
+        ...
+
+
+class PlainServer:
+    """PLAIN (RFC 4616): name and password in one token.
+
+    Args:
+        users: passwords by user name.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self.identity: LoginIdentity | None = None
+
+    def step(self, token: bytes, now_ms: int) -> bytes:
+        """Compares name and password. Raises LoginFailed."""
+        parts = token.split(b"\0")
+        if len(parts) != 3:
+            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authorize, name, password = parts
+        if not name:
+            raise LoginFailed("Authentication failed: username not specified")
+        if not password:
+            raise LoginFailed("Authentication failed: password not specified")
+        user = name.decode("utf-8", "replace") if len(name) <= USERNAME_LENGTH_MAX else ""
+        expected = self._users.get(user)
+        # An unknown user costs the same comparison.
+        equal = hmac.compare_digest((expected if expected is not None else "").encode(), password)
+        if expected is None or not equal:
+            raise LoginFailed("Authentication failed: Invalid username or password")
+        if authorize and authorize != name:
+            raise LoginFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self.identity = LoginIdentity(user)
+        return b""

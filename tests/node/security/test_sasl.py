@@ -1,0 +1,125 @@
+"""Logins by SASL, as raw conversations: Barnabas answers and closes as Kafka, except where DEVIATIONS says otherwise.
+
+`tests/oracle/test_sasl_diff.py` compares the recorded answers with a real Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.node import Node
+from barnabas.broker.security import login
+from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.support.oracle.sasl_script import ALICE, DEVIATIONS, SCRAM_USERS, USERS, SaslWire, held, sasl_settings
+from tests.support.security.sasl_node import add_scram_user, sasl_node
+from tests.support.waiting import elapsed, until
+
+NOT_SERVED = "OAUTHBEARER"
+RECORDED = Path(__file__).parents[2] / "golden" / "sasl" / "conversations.json"
+SETTINGS = {
+    name: value.replace(f",{NOT_SERVED}", "")
+    for name, _, value in (each.partition("=") for each in sasl_settings("SASL", "AGAIN"))
+    if NOT_SERVED.lower() not in name
+}
+PLAIN_SETTINGS = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "connection.failed.authentication.delay.ms": "0",
+    "listener.name.sasl.plain.sasl.jaas.config": SETTINGS["listener.name.sasl.plain.sasl.jaas.config"],
+}
+
+
+def address_of(node: Node, listener: str) -> str:
+    host, port = node.server.addresses[listener]
+    return f"{host}:{port}"
+
+
+def deviating(name: str, said: list[object]) -> list[object]:
+    """Kafka's answers with those that are otherwise here."""
+    other = DEVIATIONS.get(name)
+    if other is None:
+        return said
+    handshakes = [number for number, each in enumerate(said) if isinstance(each, list) and each[0] == "handshake"]
+    return said[: handshakes[-1] + 1] + other
+
+
+async def test_every_conversation_goes_as_with_kafka(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    recorded = json.loads(RECORDED.read_text().replace(f'"{NOT_SERVED}", ', ""))
+    expected = {name: deviating(name, said) for name, said in recorded.items()}
+    async with sasl_node(SETTINGS, "SASL", "AGAIN") as node:
+        for user, mechanism in (("alice", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-512")):
+            add_scram_user(node, user, SCRAM_USERS[user], mechanism)
+        said = await asyncio.to_thread(held, address_of(node, "SASL"), address_of(node, "AGAIN"))
+        assert {name: each for name, each in said.items() if each != expected[name] and NOT_SERVED not in name} == {}
+        assert said.keys() == expected.keys()
+        await until(lambda: not node.server.connections)
+    for secret in (*USERS.values(), *SCRAM_USERS.values()):
+        assert secret not in caplog.text
+
+
+async def test_hostile_frames_before_the_login_end_their_connection_only() -> None:
+    seed = int(os.environ.get("BARNABAS_FUZZ_SEED", "1"))
+    frames = int(os.environ.get("BARNABAS_SASL_FRAMES", "2000"))
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
+        address = address_of(node, "SASL")
+        await asyncio.to_thread(fuzz, address, random.Random(seed), frames)
+        await until(lambda: not node.server.connections)
+        assert node.failure is None
+        with SaslWire(address) as wire:
+            await asyncio.to_thread(wire.handshake, "PLAIN")
+            await asyncio.to_thread(wire.token, ALICE)
+            assert wire.said[-1] == ("token", 0, "", False, 0)
+
+
+def fuzz(address: str, rng: random.Random, count: int) -> None:
+    """Sends frames that begin well and end otherwise."""
+    starts = (b"n,,n=alice,r=", b"n,,\1auth=Bearer ", b"\0alice\0", b"c=biws,r=", b"", b"\xff" * 8)
+    sent = 0
+    while sent < count:
+        with SaslWire(address) as wire:
+            try:
+                for _ in range(rng.randrange(1, 5)):
+                    sent += 1
+                    body = rng.choice(starts) + rng.randbytes(rng.choice((0, 1, 9, 40, 3_000)))
+                    if (kind := rng.randrange(4)) == 0:
+                        wire.frame(rng.randbytes(rng.randrange(4, 60)))
+                    elif kind == 1:
+                        wire.frame(b"\0\x24\0\2" + rng.randbytes(rng.randrange(4, 40)))
+                    elif kind == 2:
+                        wire.send(
+                            SaslHandshakeRequest(mechanism=rng.choice(("PLAIN", "SCRAM-SHA-256"))), rng.randrange(2)
+                        )
+                    else:
+                        wire.send(SaslAuthenticateRequest(auth_bytes=body), rng.randrange(3))
+            except ConnectionError:
+                continue
+
+
+async def test_a_client_that_does_not_log_in_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "DEADLINE_MS", 200)
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        host, port = node.server.addresses["SASL"]
+        reader, writer = await asyncio.open_connection(host, port)
+        for byte in (0, 0, 1, 0, 0, 17, 0, 1):  # a frame of 256 bytes that comes one byte at a time
+            writer.write(bytes([byte]))
+            await elapsed(node.reactor.clock, 10)
+        assert await asyncio.wait_for(reader.read(1), 5) == b""
+        writer.close()
+
+
+async def test_a_connection_before_its_login_has_a_small_buffer() -> None:
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        host, port = node.server.addresses["SASL"]
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(b"\0\0")
+        await until(lambda: any(each.core.reader.allocated_bytes for each in node.server.connections))
+        assert [each.core.reader.allocated_bytes for each in node.server.connections] == [2_048]
+        writer.close()

@@ -1,0 +1,90 @@
+"""SCRAM on the server's side: the vector of RFC 7677, a foreign client, wrong messages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]
+
+from barnabas.broker.security.scram_server import ScramServer, StoredCredential
+from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+def credential(mechanism: str, user: str = "user", password: str = "pencil") -> StoredCredential:
+    name = HASHES[mechanism]
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), SALT, 4_096)
+    stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
+    return StoredCredential(SALT, stored_key, hmac.digest(salted, b"Server Key", name), 4_096, LoginIdentity(user))
+
+
+def server(mechanism: str = "SCRAM-SHA-256") -> ScramServer:
+    def find(name: str, by_token: bool) -> StoredCredential | None:
+        return credential(mechanism) if name == "user" and not by_token else None
+
+    return ScramServer(mechanism, find, lambda name: (SALT, 4_096), NONCE)
+
+
+def test_the_vector_of_rfc_7677() -> None:
+    exchange = server()
+    first = exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", 0)
+    assert first == (b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+    assert exchange.identity is None
+    final = exchange.step(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        0,
+    )
+    assert final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert exchange.identity == LoginIdentity("user")
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_a_foreign_client_logs_in(mechanism: str) -> None:
+    client, exchange = ForeignClient([mechanism], "user", "pencil"), server(mechanism)
+    client.set_server_first(exchange.step(client.get_client_first().encode(), 0).decode())
+    client.set_server_final(exchange.step(client.get_client_final().encode(), 0).decode())
+    assert exchange.identity == LoginIdentity("user")
+
+
+@pytest.mark.parametrize(("user", "password"), [("user", "wrong"), ("nobody", "pencil")], ids=["password", "user"])
+def test_a_wrong_password_and_an_unknown_user_have_the_same_answers(user: str, password: str) -> None:
+    client, exchange = ForeignClient(["SCRAM-SHA-256"], user, password), server()
+    challenge = exchange.step(client.get_client_first().encode(), 0).decode()
+    assert challenge.endswith(",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+    client.set_server_first(challenge)
+    with pytest.raises(LoginFailed) as caught:
+        exchange.step(client.get_client_final().encode(), 0)
+    assert caught.value.message is None
+    assert exchange.identity is None
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"y,,n=user,r=abc",
+        b"p=tls-unique,,n=user,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=user,r=",
+        b"n,,n=us=er,r=abc",
+        b"n,,m=x,n=user,r=abc",
+        b"n,,n=user,r=a,b",
+        b"n,,n=\xff,r=abc",
+        b"n,,n=user,r=" + b"a" * 10_000,
+    ],
+    ids=range(10),
+)
+def test_malformed_first_messages(first: bytes) -> None:
+    with pytest.raises(LoginFailed):
+        server().step(first, 0)
+
+
+def test_representations_show_no_key() -> None:
+    shown = repr(credential("SCRAM-SHA-256"))
+    assert shown == "StoredCredential(iterations=4096)"
