@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -127,6 +126,8 @@ class Profiles:
         self._store(change)
 
     def _store(self, change: Callable[[Any], None]) -> None:
+        from tempfile import NamedTemporaryFile  # here: reading a profile does not need it
+
         import tomlkit
 
         document = tomlkit.parse(self._text)
@@ -136,7 +137,7 @@ class Profiles:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             target = self.path.resolve()  # a link stays a link
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".config-", delete=False) as file:
+            with NamedTemporaryFile("w", dir=target.parent, prefix=".config-", delete=False) as file:
                 written = file.name
                 file.write(self._text)
             os.replace(written, target)

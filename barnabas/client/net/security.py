@@ -11,15 +11,17 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.security_config import SecurityConfig
 from barnabas.ports import Rng
 from barnabas.protocol.exchange import Exchange
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
-from barnabas.protocol.scram import ScramClient, ScramKeys
 from barnabas.runtime.offload import WorkerThread
+
+if TYPE_CHECKING:
+    from barnabas.protocol.scram import ScramKeys
 
 __all__ = ["ClientSecurity", "check_security"]
 
@@ -81,6 +83,8 @@ class ClientSecurity:
             return PlainClient(username, password)
         if config.sasl_mechanism == "OAUTHBEARER":
             return OAuthBearerClient(self._token, self._extensions)
+        from barnabas.protocol.scram import ScramClient, ScramKeys  # here: it imports the hashes of OpenSSL
+
         mechanism = config.sasl_mechanism or ""
         if self._keys is None:
             self._keys = ScramKeys(mechanism, password)
