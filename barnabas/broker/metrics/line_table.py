@@ -11,11 +11,12 @@ Invariant: every line of a series follows its header, as the text format wants i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas.work import Work
 
-__all__ = ["LineTable", "Series", "escaped", "header", "labels_text"]
+__all__ = ["PAGES_PER_UNIT", "PAGE_ROWS", "LineTable", "Series", "escaped", "header", "labels_text", "partition_labels"]
 
 PAGE_ROWS: Final = 128
 ROWS_PER_UNIT: Final = 24  # of a page that is made again
@@ -123,19 +124,24 @@ class LineTable(Generic[K]):
             if not self._pages:
                 return
             out.append(header(series, openmetrics=openmetrics))
-            units = 0.0
-            for page in list(self._pages):
-                if number in page.stale:
-                    page.stale.discard(number)
-                    page.texts[number] = _text(series.name, number, page.rows)
-                    units += len(page.rows) / ROWS_PER_UNIT
-                else:
-                    units += 1 / PAGES_PER_UNIT
-                out.append(page.texts[number])
-                if units >= 1:
-                    yield int(units)
-                    units = 0.0
-            yield 1
+            yield from self.lines(number, out)
+
+    def lines(self, number: int, out: list[bytes]) -> Work:
+        """Appends the lines of one series to `out`, without its header, in slices."""
+        name = self.series[number].name
+        units = 0.0
+        for page in list(self._pages):
+            if number in page.stale:
+                page.stale.discard(number)
+                page.texts[number] = _text(name, number, page.rows)
+                units += len(page.rows) / ROWS_PER_UNIT
+            else:
+                units += 1 / PAGES_PER_UNIT
+            out.append(page.texts[number])
+            if units >= 1:
+                yield int(units)
+                units = 0.0
+        yield 1
 
 
 def _text(name: str, number: int, rows: Iterator[_Row] | dict[_Row, None]) -> bytes:
@@ -165,3 +171,11 @@ def labels_text(**labels: str) -> str:
     """The labels of a sample, with braces; empty without labels."""
     found = ",".join(f'{name}="{escaped(value)}"' for name, value in sorted(labels.items()))
     return f"{{{found}}}" if found else ""
+
+
+def partition_labels(topic: str, number: int) -> str:
+    """As `labels_text(topic=topic, partition=str(number))`, faster for many partitions of a topic."""
+    return f'{{partition="{number}",topic="{_escaped_topic(topic)}"}}'
+
+
+_escaped_topic = lru_cache(maxsize=256)(escaped)

@@ -2,7 +2,7 @@
 
 Driven by: `Exposition`. Emits: a table with a row for each open replica of this node, and gauges.
 
-A row is made again only if the state of its replica has changed since the last scrape. The sums follow the rows.
+The values of a page of replicas are read at each scrape; its text is made again only if they have changed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
+from barnabas.broker.metrics.column_table import ColumnTable, Page
+from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.families import counter, gauge
-from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
+from barnabas.broker.metrics.line_table import Series, partition_labels
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.machine import Replica
@@ -21,8 +23,7 @@ from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["PARTITION_SERIES", "PartitionSeries"]
 
-CHECKED_PER_SLICE: Final = 2_000  # replicas; one that has changed counts as CHANGED_COST of them
-CHANGED_COST: Final = 6
+PAGES_PER_SLICE: Final = 4
 
 PARTITION_SERIES: Final = tuple(
     Series(name, "gauge", doc)
@@ -39,10 +40,28 @@ PARTITION_SERIES: Final = tuple(
         ("kafka_log_log_logendoffset", "The offset after the last one of the log."),
     )
 )
-_State = tuple[int, int, int, int, int, int, int]
-ISR_STATE_AT: Final = 4  # from here on a state is that of leader and ISR, before of the log
-ISR_SERIES: Final = 5
-_NO_ROW: Final = (0,) * len(PARTITION_SERIES)
+LEADER_SERIES: Final = 5  # the first ones follow from leader and ISR
+LAG, SIZE, SEGMENTS, START, END = range(LEADER_SERIES, len(PARTITION_SERIES))
+UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR = range(3)
+
+
+class _Known:
+    """What a page is known to hold.
+
+    Attributes:
+        states: of the replicas, as far as leader and ISR decide.
+        leaders: how many of them lead.
+        sums: of the first series, up to AT_MIN_ISR.
+        high_watermarks: of the replicas.
+    """
+
+    __slots__ = ("high_watermarks", "leaders", "states", "sums")
+
+    def __init__(self, states: list[tuple[int, int, int]], leaders: int, sums: list[int]) -> None:
+        self.states = states
+        self.leaders = leaders
+        self.sums = sums
+        self.high_watermarks: list[int] = []
 
 
 class PartitionSeries:
@@ -52,63 +71,26 @@ class PartitionSeries:
         self._replicas = replicas
         self._isr_changes = isr_changes
         self._log_dirs = log_dirs
-        self._table: LineTable[Replica] = LineTable(PARTITION_SERIES, _labels)
-        self._states: dict[Replica, _State] = {}
-        self._rows: dict[Replica, tuple[int, ...]] = {}
-        self._under_replicated = self._under_min_isr = self._at_min_isr = 0
+        self._table: ColumnTable[Replica] = ColumnTable(PARTITION_SERIES, _labels)
 
-    def collect(self) -> Iterator[Metric | LineTable[Replica] | None]:
+    def collect(self) -> Iterator[Collected]:
         """The table, and the gauges of all replicas."""
-        states = self._states
         open_replicas = {each: None for each in self._replicas.all() if not each.failed}
         yield None
-        cost = leaders = 0
-        for replica in open_replicas:
-            log, in_sync = replica.log, replica.in_sync
-            leads = replica.leader_id == replica.node_id
-            state = (
-                log.log_end_offset,
-                log.size_bytes,
-                log.log_start_offset,
-                replica.high_watermark,
-                in_sync.partition_epoch,
-                replica.leader_id,
-                replica.min_insync_replicas,
-            )
-            leaders += leads
-            cost += 1
-            former = states.get(replica)
-            if former != state:
-                states[replica] = state
-                if former is not None and former[ISR_STATE_AT:] == state[ISR_STATE_AT:]:  # only the log has changed
-                    row = self._rows[replica] = self._rows[replica][:ISR_SERIES] + _log_row(replica)
-                    self._table.put(replica, row)
-                else:
-                    self._put(replica, _row(replica, leads=leads))
-                cost += CHANGED_COST
-            if cost >= CHECKED_PER_SLICE:
-                cost = 0
+        yield from self._table.follow(open_replicas)
+        yield None
+        sums = [0] * (AT_MIN_ISR + 1)
+        leaders = 0
+        for count, page in enumerate(self._table.pages, 1):
+            known = _brought_up_to_date(page)
+            leaders += known.leaders
+            sums = [one + other for one, other in zip(sums, known.sums, strict=True)]
+            if count % PAGES_PER_SLICE == 0:
                 yield None
-        if len(states) > len(open_replicas):
-            for replica in [each for each in states if each not in open_replicas]:
-                self._put(replica, None)
-                del states[replica]
         yield self._table
-        yield from self._sums(len(open_replicas), leaders)
+        yield from self._sums(len(open_replicas), leaders, sums)
 
-    def _put(self, replica: Replica, row: tuple[int, ...] | None) -> None:
-        """Sets or drops a row, and brings the sums up to date."""
-        former, new = self._rows.pop(replica, _NO_ROW), row or _NO_ROW
-        self._under_replicated += new[0] - former[0]
-        self._under_min_isr += new[1] - former[1]
-        self._at_min_isr += new[2] - former[2]
-        if row is None:
-            self._table.drop(replica)
-        else:
-            self._rows[replica] = row
-            self._table.put(replica, row)
-
-    def _sums(self, partitions: int, leaders: int) -> Iterator[Metric]:
+    def _sums(self, partitions: int, leaders: int, sums: list[int]) -> Iterator[Metric]:
         offline = sum(
             replica.failed for directory in self._log_dirs if not directory.online for replica in directory.replicas
         )
@@ -117,9 +99,9 @@ class PartitionSeries:
             ("leadercount", "Partitions that this broker leads.", leaders),
             ("partitioncount", "Partitions of this broker.", partitions + offline),
             ("offlinereplicacount", "Partitions of this broker in log directories that have failed.", offline),
-            ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", self._under_replicated),
-            ("underminisrpartitioncount", "Partitions led here below min.insync.replicas.", self._under_min_isr),
-            ("atminisrpartitioncount", "Partitions led here with just min.insync.replicas.", self._at_min_isr),
+            ("underreplicatedpartitions", "Partitions led here with replicas out of sync.", sums[UNDER_REPLICATED]),
+            ("underminisrpartitioncount", "Partitions led here below min.insync.replicas.", sums[UNDER_MIN_ISR]),
+            ("atminisrpartitioncount", "Partitions led here with just min.insync.replicas.", sums[AT_MIN_ISR]),
         ):
             yield gauge(prefix + name, doc, value)
         changes = self._isr_changes
@@ -133,29 +115,41 @@ class PartitionSeries:
         )
 
 
-def _row(replica: Replica, *, leads: bool) -> tuple[int, ...]:
-    """The values of one replica, in the order of PARTITION_SERIES."""
+def _brought_up_to_date(page: Page[Replica]) -> _Known:
+    """Gives the page the columns of its replicas; returns what is known of them now."""
+    replicas = page.keys
+    known = page.known
+    states = [(each.in_sync.partition_epoch, each.leader_id, each.min_insync_replicas) for each in replicas]
+    if not isinstance(known, _Known) or known.states != states:
+        rows = [_leader_row(each) for each in replicas]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        for number, column in enumerate(columns):
+            page.put(number, column)
+        leaders = sum(each.is_leader for each in replicas)
+        known = page.known = _Known(states, leaders, [sum(column) for column in columns[: AT_MIN_ISR + 1]])
+    logs = [each.log for each in replicas]
+    marks = [each.high_watermark for each in replicas]
+    changed = page.put(END, [log.log_end_offset for log in logs])
+    changed |= page.put(SIZE, [log.size_bytes for log in logs])
+    changed |= page.put(START, [log.log_start_offset for log in logs])
+    if changed or marks != known.high_watermarks:
+        known.high_watermarks = marks
+        page.put(LAG, [each.high_watermark - each.last_stable_offset for each in replicas])
+        page.put(SEGMENTS, [len(log.segments) for log in logs])
+    return known
+
+
+def _leader_row(replica: Replica) -> tuple[int, ...]:
+    """The values of one replica that follow from leader and ISR, in the order of PARTITION_SERIES."""
     in_sync = replicas = 0
     under_replicated = under_min_isr = at_min_isr = False
-    if leads:
+    if replica.is_leader:
         in_sync, replicas = len(replica.isr), len(replica.in_sync.followers) + 1
         under_replicated = in_sync < replicas
         under_min_isr = in_sync < replica.min_insync_replicas
         at_min_isr = in_sync == replica.min_insync_replicas
-    return (int(under_replicated), int(under_min_isr), int(at_min_isr), in_sync, replicas, *_log_row(replica))
-
-
-def _log_row(replica: Replica) -> tuple[int, ...]:
-    """The values that the log alone decides: those after the first ISR_SERIES."""
-    log = replica.log
-    return (
-        replica.high_watermark - replica.last_stable_offset,
-        log.size_bytes,
-        len(log.segments),
-        log.log_start_offset,
-        log.log_end_offset,
-    )
+    return int(under_replicated), int(under_min_isr), int(at_min_isr), in_sync, replicas
 
 
 def _labels(replica: Replica) -> str:
-    return labels_text(topic=replica.topic, partition=str(replica.partition))
+    return partition_labels(replica.topic, replica.partition)

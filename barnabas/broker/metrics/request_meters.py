@@ -34,7 +34,7 @@ __all__ = ["RequestMeters"]
 
 FETCH_KEY: Final = 1
 MEASURED_A_MINUTE: Final = 1_000  # requests of an API in a version
-ONE_OF: Final = 16  # a power of two
+ONE_OF: Final = 64  # a power of two
 FIRST_WITH_STATE: Final = 15
 ERROR_NAMES: Final = {int(code): code.name for code in ErrorCode}
 

@@ -5,7 +5,7 @@ Driven by: `Exposition`. Emits: tables and gauges.
 Each series comes from one node, so that a sum over all nodes counts everything once: a partition from its leader; a partition without a
 leader, the topics and the brokers from the active controller. Without a leader `leader` is -1, and there are no offsets.
 
-A row is made again only if the state of its replica, or the image of its topic, has changed.
+The text of a page of partitions is made again only if their values have changed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.metrics.column_table import ColumnTable
 from barnabas.broker.metrics.exposition import Collected
-from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
+from barnabas.broker.metrics.line_table import LineTable, Series, labels_text, partition_labels
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
 __all__ = ["TOPIC_PARTITIONS", "TopicPartitionSeries"]
 
-CHECKED_PER_SLICE: Final = 1_500  # replicas or topics; one that has changed counts as CHANGED_COST of them
+PAGES_PER_SLICE: Final = 4
+CHECKED_PER_SLICE: Final = 1_500  # topics; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 10
 
 TOPIC_SERIES: Final = (Series("kafka_topic_partitions", "gauge", "Partitions of the topic."),)
@@ -41,8 +43,7 @@ TOPIC_PARTITIONS: Final = tuple(
         ("under_replicated_partition", "1 if replicas are not in sync."),
     )
 )
-_Key = Replica | tuple[str, int]  # of a led partition, or of one without a leader
-_State = tuple[int, int, int]
+CURRENT_OFFSET, OLDEST_OFFSET, FIRST_OF_STATE = range(3)
 
 
 class TopicPartitionSeries:
@@ -56,8 +57,10 @@ class TopicPartitionSeries:
         self._replicas = replicas
         self._current = current
         self._controller = controller
-        self._partitions: LineTable[_Key] = LineTable(TOPIC_PARTITIONS, _labels)
-        self._led: dict[Replica, _State] = {}
+        self._leaderless: LineTable[tuple[str, int]] = LineTable(TOPIC_PARTITIONS, lambda key: partition_labels(*key))
+        self._led: ColumnTable[Replica] = ColumnTable(
+            TOPIC_PARTITIONS, lambda replica: partition_labels(replica.topic, replica.partition), self._leaderless
+        )
         self._topics: LineTable[str] = LineTable(TOPIC_SERIES, lambda topic: labels_text(topic=topic))
         self._image: MetadataImage | None = None  # of the rows of the active controller
         self._known: dict[bytes, tuple[TopicImage, list[int]]] = {}  # with the partitions that have no leader
@@ -76,45 +79,33 @@ class TopicPartitionSeries:
             for topic, leaderless in self._known.values():
                 self._forget(topic, leaderless)
             self._known = {}
-        yield self._partitions
+        yield self._led
 
     def _lead(self) -> Iterator[None]:
         """Brings the rows of led partitions up to date."""
-        led, cost, leaders = self._led, 0, 0
-        everything = list(self._replicas.all())
+        led = {each: None for each in self._replicas.all() if each.leader_id == each.node_id and not each.failed}
         yield None
-        for replica in everything:
-            cost += 1
-            if replica.is_leader and not replica.failed:
-                leaders += 1
-                state = (replica.high_watermark, replica.log.log_start_offset, replica.partition_epoch)
-                if led.get(replica) != state:
-                    led[replica] = state
-                    self._partitions.put(replica, self._row(replica))
-                    cost += CHANGED_COST
-            if cost >= CHECKED_PER_SLICE:
-                cost = 0
+        yield from self._led.follow(led)
+        yield None
+        for count, page in enumerate(self._led.pages, 1):
+            replicas = page.keys
+            page.put(CURRENT_OFFSET, [each.high_watermark for each in replicas])
+            page.put(OLDEST_OFFSET, [each.log.log_start_offset for each in replicas])
+            states = [each.in_sync.partition_epoch for each in replicas]
+            if page.known != states:
+                page.known = states
+                rows = [self._row(each) for each in replicas]
+                for number, column in enumerate(zip(*rows, strict=True), FIRST_OF_STATE):
+                    page.put(number, list(column))
+            if count % PAGES_PER_SLICE == 0:
                 yield None
-        if len(led) > leaders:
-            here = dict.fromkeys(everything)
-            for replica in [each for each in led if each not in here or each.failed or not each.is_leader]:
-                del led[replica]
-                self._partitions.drop(replica)
 
     def _row(self, replica: Replica) -> tuple[int, ...]:
-        """The values of a led partition, in the order of TOPIC_PARTITIONS."""
+        """The values of a led partition that its state decides, in the order of TOPIC_PARTITIONS."""
         image = self._current.image.partition(replica.topic, replica.partition)
         preferred = image is not None and image.replicas[:1] == (replica.node_id,)
         replicas, in_sync = len(replica.in_sync.followers) + 1, len(replica.isr)
-        return (
-            replica.high_watermark,
-            replica.log.log_start_offset,
-            replica.node_id,
-            int(preferred),
-            replicas,
-            in_sync,
-            int(in_sync < replicas),
-        )
+        return replica.node_id, int(preferred), replicas, in_sync, int(in_sync < replicas)
 
     def _follow(self, image: MetadataImage) -> Iterator[None]:
         """Brings the rows of the active controller up to date."""
@@ -128,7 +119,7 @@ class TopicPartitionSeries:
                 known[topic_id] = (topic, leaderless)
                 self._topics.put(topic.name, (len(topic.partitions),))
                 for number in leaderless:
-                    self._partitions.put((topic.name, number), _leaderless_row(topic.partitions[number]))
+                    self._leaderless.put((topic.name, number), _leaderless_row(topic.partitions[number]))
                 cost += len(topic.partitions) + CHANGED_COST * (1 + len(leaderless))
             cost += 1
             if cost >= CHECKED_PER_SLICE:
@@ -143,7 +134,7 @@ class TopicPartitionSeries:
 
     def _forget(self, topic: TopicImage, leaderless: list[int]) -> None:
         for number in leaderless:
-            self._partitions.drop((topic.name, number))
+            self._leaderless.drop((topic.name, number))
 
 
 def _leaderless_row(partition: PartitionImage) -> tuple[int | None, ...]:
@@ -160,8 +151,3 @@ def _brokers(image: MetadataImage) -> Iterator[Metric]:
             point = broker.end_points[0]
             family.add_metric((str(broker.broker_id), f"{point.host}:{point.port}"), 1)
     yield family
-
-
-def _labels(key: _Key) -> str:
-    topic, number = (key.topic, key.partition) if isinstance(key, Replica) else key
-    return labels_text(topic=topic, partition=str(number))

@@ -1,0 +1,158 @@
+"""ColumnTable: the samples of some series with one row for each partition, read column by column, as cached text.
+
+Driven by: a collector, which says which rows there are and gives each page its columns; `Exposition`, which writes the text. Emits: blocks
+of whole lines.
+
+A busy node changes some numbers of each of its 10,000 partitions between two scrapes. A page holds PAGE_ROWS rows. One list comprehension
+reads a column of a page, one comparison of lists finds out whether the text of its series is still right, and one formatting makes it.
+Rows with other keys, or without a value in some series, are in a `LineTable` of the same series, whose lines follow.
+
+Invariant: every line of a series follows its header, as the text format wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from barnabas.broker.metrics.line_table import PAGE_ROWS, PAGES_PER_UNIT, LineTable, Series, header
+from barnabas.work import Work
+
+__all__ = ["Column", "ColumnTable", "Page"]
+
+ADDED_PER_SLICE: Final = 500  # rows
+UNITS_PER_MADE_PAGE: Final = 2  # the text of one series that is made again
+
+K = TypeVar("K", bound=Hashable)
+Column = list[int]
+_NAME: Final = "\0"  # stands in a template for the name of the series
+
+
+class Page(Generic[K]):
+    """Some rows of a table.
+
+    Attributes:
+        keys: of its rows, in their order.
+        known: what the owner noted of the rows, to see what has changed; None after a row was added or dropped.
+    """
+
+    __slots__ = ("_columns", "_labels", "_stale", "_template", "_texts", "keys", "known")
+
+    def __init__(self, series: int) -> None:
+        self.keys: list[K] = []
+        self.known: object = None
+        self._labels: list[str] = []
+        self._columns: list[Column] = [[] for _ in range(series)]
+        self._texts: list[bytes] = [b""] * series
+        self._stale: set[int] = set()
+        self._template = ""
+
+    def add(self, key: K, labels: str) -> None:
+        """Adds a row."""
+        self.keys.append(key)
+        self._labels.append(labels)
+        self._forget()
+
+    def drop(self, key: K) -> None:
+        """Removes a row."""
+        at = self.keys.index(key)
+        del self.keys[at], self._labels[at]
+        self._forget()
+
+    def _forget(self) -> None:
+        self.known = None
+        self._template = ""
+        if self._columns[0]:
+            self._columns = [[] for _ in self._columns]
+
+    def put(self, number: int, column: Column) -> bool:
+        """Sets the values of one series, one for each key. Returns whether they have changed."""
+        if column == self._columns[number]:
+            return False
+        self._columns[number] = column
+        self._stale.add(number)
+        return True
+
+    def text(self, number: int, name: str) -> tuple[bytes, bool]:
+        """The lines of one series, and whether they were made anew."""
+        if number not in self._stale:
+            return self._texts[number], False
+        self._stale.discard(number)
+        if not self._template:
+            self._template = "".join([f"{_NAME}{labels.replace('%', '%%')} %d\n" for labels in self._labels])
+        text = self._texts[number] = (self._template.replace(_NAME, name) % tuple(self._columns[number])).encode()
+        return text, True
+
+
+class ColumnTable(Generic[K]):
+    """See the module.
+
+    Args:
+        series: the families.
+        labels: the labels of a row's key, as `labels_text` makes them; called once for each row.
+        others: rows of the same series whose lines follow those of this table.
+    """
+
+    def __init__(
+        self, series: Sequence[Series], labels: Callable[[K], str], others: LineTable[tuple[str, int]] | None = None
+    ) -> None:
+        self._series = tuple(series)
+        self._labels = labels
+        self._others = others
+        self._page_of: dict[K, Page[K]] = {}
+        self._pages: dict[Page[K], None] = {}
+        self._room: dict[Page[K], None] = {}  # pages with fewer than PAGE_ROWS rows
+
+    def __len__(self) -> int:
+        return len(self._page_of)
+
+    @property
+    def pages(self) -> list[Page[K]]:
+        """All pages; each has rows."""
+        return list(self._pages)
+
+    def follow(self, keys: Mapping[K, None]) -> Iterator[None]:
+        """Adds and drops rows, so that there is one for each of these keys. The owner then gives each page its columns."""
+        if keys.keys() == self._page_of.keys():
+            return
+        for key in [each for each in self._page_of if each not in keys]:
+            page = self._page_of.pop(key)
+            page.drop(key)
+            if page.keys:
+                self._room[page] = None
+            else:
+                del self._pages[page]
+                self._room.pop(page, None)
+        for count, key in enumerate([each for each in keys if each not in self._page_of], 1):
+            self._add(key)
+            if count % ADDED_PER_SLICE == 0:
+                yield None
+
+    def _add(self, key: K) -> None:
+        page = next(iter(self._room), None)
+        if page is None:
+            page = Page(len(self._series))
+            self._pages[page] = self._room[page] = None
+        page.add(key, self._labels(key))
+        self._page_of[key] = page
+        if len(page.keys) >= PAGE_ROWS:
+            del self._room[page]
+
+    def written(self, out: list[bytes], *, openmetrics: bool) -> Work:
+        """Appends the text of all series to `out`, in slices."""
+        others = self._others
+        for number, series in enumerate(self._series):
+            if not self._pages and not others:
+                return
+            out.append(header(series, openmetrics=openmetrics))
+            units = 0.0
+            for page in self.pages:
+                text, made = page.text(number, series.name)
+                out.append(text)
+                units += UNITS_PER_MADE_PAGE if made else 1 / PAGES_PER_UNIT
+                if units >= 1:
+                    yield int(units)
+                    units = 0.0
+            yield 1
+            if others is not None:
+                yield from others.lines(number, out)
