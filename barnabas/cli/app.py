@@ -98,6 +98,18 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (),
     ),
     (
+        "acl",
+        "barnabas.cli.acl:app",
+        "List, add, remove and explain ACLs.",
+        (),
+    ),
+    (
+        "user",
+        "barnabas.cli.user:app",
+        "Create, list and delete users that log in with SCRAM.",
+        (),
+    ),
+    (
         "partition",
         "barnabas.cli.partition:app",
         "List, move and balance partitions; elect their leaders.",

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter, Token
 from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
 from barnabas.cli.log_dirs import as_size
 from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.scram_arguments import scram_records
 from barnabas.cli.session import wrong_call
 from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
 from barnabas.cli.storage_format import NotFormatted, format_directories
@@ -110,7 +111,8 @@ def random_uuid() -> int:
 @app.command(
     name="format",
     help_epilogue="Examples:\n\n`barnabas storage format data --node-id 1`\n\n"
-    "`barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`",
+    "`barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`\n\n"
+    "`barnabas storage format data --node-id 1 --add-scram @users.txt`",
 )
 def format_(
     *directories: Directories,
@@ -122,6 +124,15 @@ def format_(
     ignore_formatted: Annotated[
         bool, Parameter(negative=(), help="Leave formatted directories as they are, instead of refusing them.")
     ] = False,
+    add_scram: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--add-scram", "-S"],
+            negative=(),
+            help="A first user, as 'SCRAM-SHA-256=[name=alice,password=SECRET]'; may be given several times. "
+            "The list of processes shows it: @FILE reads one argument from each line of a file.",
+        ),
+    ] = None,
     json_: Json = False,
 ) -> int:
     """Format directories before the first start of a node, as Kafka's kafka-storage does. Both Barnabas and Kafka start on them.
@@ -133,7 +144,9 @@ def format_(
         return wrong_call(command, "name a data directory")
     try:
         level = metadata_version_level(release)
-        done = format_directories(directories, node_id, cluster_id, level, SystemRng(), ignore_formatted)
+        rng = SystemRng()
+        users = scram_records(_scram_arguments(add_scram or ()), rng)
+        done = format_directories(directories, node_id, cluster_id, level, rng, ignore_formatted, users)
     except (ValueError, NoDirectory) as error:
         return wrong_call(command, str(error))
     except (NotFormatted, BarnabasError, OSError) as error:
@@ -147,6 +160,21 @@ def format_(
         for path, meta in done.items():
             print(f"formatted {path}: cluster {meta.cluster_id}, node {meta.node_id}, {metadata_version_name(level)}")
     return 0
+
+
+def _scram_arguments(arguments: Sequence[str]) -> list[str]:
+    """Replaces @FILE by the lines of the file. Raises ValueError if it cannot be read."""
+    found: list[str] = []
+    for argument in arguments:
+        if not argument.startswith("@"):
+            found.append(argument)
+            continue
+        try:
+            lines = Path(argument[1:]).read_text().splitlines()
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"{argument[1:]} cannot be read: {error}") from None
+        found += [line for line in lines if line.strip()]
+    return found
 
 
 def _meta(meta: Any) -> dict[str, Any]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from time import time_ns
+from typing import Final
 
 from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.metadata.records import FeatureLevelRecord, UserScramCredentialRecord, encode_record
 from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.cli.data_directory import read_data_directory
 from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
+from barnabas.protocol.metadata_versions import metadata_version_level
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.checkpoints import MetaProperties, decode_uuid, encode_uuid, write_meta_properties
 
 __all__ = ["NotFormatted", "format_directories"]
+
+SCRAM_SINCE: Final = "3.5-IV2"
 
 
 class NotFormatted(BarnabasError):
@@ -27,13 +31,20 @@ class NotFormatted(BarnabasError):
 
 
 def format_directories(
-    paths: Sequence[Path], node_id: int, cluster_id: str | None, metadata_version: int, rng: Rng, ignore_formatted: bool
+    paths: Sequence[Path],
+    node_id: int,
+    cluster_id: str | None,
+    metadata_version: int,
+    rng: Rng,
+    ignore_formatted: bool,
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> dict[Path, MetaProperties]:
     """Formats the directories of one node; returns those that were formatted, with their identities.
 
     Args:
         cluster_id: None takes that of the formatted directories, or a random one.
         ignore_formatted: leaves formatted directories as they are, instead of refusing them.
+        users: the first SCRAM users of a new cluster.
 
     Raises:
         ValueError: an id or the level is invalid; the text says what is valid.
@@ -41,6 +52,32 @@ def format_directories(
         NotFormatted: a directory is formatted already, holds partitions, or belongs to another node or cluster.
         OSError: the disk failed.
     """
+    _check(paths, node_id, cluster_id, metadata_version, users)
+    new, cluster_id = _unformatted(paths, node_id, cluster_id, ignore_formatted)
+    if users and paths[0] not in new:
+        raise NotFormatted(
+            f"{paths[0]} is formatted already, so the users would not be written: create them with `user create`"
+        )
+    cluster_id = cluster_id or encode_uuid(rng.uuid())
+    done = {}
+    for path in new:
+        disk = FileDisk(str(path))
+        if path == paths[0]:
+            disk.replace(BOOTSTRAP, _bootstrap(metadata_version, users))
+        done[path] = MetaProperties(cluster_id, node_id, encode_uuid(rng.uuid()))
+        write_meta_properties(disk, done[path])  # last: it makes the directory a formatted one
+        disk.close()
+    return done
+
+
+def _check(
+    paths: Sequence[Path],
+    node_id: int,
+    cluster_id: str | None,
+    metadata_version: int,
+    users: Sequence[UserScramCredentialRecord],
+) -> None:
+    """Raises ValueError for values that no directory can have."""
     if not 0 <= node_id < 2**31:
         raise ValueError(f"{node_id} is no node id: from 0 to 2147483647")
     if cluster_id is not None:
@@ -52,6 +89,14 @@ def format_directories(
         )
     if len({path.absolute() for path in paths}) < len(paths):
         raise ValueError("a directory is named twice")
+    if users and metadata_version < metadata_version_level(SCRAM_SINCE):
+        raise ValueError(f"users need metadata.version {SCRAM_SINCE} or later")
+
+
+def _unformatted(
+    paths: Sequence[Path], node_id: int, cluster_id: str | None, ignore_formatted: bool
+) -> tuple[list[Path], str | None]:
+    """Returns the directories to format, and the id of the cluster if it is known. Raises NotFormatted."""
     new = []
     for path in paths:
         found = None if not path.exists() else read_data_directory(path)
@@ -71,22 +116,14 @@ def format_directories(
             raise NotFormatted(f"{path} belongs to node {found.meta.node_id} of cluster {found.meta.cluster_id}")
         else:
             cluster_id = found.meta.cluster_id
-    cluster_id = cluster_id or encode_uuid(rng.uuid())
-    done = {}
-    for path in new:
-        disk = FileDisk(str(path))
-        if path == paths[0]:
-            disk.replace(BOOTSTRAP, _bootstrap(metadata_version))
-        done[path] = MetaProperties(cluster_id, node_id, encode_uuid(rng.uuid()))
-        write_meta_properties(disk, done[path])  # last: it makes the directory a formatted one
-        disk.close()
-    return done
+    return new, cluster_id
 
 
-def _bootstrap(metadata_version: int) -> bytes:
-    """The feature records of a new cluster."""
+def _bootstrap(metadata_version: int, users: Sequence[UserScramCredentialRecord]) -> bytes:
+    """The feature records of a new cluster, and its first users."""
     levels = {name: each.initial for name, each in FEATURES.items() if each.initial} | {
         METADATA_VERSION: metadata_version
     }
     values = [encode_record(FeatureLevelRecord(name=name, feature_level=level)) for name, level in levels.items()]
+    values += [encode_record(each) for each in users]
     return encode_snapshot(values, epoch=0, last_timestamp_ms=0, now_ms=time_ns() // 1_000_000)

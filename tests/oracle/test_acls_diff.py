@@ -168,7 +168,7 @@ def authorized_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def authorized_barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data: Path = tmp_path_factory.mktemp("barnabas") / "data"
-    broker = ServedBroker(data, module="tests.support.security.authorized_broker").start()
+    broker = ServedBroker(data, *AUTHORIZER).start()
     yield broker.address
     broker.end()
 

@@ -26,7 +26,7 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.work import Work, finished
 
-__all__ = ["Authorizer", "DecisionAudit", "Ruling", "java_address"]
+__all__ = ["Authorizer", "DecisionAudit", "Ruling", "SilentAudit", "java_address"]
 
 CACHED_MAX: Final = 100_000  # decisions; one takes some 200 bytes
 CACHED_OF_CLIENT_MAX: Final = 5_000  # decisions about one principal and host: names come from clients
@@ -99,6 +99,30 @@ class DecisionAudit(Protocol):
             asked_only: the question only selects what is listed.
         """
         ...
+
+
+class SilentAudit:
+    """Writes nothing: for questions outside of a broker."""
+
+    def allowed_wanted(self) -> bool:
+        """False."""
+        return False
+
+    def asked_wanted(self) -> bool:
+        """False."""
+        return False
+
+    def write(
+        self,
+        access: Access,
+        ruling: Ruling,
+        question: tuple[AclOperation, AclResourceType, str],
+        api_key: int,
+        references: int,
+        *,
+        asked_only: bool,
+    ) -> None:
+        """Does nothing."""
 
 
 class Authorizer:

@@ -1,0 +1,351 @@
+"""`barnabas acl …`: lists, adds and removes ACLs, and explains which of them decides about an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from barnabas.broker.metadata.image import AclImage, MetadataImage, difference
+from barnabas.broker.security.authorizer import Authorizer, Ruling, SilentAudit, java_address
+from barnabas.broker.security.authorizer_keys import AuthorizerSettings
+from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.client.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+)
+from barnabas.work import finished
+
+__all__ = ["app"]
+
+CLUSTER_NAME: Final = "kafka-cluster"
+_TYPES: Final = {each.name.lower().replace("_", "-"): each for each in AclResourceType if each > AclResourceType.ANY}
+_OPERATIONS: Final = {each.name.lower().replace("_", "-"): each for each in AclOperation if each > AclOperation.ANY}
+
+app = App(
+    name="acl",
+    help_epilogue="Examples:\n\n`barnabas acl list`\n\n`barnabas acl add User:alice read,write topic:orders`\n\n"
+    "`barnabas acl explain User:alice read topic:orders`",
+)
+
+Who = Annotated[str, Parameter(help="Principal, such as User:alice; User:* is everyone.")]
+What = Annotated[
+    str, Parameter(help="Operations, separated by commas, such as read,write; all stands for all of them.")
+]
+Where = Annotated[
+    str,
+    Parameter(
+        help="TYPE:NAME, such as topic:orders, group:billing, topic:*; or cluster. Types: " + ", ".join(_TYPES) + "."
+    ),
+]
+Prefixed = Annotated[bool, Parameter(negative=(), help="For all resources whose name begins with NAME.")]
+Host = Annotated[str, Parameter(help="Address of clients; * for all.")]
+Deny = Annotated[bool, Parameter(negative=(), help="Deny instead of allow.")]
+
+
+@app.command(
+    name="list",
+    help_epilogue="Examples:\n\n`barnabas acl list`\n\n`barnabas acl list --resource topic:orders --match --json`\n\n"
+    "`barnabas acl list --principal User:alice`",
+)
+def list_(
+    *,
+    resource: Annotated[str | None, Parameter(help="Only of TYPE:NAME, or of a type.")] = None,
+    match: Annotated[
+        bool, Parameter(negative=(), help="With --resource: all that match the name, also prefixes and *.")
+    ] = False,
+    principal: Annotated[str | None, Parameter(help="Only of this principal.")] = None,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """List ACLs."""
+    command = "acl list"
+    try:
+        kind, name = (AclResourceType.ANY, None) if resource is None else _resource(resource, partial=True)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    pattern = PatternType.MATCH if match else PatternType.ANY
+    wanted = AclBindingFilter(kind, name, principal, pattern_type=pattern)
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            _show(await admin.describe_acls(wanted), json_)
+
+    return worked(command, connection, work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas acl add User:alice read,write topic:orders`\n\n"
+    "`barnabas acl add User:bob read group:billing- --prefixed`\n\n"
+    "`barnabas acl add 'User:*' all topic:secret --deny --host 10.0.0.7`"
+)
+def add(
+    principal: Who,
+    operations: What,
+    *resources: Where,
+    prefixed: Prefixed = False,
+    deny: Deny = False,
+    host: Host = "*",
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Add ACLs: one for each operation and resource. One that exists stays as it is."""
+    command = "acl add"
+    try:
+        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            await admin.create_acls(acls)
+        _show(acls, json_)
+
+    return worked(command, connection, work())
+
+
+@app.command(
+    name="remove",
+    help_epilogue="Examples:\n\n`barnabas acl remove User:alice write topic:orders`\n\n"
+    "`barnabas acl remove User:bob read group:billing- --prefixed --yes`",
+)
+def remove_acls(
+    principal: Who,
+    operations: What,
+    *resources: Where,
+    prefixed: Prefixed = False,
+    deny: Deny = False,
+    host: Host = "*",
+    yes: Yes = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Remove ACLs, named as `acl add` names them. Prints those that were removed."""
+    command = "acl remove"
+    try:
+        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if not yes and not confirmed(f"remove {len(acls)} ACLs of {principal}?"):
+        return wrong_call(command, "nothing was changed: confirm with y, or give --yes")
+    removed: list[AclBinding] = []
+
+    async def work() -> None:
+        filters = [
+            AclBindingFilter(
+                each.resource_type,
+                each.resource_name,
+                each.principal,
+                each.operation,
+                each.permission,
+                each.pattern_type,
+                each.host,
+            )
+            for each in acls
+        ]
+        async with connection.admin() as admin:
+            removed.extend(await admin.delete_acls(filters))
+        if removed:
+            _show(removed, json_)
+
+    code = worked(command, connection, work())
+    return wrong_call(command, "nothing to remove: there is no such ACL") if code == 0 and not removed else code
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas acl explain User:alice read topic:orders`\n\n"
+    "`barnabas acl explain User:alice write topic:orders --host 10.0.0.7 --super-user User:admin --json`"
+)
+def explain(
+    principal: Who,
+    operation: Annotated[str, Parameter(help="One operation, such as read.")],
+    resource: Where,
+    *,
+    host: Annotated[str, Parameter(help="Address of the client.")] = "127.0.0.1",
+    super_user: Annotated[
+        list[str] | None,
+        Parameter(help="A principal of super.users, which brokers do not tell; may be given several times."),
+    ] = None,
+    allow_if_no_acl: Annotated[
+        bool, Parameter(negative=(), help="The brokers have allow.everyone.if.no.acl.found=true.")
+    ] = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Say whether a client may do something, and which ACL decides. Works with any Kafka: it applies Kafka's rules to its ACLs."""
+    command = "acl explain"
+    try:
+        asked, *others = _acls(principal, operation, [resource], prefixed=False, deny=False, host=host)
+        if others or asked.operation == AclOperation.ALL:
+            raise ValueError(f"{operation!r} is not one operation: name one, such as read")
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    settings = AuthorizerSettings(frozenset(super_user or ()), allow_if_no_acl)
+
+    async def work() -> None:
+        wanted = AclBindingFilter(asked.resource_type, asked.resource_name, pattern_type=PatternType.MATCH)
+        async with connection.admin() as admin:
+            acls = await admin.describe_acls(wanted)
+        ruling = _ruling(acls, asked, settings)
+        if json_:
+            print_json(_explained(asked, ruling))
+            return
+        verb = "may" if ruling.allowed else "may not"
+        print(f"{principal} {verb} {_word(asked.operation)} {_place(asked)} from {host}")
+        print(f"rule: {_reason(ruling)}")
+
+    return worked(command, connection, work())
+
+
+def _ruling(acls: Sequence[AclBinding], asked: AclBinding, settings: AuthorizerSettings) -> Ruling:
+    """The decision of the broker's own authorizer with these ACLs."""
+    authorizer = Authorizer(settings, SilentAudit(), lambda: True)
+    images = [
+        AclImage(
+            each.resource_type,
+            each.resource_name,
+            each.pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission,
+        )
+        for each in acls
+    ]
+    image = MetadataImage(acls={number.to_bytes(16, "big"): each for number, each in enumerate(images)})
+    authorizer.on_image(MetadataImage(), image, finished(difference(MetadataImage(), image)))
+    return authorizer.explain(
+        asked.principal, java_address(asked.host), asked.operation, asked.resource_type, asked.resource_name
+    )
+
+
+def _reason(ruling: Ruling) -> str:
+    if ruling.super_user:
+        return "the principal is a super user"
+    if ruling.acl is None:
+        return (
+            "no ACL is about the resource, and allow.everyone.if.no.acl.found=true"
+            if ruling.allowed
+            else "no ACL allows it"
+        )
+    acl = _binding(ruling.acl)
+    verb = "allows" if ruling.allowed else "denies"
+    host = "every host" if acl.host == "*" else acl.host
+    return f"an ACL {verb} {_word(acl.operation)} on {_place(acl)} to {acl.principal} from {host}"
+
+
+def _binding(acl: AclImage) -> AclBinding:
+    return AclBinding(
+        AclResourceType(acl.resource_type),
+        acl.resource_name,
+        acl.principal,
+        AclOperation(acl.operation),
+        AclPermission(acl.permission_type),
+        PatternType(acl.pattern_type),
+        acl.host,
+    )
+
+
+def _explained(asked: AclBinding, ruling: Ruling) -> dict[str, Any]:
+    rule = "super_user" if ruling.super_user else "default" if ruling.acl is None else "acl"
+    return {
+        "allowed": ruling.allowed,
+        "rule": rule,
+        "acl": None if ruling.acl is None else _as_json(_binding(ruling.acl)),
+        "principal": asked.principal,
+        "host": asked.host,
+        "operation": _word(asked.operation),
+        "resource_type": _word(asked.resource_type),
+        "resource_name": asked.resource_name,
+    }
+
+
+def _acls(
+    principal: str, operations: str, resources: Sequence[str], *, prefixed: bool, deny: bool, host: str
+) -> list[AclBinding]:
+    """The ACLs that the arguments name. Raises ValueError."""
+    if ":" not in principal[1:] or principal.endswith(":"):
+        raise ValueError(f"{principal!r} is no principal: write TYPE:NAME, such as User:alice")
+    if not resources:
+        raise ValueError("name a resource, such as topic:orders")
+    if not host:
+        raise ValueError("an empty text is no host: write an address, or * for all")
+    names = [each.strip().lower().replace("_", "-") for each in operations.split(",")]
+    unknown = [each for each in names if each not in _OPERATIONS]
+    if unknown:
+        raise ValueError(f"unknown operation {unknown[0]!r}; the operations are {', '.join(_OPERATIONS)}")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    found = []
+    for resource in resources:
+        kind, resource_name = _resource(resource)
+        for name in dict.fromkeys(names):
+            permission = AclPermission.DENY if deny else AclPermission.ALLOW
+            found.append(AclBinding(kind, resource_name or "", principal, _OPERATIONS[name], permission, pattern, host))
+    return list(dict.fromkeys(found))
+
+
+def _resource(text: str, *, partial: bool = False) -> tuple[AclResourceType, str | None]:
+    """Reads TYPE:NAME; with `partial` the name may be missing. Raises ValueError."""
+    word, colon, name = text.partition(":")
+    kind = _TYPES.get(word.lower().replace("_", "-"))
+    if kind is None:
+        raise ValueError(
+            f"{text!r} is no resource: write TYPE:NAME, such as topic:orders; the types are {', '.join(_TYPES)}"
+        )
+    if kind == AclResourceType.CLUSTER:
+        if name not in ("", CLUSTER_NAME):
+            raise ValueError(f"the only cluster is {CLUSTER_NAME}: write cluster")
+        return kind, CLUSTER_NAME
+    if not name and not (partial and not colon):
+        raise ValueError(f"{text!r} names no {word}: write {word}:NAME")
+    return kind, name or None
+
+
+def _word(value: AclOperation | AclResourceType | AclPermission | PatternType) -> str:
+    return value.name.lower().replace("_", "-")
+
+
+def _place(acl: AclBinding) -> str:
+    if acl.resource_type == AclResourceType.CLUSTER:
+        return "the cluster"
+    kind = _word(acl.resource_type)
+    if acl.pattern_type == PatternType.PREFIXED:
+        return f"every {kind} that begins with {acl.resource_name}"
+    return f"every {kind}" if acl.resource_name == "*" else f"{kind} {acl.resource_name}"
+
+
+def _show(acls: Sequence[AclBinding], json_: bool) -> None:
+    if json_:
+        print_json([_as_json(each) for each in acls])
+        return
+    rows = [
+        (
+            f"{_word(each.resource_type)}:{each.resource_name}",
+            _word(each.pattern_type),
+            each.principal,
+            each.host,
+            _word(each.operation),
+            _word(each.permission),
+        )
+        for each in acls
+    ]
+    print(table(("RESOURCE", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows))
+
+
+def _as_json(acl: AclBinding) -> dict[str, Any]:
+    return {
+        "resource_type": _word(acl.resource_type),
+        "resource_name": acl.resource_name,
+        "pattern_type": _word(acl.pattern_type),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": _word(acl.operation),
+        "permission": _word(acl.permission),
+    }

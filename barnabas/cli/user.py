@@ -1,0 +1,149 @@
+"""`barnabas user …`: users that log in with SCRAM: creates them, lists them, deletes them.
+
+The password comes from the variable BARNABAS_USER_PASSWORD, from a terminal without echo, or from the first line of standard input. It is
+never printed, and only its salted hash is sent.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from typing import Annotated, Final, Literal
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.confirmation import Yes, confirmed
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+
+__all__ = ["app"]
+
+VARIABLE: Final = "BARNABAS_USER_PASSWORD"
+PASSWORD_CHARS_MAX: Final = 1_024
+Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS: Final[tuple[Mechanism, ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+app = App(
+    name="user",
+    help_epilogue="Examples:\n\n`barnabas user create alice`\n\n`barnabas user list`\n\n`barnabas user delete alice --yes`",
+)
+
+Name = Annotated[str, Parameter(help="Name of the user, as in its principal User:NAME.")]
+Mechanisms = Annotated[
+    list[Mechanism] | None, Parameter(name="--mechanism", help="May be given several times.", negative=())
+]
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas user create alice` asks for the password.\n\n"
+    "`barnabas user create alice --mechanism SCRAM-SHA-512 --iterations 8192 < password.txt`"
+)
+def create(
+    name: Name,
+    *,
+    mechanism: Mechanisms = None,
+    iterations: Annotated[int, Parameter(help="Hashes of a login: 4096 to 16384.")] = 4_096,
+    password: Annotated[
+        str | None, Parameter(help="The password. Other users of this machine can see it: rather leave it out.")
+    ] = None,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Create a user, or change the password of one. The default is a credential for SCRAM-SHA-256 and one for SCRAM-SHA-512."""
+    command = "user create"
+    if not 4_096 <= iterations <= 16_384:
+        return wrong_call(command, f"--iterations {iterations}: 4096 to 16384 are possible")
+    if password is not None:
+        print(
+            f"barnabas {command}: the list of processes shows --password; use {VARIABLE} or standard input",
+            file=sys.stderr,
+        )
+    try:
+        secret = _password() if password is None else password
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if not name:
+        return wrong_call(command, "an empty text is no name of a user")
+    if not secret or len(secret) > PASSWORD_CHARS_MAX:
+        return wrong_call(command, f"the password has {len(secret)} characters: 1 to {PASSWORD_CHARS_MAX} are possible")
+    wanted = list(dict.fromkeys(mechanism or MECHANISMS))
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            for each in wanted:
+                await admin.set_scram_password(name, secret, mechanism=each, iterations=iterations)
+        if json_:
+            print_json([{"user": name, "mechanism": each, "iterations": iterations} for each in wanted])
+        else:
+            print(f"user {name} can log in with {' and '.join(wanted)}")
+
+    return worked(command, connection, work())
+
+
+@app.command(name="list", help_epilogue="Examples:\n\n`barnabas user list`\n\n`barnabas user list --json`")
+def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
+    """List the users that can log in with SCRAM."""
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            users = await admin.describe_scram_users()
+        rows = [
+            (name, mechanism, iterations)
+            for name, credentials in users.items()
+            for mechanism, iterations in credentials.items()
+        ]
+        if json_:
+            print_json([dict(zip(("user", "mechanism", "iterations"), row, strict=True)) for row in rows])
+        else:
+            print(table(("USER", "MECHANISM", "ITERATIONS"), rows))
+
+    return worked("user list", connection, work())
+
+
+@app.command(
+    help_epilogue="Examples:\n\n`barnabas user delete alice --yes`\n\n"
+    "`barnabas user delete alice --mechanism SCRAM-SHA-256`"
+)
+def delete(
+    name: Name,
+    *,
+    mechanism: Mechanisms = None,
+    yes: Yes = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Delete the credentials of a user: all, or those of --mechanism. Connections that have logged in stay."""
+    command = "user delete"
+    if not yes and not confirmed(f"delete the credentials of user {name}?"):
+        return wrong_call(command, "nothing was changed: confirm with y, or give --yes")
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            (known,) = (await admin.describe_scram_users([name])).values()
+            wanted = mechanism or [each for each in MECHANISMS if each in known]
+            for each in dict.fromkeys(wanted):
+                await admin.delete_scram_credential(name, each)
+        if json_:
+            print_json([{"user": name, "mechanism": each} for each in wanted])
+        else:
+            print(f"user {name} can no longer log in with {' and '.join(wanted)}")
+
+    return worked(command, connection, work())
+
+
+def _password() -> str:
+    """Raises ValueError if two inputs differ, or if nothing was entered."""
+    found = os.environ.get(VARIABLE)
+    if found is not None:
+        return found
+    if not sys.stdin.isatty():
+        return sys.stdin.readline(PASSWORD_CHARS_MAX + 2).rstrip("\r\n")
+    try:
+        first = getpass.getpass("password: ")
+        again = getpass.getpass("again: ")
+    except EOFError:
+        raise ValueError("no password was entered") from None
+    if first != again:
+        raise ValueError("the two passwords differ")
+    return first
