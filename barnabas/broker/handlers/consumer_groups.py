@@ -89,7 +89,7 @@ def consumer_group_heartbeat(
     reply = _HeartbeatReply()
     fresh_id = str(uuid.UUID(bytes=needs.reactor.rng.uuid())) if not call.request.member_id else ""
     needs.groups.consumer_heartbeat(
-        HeartbeatCall(call.request, call.client_id or "", f"/{call.client_host}", fresh_id, reply)
+        HeartbeatCall(call.request, call.client_id or "", f"/{call.client_host}", fresh_id, reply, call.access)
     )
     return reply.pending
 

@@ -180,10 +180,15 @@ def _delete_topics(access: Access, image: MetadataImage, request: DeleteTopicsRe
         contradicts = not by_id and state.topic_id != NO_ID
         if name is None or contradicts or (state.name or state.topic_id) in repeated:
             allowed.append(state)  # refused for another reason
-        elif name not in described or (name not in deletable and (by_id or image.topic(name) is not None)):
-            refused.append(_not_deletable(name if not by_id or name in described else None, state.topic_id))
-        else:
+        elif by_id:
+            if name in deletable:
+                allowed.append(state)
+            else:
+                refused.append(_not_deletable(name if name in described else None, state.topic_id))
+        elif name in described and (name in deletable or image.topic(name) is None):
             allowed.append(state)
+        else:
+            refused.append(_not_deletable(name, state.topic_id))
 
     def complete(answer: Message | None) -> Message:
         response = answer if isinstance(answer, DeleteTopicsResponse) else DeleteTopicsResponse()

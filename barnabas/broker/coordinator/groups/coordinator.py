@@ -243,7 +243,7 @@ class GroupCoordinator:
             return
         group = shard.tables.consumer.get(group_id)
         if group is not None and group.regex_subscribers:
-            self._regexes.look_up(partition, group)
+            self._regexes.look_up(partition, group, call.access)
 
     def _on_resolved(self, partition: int, group_id: str, found: dict[str, ResolvedRegex]) -> None:
         self._decide(partition, lambda shard, _at: shard.store_resolved(group_id, found))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.coordinator.groups.records import AnyRecord
 from barnabas.broker.coordinator.host.decision import Decision
+from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
@@ -90,6 +91,7 @@ class HeartbeatCall(NamedTuple):
     client_host: str
     fresh_id: str
     reply: Responder
+    access: Access = FULL_ACCESS  # hides topics that a pattern matches
 
 
 class Conversion(NamedTuple):

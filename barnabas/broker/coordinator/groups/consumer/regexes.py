@@ -5,7 +5,7 @@ Emits: the topics found, to a callback.
 
 A member does not wait: it first gets the topics that it subscribes to by name, as in Kafka. Topics that are created
 later are found at the next heartbeat, at most once in REFRESH_INTERVAL_MS for each group (Kafka: 10 s). Internal
-topics are matched, too, as in Kafka. The matcher is `broker/patterns`: linear time for every expression.
+topics are matched, too, as in Kafka, but no topics that the member which starts the search may not describe. The matcher is `broker/patterns`: linear time for every expression.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from barnabas.broker.coordinator.groups.records import ResolvedRegex
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.access import Access
 from barnabas.errors import BrokerError
+from barnabas.protocol.acls import AclOperation, AclResourceType
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.image import MetadataImage
@@ -36,9 +38,12 @@ OnResolved = Callable[[int, str, dict[str, ResolvedRegex]], None]
 class _Search:
     """One search: expressions of a group, in the topics of one metadata image."""
 
-    __slots__ = ("group", "image", "matched", "names", "partition", "patterns")
+    __slots__ = ("access", "group", "image", "matched", "names", "partition", "patterns")
 
-    def __init__(self, partition: int, group: ConsumerGroup, image: MetadataImage, regexes: list[str]) -> None:
+    def __init__(
+        self, partition: int, group: ConsumerGroup, image: MetadataImage, regexes: list[str], access: Access
+    ) -> None:
+        self.access = access
         self.partition = partition
         self.group = group
         self.image = image
@@ -54,7 +59,11 @@ class _Search:
         """Matches one slice of the names."""
         names = self.names[start : start + NAMES_PER_SLICE]
         for regex, pattern in self.patterns.items():
-            self.matched[regex] += [name for name in names if pattern.fullmatch(name)]
+            self.matched[regex] += [name for name in names if pattern.fullmatch(name) and self._is_shown(name)]
+
+    def _is_shown(self, name: str) -> bool:
+        access = self.access
+        return access.unrestricted or access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=False)
 
 
 class RegexSearch:
@@ -65,8 +74,9 @@ class RegexSearch:
         self._current = current
         self._found = found
 
-    def look_up(self, partition: int, group: ConsumerGroup) -> None:
-        """Starts a search if an expression is new, or if topics changed and REFRESH_INTERVAL_MS is over."""
+    def look_up(self, partition: int, group: ConsumerGroup, access: Access) -> None:
+        """Starts a search if an expression is new, or if topics changed and REFRESH_INTERVAL_MS is over. It finds only topics that
+        the member whose heartbeat starts it may describe."""
         now_ms = self._reactor.clock.monotonic_ms()
         image = self._current.image
         changed = group.searched_in is not image.topics_by_name and now_ms - group.searched_ms >= REFRESH_INTERVAL_MS
@@ -75,7 +85,7 @@ class RegexSearch:
             group.is_searching, group.searched_ms = True, now_ms
             if changed or len(wanted) == len(group.regex_subscribers):
                 group.searched_in = image.topics_by_name
-            self._continue(_Search(partition, group, image, wanted), 0)
+            self._continue(_Search(partition, group, image, wanted, access), 0)
 
     def _continue(self, search: _Search, start: int) -> None:
         search.match_slice(start)

@@ -1,0 +1,737 @@
+"""Requests of users with different permissions: every API, with no ACL, each one alone, all, one too few, a DENY, patterns, other hosts.
+
+The cases are data: who asks what. `tests/oracle` asks Kafka and writes its answers to tests/golden/security/permissions.json; the tests
+without Java compare ours with them. A user has the ACLs of one combination; `users()` names all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from barnabas.broker.security.access import CLUSTER_NAME
+from barnabas.errors import ErrorCode
+from barnabas.protocol.acls import AclOperation as Op
+from barnabas.protocol.acls import AclPermission, PatternType
+from barnabas.protocol.acls import AclResourceType as Kind
+from barnabas.protocol.messages import admin, groups, offsets, transactions
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from barnabas.protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from barnabas.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlteredQuotaEntity,
+    DescribeClientQuotasRequest,
+    QuotaAlteration,
+    QuotaOperation,
+)
+from barnabas.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.schema import Message
+
+__all__ = [
+    "DOOMED",
+    "GOLDEN",
+    "GROUP",
+    "HOST",
+    "MEMBERS",
+    "TOPICS",
+    "TRANSACTION",
+    "Acl",
+    "Case",
+    "World",
+    "cases",
+    "outline",
+    "users",
+]
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "security" / "permissions.json"
+HOST = "127.0.0.1"
+ELSEWHERE = "10.9.9.9"
+OPEN, SHUT, DOOMED = "open", "shut", "doomed"
+TOPICS = (OPEN, SHUT, DOOMED)
+GROUP, MEMBERS, TRANSACTION = "offsets-group", "members-group", "transfer"
+
+
+class Acl(NamedTuple):
+    """An ACL of one user."""
+
+    operation: Op
+    resource_type: Kind
+    name: str = CLUSTER_NAME
+    pattern: PatternType = PatternType.LITERAL
+    permission: AclPermission = AclPermission.ALLOW
+    host: str = "*"
+
+
+class World(NamedTuple):
+    """What differs between two clusters: ids of topics."""
+
+    ids: dict[str, bytes]
+
+
+class Scenario(NamedTuple):
+    """One request and the ACLs that Kafka may ask for."""
+
+    name: str
+    version: int
+    request: Callable[[World], Message]
+    needs: tuple[Acl, ...]
+
+
+class Case(NamedTuple):
+    """One request of one user. `recreates`: the request may delete DOOMED."""
+
+    name: str
+    user: str
+    version: int
+    request: Callable[[World], Message]
+    recreates: bool
+
+
+def topic(operation: Op, name: str = SHUT) -> Acl:
+    return Acl(operation, Kind.TOPIC, name)
+
+
+def cluster(operation: Op) -> Acl:
+    return Acl(operation, Kind.CLUSTER)
+
+
+def group(operation: Op, name: str = GROUP) -> Acl:
+    return Acl(operation, Kind.GROUP, name)
+
+
+def transaction(operation: Op) -> Acl:
+    return Acl(operation, Kind.TRANSACTIONAL_ID, TRANSACTION)
+
+
+def produce(w: World, *, by_id: bool = False, transactional: bool = False, missing: bool = False) -> ProduceRequest:
+    records = build_batch(
+        [NewRecord(None, b"x", 1_700_000_000_000)],
+        producer_id=999_999 if transactional else -1,
+        producer_epoch=0 if transactional else -1,
+        base_sequence=0 if transactional else -1,
+        transactional=transactional,
+    )
+    data = [PartitionProduceData(index=0, records=records)]
+    names = [SHUT, "missing"] if missing else [SHUT]
+    topics = [
+        TopicProduceData(name=name, topic_id=w.ids.get(name, bytes(16)) if by_id else bytes(16), partition_data=data)
+        for name in names
+    ]
+    return ProduceRequest(
+        transactional_id=TRANSACTION if transactional else None, acks=-1, timeout_ms=5_000, topic_data=topics
+    )
+
+
+def fetch(w: World, version: int, *, follower: bool = False) -> FetchRequest:
+    parts = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000, log_start_offset=0)]
+    names = [OPEN, SHUT] if version >= 13 else [OPEN, SHUT, "missing"]
+    request = FetchRequest(
+        max_wait_ms=0,
+        max_bytes=1_000,
+        topics=[FetchTopic(topic=name, topic_id=w.ids.get(name, bytes(16)), partitions=parts) for name in names],
+    )
+    if follower and version >= 15:
+        request.replica_state = ReplicaState(replica_id=77, replica_epoch=-1)
+    elif follower:
+        request.replica_id = 77
+    return request
+
+
+def list_offsets(_w: World) -> offsets.ListOffsetsRequest:
+    parts = [offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    return offsets.ListOffsetsRequest(
+        replica_id=-1,
+        topics=[offsets.ListOffsetsTopic(name=name, partitions=parts) for name in (OPEN, SHUT, "missing")],
+    )
+
+
+def epochs(_w: World) -> offsets.OffsetForLeaderEpochRequest:
+    parts = [offsets.OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+    return offsets.OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[offsets.OffsetForLeaderTopic(topic=name, partitions=parts) for name in (OPEN, SHUT)]
+    )
+
+
+def metadata(*names: str, create: bool = False, operations: bool = False) -> Callable[[World], MetadataRequest]:
+    return lambda _w: MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names] if names else None,
+        allow_auto_topic_creation=create,
+        include_cluster_authorized_operations=operations,
+        include_topic_authorized_operations=operations,
+    )
+
+
+def metadata_by_id(w: World) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(topic_id=one, name=None) for one in (w.ids[SHUT], bytes([9] * 16))],
+        allow_auto_topic_creation=False,
+    )
+
+
+def offset_commit(w: World, version: int) -> groups.OffsetCommitRequest:
+    parts = [groups.OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")]
+    names = [OPEN, SHUT] if version >= 10 else [OPEN, SHUT, "missing"]
+    return groups.OffsetCommitRequest(
+        group_id=GROUP,
+        topics=[
+            groups.OffsetCommitRequestTopic(
+                name=name, topic_id=w.ids.get(name, bytes(16)) if version >= 10 else bytes(16), partitions=parts
+            )
+            for name in names
+        ],
+    )
+
+
+def offset_fetch(w: World, version: int, *, everything: bool = False) -> groups.OffsetFetchRequest:
+    if version < 8:
+        old = [groups.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in (OPEN, SHUT)]
+        return groups.OffsetFetchRequest(group_id=GROUP, topics=None if everything else old)
+    named = [
+        groups.OffsetFetchRequestTopics(
+            name=name, topic_id=w.ids[name] if version >= 10 else bytes(16), partition_indexes=[0]
+        )
+        for name in (OPEN, SHUT)
+    ]
+    wanted = groups.OffsetFetchRequestGroup(group_id=GROUP, topics=None if everything else named)
+    return groups.OffsetFetchRequest(groups=[wanted])
+
+
+def offset_delete(name: str) -> Callable[[World], groups.OffsetDeleteRequest]:
+    parts = [groups.OffsetDeleteRequestPartition(partition_index=7)]
+    topics = [groups.OffsetDeleteRequestTopic(name=topic, partitions=parts) for topic in (OPEN, SHUT)]
+    return lambda _w: groups.OffsetDeleteRequest(group_id=name, topics=topics)
+
+
+def coordinators(version: int, kind: int) -> Callable[[World], groups.FindCoordinatorRequest]:
+    key = (GROUP, TRANSACTION)[kind]
+    if version >= 4:
+        return lambda _w: groups.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key, "another"])
+    return lambda _w: groups.FindCoordinatorRequest(key_type=kind, key=key)
+
+
+def configs(kind: int, name: str) -> Callable[[World], admin.DescribeConfigsRequest]:
+    resource = admin.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=["retention.ms", "log.retention.ms"]
+    )
+    return lambda _w: admin.DescribeConfigsRequest(resources=[resource])
+
+
+def increment(kind: int, name: str, key: str, value: str) -> Callable[[World], admin.IncrementalAlterConfigsRequest]:
+    resource = admin.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[admin.AlterableConfig(name=key, config_operation=0, value=value)],
+    )
+    return lambda _w: admin.IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+
+
+def replace(kind: int, name: str, key: str, value: str) -> Callable[[World], admin.AlterConfigsRequest]:
+    resource = admin.AlterConfigsRequestResource(
+        resource_type=kind, resource_name=name, configs=[admin.AlterConfigsRequestConfig(name=key, value=value)]
+    )
+    return lambda _w: admin.AlterConfigsRequest(resources=[resource], validate_only=True)
+
+
+def creation(_w: World) -> admin.CreateTopicsRequest:
+    topics = [
+        admin.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in ("fresh", SHUT, "twice", "twice")
+    ]
+    return admin.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=True)
+
+
+def deletion_by_name(_w: World) -> admin.DeleteTopicsRequest:
+    return admin.DeleteTopicsRequest(topic_names=[DOOMED, "missing"], timeout_ms=10_000)
+
+
+def deletion_by_id(w: World) -> admin.DeleteTopicsRequest:
+    unknown = bytes([9] * 16)
+    return admin.DeleteTopicsRequest(
+        topics=[admin.DeleteTopicState(topic_id=one) for one in (w.ids[DOOMED], unknown)], timeout_ms=10_000
+    )
+
+
+def add_partitions(_w: World, version: int) -> transactions.AddPartitionsToTxnRequest:
+    topics = [transactions.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (OPEN, SHUT)]
+    if version < 4:
+        topics += [
+            transactions.AddPartitionsToTxnTopic(name=name, partitions=[0])
+            for name in ("missing", "__consumer_offsets")
+        ]
+        return transactions.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=TRANSACTION,
+            v3_and_below_producer_id=999_999,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=topics,
+        )
+    one = transactions.AddPartitionsToTxnTransaction(
+        transactional_id=TRANSACTION, producer_id=999_999, producer_epoch=0, verify_only=False, topics=topics
+    )
+    return transactions.AddPartitionsToTxnRequest(transactions=[one])
+
+
+def txn_offsets(_w: World) -> transactions.TxnOffsetCommitRequest:
+    parts = [transactions.TxnOffsetCommitRequestPartition(partition_index=9, committed_offset=1, committed_metadata="")]
+    return transactions.TxnOffsetCommitRequest(
+        transactional_id=TRANSACTION,
+        group_id=GROUP,
+        producer_id=999_999,
+        producer_epoch=0,
+        generation_id=-1,
+        member_id="",
+        topics=[transactions.TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name in (OPEN, SHUT)],
+    )
+
+
+def markers(_w: World) -> transactions.WriteTxnMarkersRequest:
+    topics = [transactions.WritableTxnMarkerTopic(name="missing", partition_indexes=[0])]
+    marker = transactions.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=False, topics=topics)
+    return transactions.WriteTxnMarkersRequest(markers=[marker])
+
+
+def init(transactional: bool, *, two_phase: bool = False) -> Callable[[World], transactions.InitProducerIdRequest]:
+    return lambda _w: transactions.InitProducerIdRequest(
+        transactional_id="phases" if two_phase else TRANSACTION if transactional else None,
+        transaction_timeout_ms=10_000,
+        enable_2pc=two_phase,
+    )
+
+
+def quorum(_w: World) -> DescribeQuorumRequest:
+    parts = [DescribeQuorumRequestPartition(partition_index=0)]
+    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=parts)])
+
+
+def quota(_w: World) -> AlterClientQuotasRequest:
+    entity = [AlteredQuotaEntity(entity_type="user", entity_name="somebody")]
+    ops = [QuotaOperation(key="producer_byte_rate", value=1_000.0, remove=False)]
+    return AlterClientQuotasRequest(entries=[QuotaAlteration(entity=entity, ops=ops)], validate_only=True)
+
+
+def records_below(_w: World) -> admin.DeleteRecordsRequest:
+    parts = [admin.DeleteRecordsPartition(partition_index=0, offset=0)]
+    return admin.DeleteRecordsRequest(
+        topics=[admin.DeleteRecordsTopic(name=name, partitions=parts) for name in (OPEN, SHUT, "missing")],
+        timeout_ms=5_000,
+    )
+
+
+def reassignment(_w: World) -> AlterPartitionReassignmentsRequest:
+    parts = [ReassignablePartition(partition_index=0, replicas=None)]
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=10_000, topics=[ReassignableTopic(name=SHUT, partitions=parts)]
+    )
+
+
+def election(_w: World) -> admin.ElectLeadersRequest:
+    return admin.ElectLeadersRequest(
+        election_type=0,
+        topic_partitions=[admin.ElectLeadersTopic(topic=SHUT, partitions=[0])],
+        timeout_ms=10_000,
+    )
+
+
+def member_heartbeat(version: int) -> Callable[[World], ConsumerGroupHeartbeatRequest]:
+    return lambda _w: ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id="nobody-there", member_epoch=5, subscribed_topic_names=[OPEN, SHUT]
+    )
+
+
+def scenarios() -> Iterator[Scenario]:
+    """All scenarios, in a fixed order."""
+    s = Scenario
+    read_both = (topic(Op.READ, OPEN), topic(Op.READ, SHUT))
+    described_both = (topic(Op.DESCRIBE, OPEN), topic(Op.DESCRIBE, SHUT))
+    write = topic(Op.WRITE)
+    own = transaction(Op.WRITE)
+    yield s("Produce", 9, produce, (write,))
+    yield s(
+        "Produce, also to a missing topic", 9, lambda w: produce(w, missing=True), (write, topic(Op.WRITE, "missing"))
+    )
+    yield s("Produce by id", 13, lambda w: produce(w, by_id=True), (write,))
+    yield s("Produce, transactional", 11, lambda w: produce(w, transactional=True), (own, write))
+    for version in (4, 11, 13, 18):
+        yield s(f"Fetch {version}", version, partial(fetch, version=version), read_both)
+    yield s(
+        "Fetch of a follower", 12, lambda w: fetch(w, 12, follower=True), (cluster(Op.CLUSTER_ACTION), topic(Op.READ))
+    )
+    yield s("ListOffsets", 7, list_offsets, (*described_both, topic(Op.DESCRIBE, "missing")))
+    yield s("OffsetForLeaderEpoch", 4, epochs, (cluster(Op.CLUSTER_ACTION), topic(Op.DESCRIBE)))
+    for version in (1, 8, 12):
+        yield s(
+            f"Metadata of all {version}",
+            version,
+            metadata(operations=version == 8),
+            (*described_both, cluster(Op.DESCRIBE)),
+        )
+    yield s(
+        "Metadata by name",
+        9,
+        metadata(OPEN, SHUT, "missing", operations=True),
+        (topic(Op.DESCRIBE), topic(Op.READ, "missing"), cluster(Op.ALTER)),
+    )
+    yield s("Metadata by id", 12, metadata_by_id, (topic(Op.DESCRIBE),))
+    yield s(
+        "Metadata with creation",
+        9,
+        metadata("bad name", create=True),
+        (topic(Op.DESCRIBE, "bad name"), topic(Op.CREATE, "bad name"), cluster(Op.CREATE)),
+    )
+    yield s(
+        "DescribeTopicPartitions",
+        0,
+        lambda _w: DescribeTopicPartitionsRequest(topics=[TopicRequest(name=n) for n in (OPEN, SHUT, "missing")]),
+        (*described_both, topic(Op.READ, "missing")),
+    )
+    yield s("DescribeTopicPartitions of all", 0, lambda _w: DescribeTopicPartitionsRequest(), described_both)
+    yield s(
+        "DescribeCluster",
+        1,
+        lambda _w: DescribeClusterRequest(include_cluster_authorized_operations=True),
+        (cluster(Op.DESCRIBE), cluster(Op.CREATE)),
+    )
+    for version in (7, 9, 10):
+        yield s(
+            f"OffsetCommit {version}", version, partial(offset_commit, version=version), (group(Op.READ), *read_both)
+        )
+    for version in (1, 7, 9, 10):
+        yield s(
+            f"OffsetFetch {version}",
+            version,
+            partial(offset_fetch, version=version),
+            (group(Op.DESCRIBE), *described_both),
+        )
+    for version in (7, 9, 10):
+        yield s(
+            f"OffsetFetch of all {version}",
+            version,
+            partial(offset_fetch, version=version, everything=True),
+            (group(Op.DESCRIBE), *described_both),
+        )
+    yield s("OffsetDelete", 0, offset_delete(GROUP), (group(Op.DELETE), *read_both))
+    yield s("OffsetDelete, unknown group", 0, offset_delete("unknown"), (group(Op.DELETE, "unknown"),))
+    for version in (1, 3, 4, 6):
+        yield s(f"FindCoordinator of groups {version}", version, coordinators(version, 0), (group(Op.DESCRIBE),))
+        yield s(
+            f"FindCoordinator of transactions {version}", version, coordinators(version, 1), (transaction(Op.DESCRIBE),)
+        )
+    protocols = [groups.JoinGroupRequestProtocol(name="range", metadata=b"")]
+    for version in (2, 9):
+        yield s(
+            f"JoinGroup {version}",
+            version,
+            lambda _w: groups.JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=10_000,
+                member_id="nobody",
+                protocol_type="consumer",
+                protocols=protocols,
+            ),
+            (group(Op.READ),),
+        )
+    yield s(
+        "SyncGroup",
+        5,
+        lambda _w: groups.SyncGroupRequest(
+            group_id=GROUP, generation_id=1, member_id="nobody", protocol_type="consumer", protocol_name="range"
+        ),
+        (group(Op.READ),),
+    )
+    yield s(
+        "Heartbeat",
+        4,
+        lambda _w: groups.HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="nobody"),
+        (group(Op.READ),),
+    )
+    yield s(
+        "Heartbeat without a group",
+        4,
+        lambda _w: groups.HeartbeatRequest(group_id="", generation_id=1, member_id="nobody"),
+        (group(Op.READ),),
+    )
+    yield s(
+        "LeaveGroup 1", 1, lambda _w: groups.LeaveGroupRequest(group_id=GROUP, member_id="nobody"), (group(Op.READ),)
+    )
+    yield s(
+        "LeaveGroup 5",
+        5,
+        lambda _w: groups.LeaveGroupRequest(group_id=GROUP, members=[groups.MemberIdentity(member_id="nobody")]),
+        (group(Op.READ),),
+    )
+    for version in (3, 6):
+        yield s(
+            f"DescribeGroups {version}",
+            version,
+            lambda _w: groups.DescribeGroupsRequest(groups=[GROUP, "unknown"], include_authorized_operations=True),
+            (group(Op.DESCRIBE), group(Op.DESCRIBE, "unknown"), group(Op.DELETE)),
+        )
+    yield s("ListGroups", 5, lambda _w: groups.ListGroupsRequest(), (cluster(Op.DESCRIBE), group(Op.DESCRIBE)))
+    yield s(
+        "DeleteGroups",
+        2,
+        lambda _w: groups.DeleteGroupsRequest(groups_names=["unknown", "unseen"]),
+        (group(Op.DELETE, "unknown"),),
+    )
+    yield s("ConsumerGroupHeartbeat", 1, member_heartbeat(1), (group(Op.READ), *described_both))
+    yield s(
+        "ConsumerGroupDescribe",
+        1,
+        lambda _w: ConsumerGroupDescribeRequest(group_ids=[MEMBERS, "unknown"], include_authorized_operations=True),
+        (group(Op.DESCRIBE, MEMBERS), topic(Op.DESCRIBE, OPEN), group(Op.DELETE, MEMBERS)),
+    )
+    for version in (4, 7):
+        yield s(
+            f"CreateTopics {version}",
+            version,
+            creation,
+            (cluster(Op.CREATE), topic(Op.CREATE, "fresh"), topic(Op.DESCRIBE_CONFIGS, "fresh")),
+        )
+    yield s(
+        "DeleteTopics by name",
+        4,
+        deletion_by_name,
+        (cluster(Op.DELETE), topic(Op.DELETE, DOOMED), topic(Op.DESCRIBE, "missing"), topic(Op.DESCRIBE, DOOMED)),
+    )
+    yield s("DeleteTopics by id", 6, deletion_by_id, (topic(Op.DELETE, DOOMED), topic(Op.DESCRIBE, DOOMED)))
+    yield s("DeleteRecords", 2, records_below, (topic(Op.DELETE), topic(Op.DELETE, "missing")))
+    yield s(
+        "CreatePartitions",
+        3,
+        lambda _w: admin.CreatePartitionsRequest(
+            topics=[admin.CreatePartitionsTopic(name=n, count=3) for n in (OPEN, SHUT, "missing")],
+            timeout_ms=10_000,
+            validate_only=True,
+        ),
+        (topic(Op.ALTER), topic(Op.ALTER, "missing")),
+    )
+    for kind, name, needed in (
+        (2, SHUT, topic(Op.DESCRIBE_CONFIGS)),
+        (2, "missing", topic(Op.DESCRIBE_CONFIGS, "missing")),
+        (4, "1", cluster(Op.DESCRIBE_CONFIGS)),
+        (16, "metrics", cluster(Op.DESCRIBE_CONFIGS)),
+        (32, GROUP, group(Op.DESCRIBE_CONFIGS)),
+    ):
+        yield s(f"DescribeConfigs {kind} {name}", 4, configs(kind, name), (needed,))
+    for kind, name, key, value, needed in (
+        (2, SHUT, "retention.ms", "1000", topic(Op.ALTER_CONFIGS)),
+        (2, "missing", "retention.ms", "1000", topic(Op.ALTER_CONFIGS, "missing")),
+        (4, "", "log.retention.ms", "1000", cluster(Op.ALTER_CONFIGS)),
+        (16, "metrics", "interval.ms", "1000", cluster(Op.ALTER_CONFIGS)),
+        (32, GROUP, "consumer.session.timeout.ms", "50000", group(Op.ALTER_CONFIGS)),
+    ):
+        yield s(f"IncrementalAlterConfigs {kind} {name}", 1, increment(kind, name, key, value), (needed,))
+        if kind != 4:
+            yield s(f"AlterConfigs {kind} {name}", 2, replace(kind, name, key, value), (needed,))
+    for version in (0, 1):
+        yield s(
+            f"ListConfigResources {version}",
+            version,
+            lambda _w: admin.ListConfigResourcesRequest(),
+            (cluster(Op.DESCRIBE_CONFIGS), topic(Op.DESCRIBE)),
+        )
+    for version in (2, 4):
+        yield s(
+            f"DescribeLogDirs {version}",
+            version,
+            lambda _w: admin.DescribeLogDirsRequest(topics=[admin.DescribableLogDirTopic(topic=SHUT, partitions=[0])]),
+            (cluster(Op.DESCRIBE),),
+        )
+    for version in (0, 2):
+        yield s(f"ElectLeaders {version}", version, election, (cluster(Op.ALTER), topic(Op.ALTER)))
+    yield s("AlterPartitionReassignments", 1, reassignment, (cluster(Op.ALTER),))
+    yield s(
+        "ListPartitionReassignments",
+        0,
+        lambda _w: ListPartitionReassignmentsRequest(timeout_ms=10_000),
+        (cluster(Op.DESCRIBE),),
+    )
+    yield s(
+        "UpdateFeatures",
+        1,
+        lambda _w: admin.UpdateFeaturesRequest(
+            validate_only=True,
+            feature_updates=[admin.FeatureUpdateKey(feature="no.such", max_version_level=1, upgrade_type=1)],
+        ),
+        (cluster(Op.ALTER),),
+    )
+    from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
+
+    yield s("UnregisterBroker", 0, lambda _w: UnregisterBrokerRequest(broker_id=99), (cluster(Op.ALTER),))
+    yield s("DescribeQuorum", 2, quorum, (cluster(Op.DESCRIBE), cluster(Op.CLUSTER_ACTION)))
+    yield s("InitProducerId", 4, init(False), (cluster(Op.IDEMPOTENT_WRITE), topic(Op.WRITE), topic(Op.READ)))
+    yield s("InitProducerId, transactional", 4, init(True), (own, transaction(Op.DESCRIBE)))
+    yield s(
+        "AddPartitionsToTxn 3",
+        3,
+        lambda w: add_partitions(w, 3),
+        (own, topic(Op.WRITE, OPEN), write, topic(Op.WRITE, "__consumer_offsets")),
+    )
+    yield s("AddPartitionsToTxn 5", 5, lambda w: add_partitions(w, 5), (cluster(Op.CLUSTER_ACTION), own))
+    yield s(
+        "AddOffsetsToTxn",
+        4,
+        lambda _w: transactions.AddOffsetsToTxnRequest(
+            transactional_id=TRANSACTION, producer_id=999_999, producer_epoch=0, group_id=GROUP
+        ),
+        (own, group(Op.READ)),
+    )
+    yield s(
+        "EndTxn",
+        4,
+        lambda _w: transactions.EndTxnRequest(
+            transactional_id=TRANSACTION, producer_id=999_999, producer_epoch=0, committed=True
+        ),
+        (own,),
+    )
+    yield s("TxnOffsetCommit", 3, txn_offsets, (own, group(Op.READ), *read_both))
+    yield s("WriteTxnMarkers", 1, markers, (cluster(Op.ALTER), cluster(Op.CLUSTER_ACTION)))
+    yield s(
+        "DescribeTransactions",
+        0,
+        lambda _w: transactions.DescribeTransactionsRequest(transactional_ids=[TRANSACTION, "unknown"]),
+        (transaction(Op.DESCRIBE),),
+    )
+    yield s(
+        "ListTransactions",
+        1,
+        lambda _w: transactions.ListTransactionsRequest(),
+        (transaction(Op.DESCRIBE), cluster(Op.DESCRIBE)),
+    )
+    yield s(
+        "DescribeProducers",
+        0,
+        lambda _w: transactions.DescribeProducersRequest(
+            topics=[
+                transactions.DescribeProducersTopic(name=n, partition_indexes=[0])
+                for n in (OPEN, SHUT, "missing", "bad name")
+            ]
+        ),
+        (topic(Op.READ), topic(Op.READ, "missing")),
+    )
+    yield s("DescribeClientQuotas", 1, lambda _w: DescribeClientQuotasRequest(), (cluster(Op.DESCRIBE_CONFIGS),))
+    yield s("AlterClientQuotas", 1, quota, (cluster(Op.ALTER_CONFIGS),))
+
+
+def _combinations(needs: tuple[Acl, ...]) -> Iterator[tuple[str, tuple[Acl, ...]]]:
+    yield "nothing", ()
+    if len(needs) > 1:
+        for acl in needs:
+            yield f"only {_text(acl)}", (acl,)
+    yield "everything", needs
+    if len(needs) > 2:
+        for acl in needs:
+            yield f"all but {_text(acl)}", tuple(each for each in needs if each != acl)
+    for acl in needs:
+        yield f"{_text(acl)} denied", (*needs, acl._replace(permission=AclPermission.DENY))
+    yield "all operations", tuple(dict.fromkeys(acl._replace(operation=Op.ALL) for acl in needs))
+    yield "from elsewhere", tuple(acl._replace(host=ELSEWHERE) for acl in needs)
+    yield "from here", tuple(acl._replace(host=HOST) for acl in needs)
+    if any(acl.resource_type != Kind.CLUSTER for acl in needs):
+        yield "by prefix", tuple(_prefixed(acl) for acl in needs)
+        yield (
+            "by wildcard",
+            tuple(acl if acl.resource_type == Kind.CLUSTER else acl._replace(name="*") for acl in needs),
+        )
+
+
+def _prefixed(acl: Acl) -> Acl:
+    if acl.resource_type == Kind.CLUSTER:
+        return acl
+    return acl._replace(name=acl.name[:2], pattern=PatternType.PREFIXED)
+
+
+def _text(acl: Acl) -> str:
+    return f"{acl.operation.name} {acl.resource_type.name} {acl.name}"
+
+
+def _all() -> Iterator[tuple[Scenario, str, tuple[Acl, ...]]]:
+    for scenario in scenarios():
+        for name, acls in _combinations(scenario.needs):
+            yield scenario, name, acls
+
+
+def users() -> dict[str, tuple[Acl, ...]]:
+    """The ACLs of each user."""
+    different = dict.fromkeys(acls for _, _, acls in _all())
+    return {f"u{number}": acls for number, acls in enumerate(different)}
+
+
+def cases() -> list[Case]:
+    """All cases, in the order in which they are asked."""
+    names = {acls: user for user, acls in users().items()}
+    return [
+        Case(
+            f"{scenario.name}: {name}",
+            names[acls],
+            scenario.version,
+            scenario.request,
+            scenario.name.startswith("DeleteTopics"),
+        )
+        for scenario, name, acls in _all()
+    ]
+
+
+_SHOWN = {
+    "name", "topic", "topic_name", "group_id", "key", "transactional_id", "resource_name", "resource_type", "config_name",
+    "partition_index", "partition", "partition_id", "is_internal", "group_state", "feature",
+}  # fmt: skip
+_CODES = {"error_code", "partition_error_code", "topic_config_error_code"}
+_REFUSALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_COUNTED = {"configs", "active_producers", "brokers", "log_dirs", "node_endpoints", "api_keys", "replicas"}
+
+
+def outline(answer: Any) -> Any:
+    """What a test compares of an answer: error codes, names, permitted operations, messages of refusals. Lists are sorted."""
+    found: dict[str, Any] = {}
+    refused = any(getattr(answer, code, 0) in _REFUSALS for code in _CODES)
+    for declared in answer.FIELDS:
+        name, value = declared.name, getattr(answer, declared.name)
+        if name in _CODES:
+            if value:
+                found[name] = ErrorCode(value).name
+        elif name == "error_message":
+            if refused and value:  # Kafka quotes the whole request where the cluster is concerned
+                found[name] = "Cluster authorization failed." if value.startswith("Request Request(") else value
+        elif name.endswith("authorized_operations"):
+            if value != -(2**31):
+                found[name] = value
+        elif name == "nodes":
+            continue  # of the quorum: a cluster of one node may name none
+        elif name in _COUNTED and isinstance(value, list):
+            found[name] = "some" if value else "none"
+        elif isinstance(value, list):
+            parts = [outline(each) for each in value if hasattr(each, "FIELDS")]
+            if parts:
+                found[name] = sorted(parts, key=repr)
+        elif hasattr(value, "FIELDS"):
+            if inner := outline(value):
+                found[name] = inner
+        elif name in _SHOWN and value not in ("", None, False):
+            found[name] = value
+    return found
