@@ -15,17 +15,9 @@ from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.security.principal import Principal
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from tests.support.broker.nodes import Nodes, Peer
-from tests.support.oracle.permission_cases import (
-    DOOMED,
-    GOLDEN,
-    GROUP,
-    TOPICS,
-    TRANSACTION,
-    World,
-    cases,
-    outline,
-    users,
-)
+from tests.support.oracle.outlines import outline
+from tests.support.oracle.permission_cases import GOLDEN, cases, users
+from tests.support.oracle.permission_requests import DOOMED, GROUP, TOPICS, TRANSACTION, World
 from tests.support.oracle.permissions_in_kafka import preparations
 
 KAFKA: dict[str, Any] = json.loads(GOLDEN.read_text())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Table
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.metadata.acls import acl_filter, known_numbers
+from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import (
@@ -54,8 +55,7 @@ def describe_acls(needs: Needs, call: Call[DescribeAclsRequest]) -> Work:
     """Lists the ACLs that match."""
     request = call.request
     known_numbers(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
-    if not call.access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER):
-        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    check_permission(call.access, AclOperation.DESCRIBE, AclResourceType.CLUSTER)
     if needs.authorizer is None:
         raise BrokerError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     found = yield from acl_filter(request).found(needs.current_image.image.acls.items())
@@ -81,7 +81,9 @@ def change_acls(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsReq
     """Creates or deletes ACLs."""
     yield from check_change(needs, call)
     return answered_later(
-        call, lambda done: needs.controller.request(call.request, done), HANDLERS[type(call.request)][1]
+        call,
+        lambda done: needs.controller.request(call.request, done, access=call.access),
+        HANDLERS[type(call.request)][1],
     )
 
 
@@ -103,8 +105,7 @@ def check_change(needs: Needs, call: Call[CreateAclsRequest] | Call[DeleteAclsRe
             known_numbers(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
             if number % CHECKED_A_YIELD == CHECKED_A_YIELD - 1:
                 yield 4
-    if not call.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
-        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    check_permission(call.access, AclOperation.ALTER, AclResourceType.CLUSTER)
     if needs.authorizer is None:
         raise BrokerError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Table
 from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -88,19 +89,24 @@ def alter_scram_credentials(needs: Needs, call: Call[AlterUserScramCredentialsRe
     check_alteration(call)
     for each in call.request.upsertions:  # copies, because the request waits
         each.salt, each.salted_password = bytes(each.salt), bytes(each.salted_password)
-    return answered_later(call, lambda done: needs.controller.request(call.request, done), _refuse_alter)
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_alter
+    )
 
 
 def check_alteration(call: Call[AlterUserScramCredentialsRequest]) -> None:
     """Refuses a change by a client that may not make it: raises BrokerError(CLUSTER_AUTHORIZATION_FAILED)."""
-    if not call.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
-        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    check_permission(call.access, AclOperation.ALTER, AclResourceType.CLUSTER)
 
 
 def _refuse_describe(
     call: Call[DescribeUserScramCredentialsRequest], error: BrokerError
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message)
+    refused = DescribedScramUser(
+        user="", error_code=error.code, error_message=error.message
+    )  # without names, as in Kafka
+    results = [refused] * len(call.request.users or ())
+    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message, results=results)
 
 
 def _refuse_alter(

@@ -9,67 +9,72 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.security.access import CLUSTER_NAME
-from barnabas.errors import ErrorCode
 from barnabas.protocol.acls import AclOperation as Op
 from barnabas.protocol.acls import AclPermission, PatternType
 from barnabas.protocol.acls import AclResourceType as Kind
-from barnabas.protocol.messages import admin, groups, offsets, transactions
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from barnabas.protocol.messages.metadata import (
-    DescribeClusterRequest,
-    DescribeTopicPartitionsRequest,
-    MetadataRequest,
-    MetadataRequestTopic,
-    TopicRequest,
-)
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
-)
-from barnabas.protocol.messages.quotas import (
-    AlterClientQuotasRequest,
-    AlteredQuotaEntity,
-    DescribeClientQuotasRequest,
-    QuotaAlteration,
-    QuotaOperation,
-)
-from barnabas.protocol.messages.reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ListPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.messages import admin, groups, transactions
+from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
+from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from barnabas.protocol.messages.metadata import DescribeClusterRequest, DescribeTopicPartitionsRequest, TopicRequest
+from barnabas.protocol.messages.quotas import DescribeClientQuotasRequest
+from barnabas.protocol.messages.reassignments import ListPartitionReassignmentsRequest
 from barnabas.protocol.schema import Message
+from tests.support.oracle.permission_requests import (
+    DOOMED,
+    GROUP,
+    MEMBERS,
+    OPEN,
+    SHUT,
+    TRANSACTION,
+    World,
+    add_partitions,
+    configs,
+    coordinators,
+    create_acl,
+    creation,
+    delete_acls,
+    delete_scram,
+    deletion_by_id,
+    deletion_by_name,
+    describe_acls,
+    describe_scram,
+    election,
+    epochs,
+    fetch,
+    increment,
+    init,
+    list_offsets,
+    markers,
+    member_heartbeat,
+    metadata,
+    metadata_by_id,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    produce,
+    quorum,
+    quota,
+    reassignment,
+    records_below,
+    replace,
+    txn_offsets,
+)
 
 __all__ = [
-    "DOOMED",
     "GOLDEN",
-    "GROUP",
     "HOST",
-    "MEMBERS",
-    "TOPICS",
-    "TRANSACTION",
     "Acl",
     "Case",
-    "World",
     "cases",
-    "outline",
     "users",
 ]
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "security" / "permissions.json"
 HOST = "127.0.0.1"
 ELSEWHERE = "10.9.9.9"
-OPEN, SHUT, DOOMED = "open", "shut", "doomed"
-TOPICS = (OPEN, SHUT, DOOMED)
-GROUP, MEMBERS, TRANSACTION = "offsets-group", "members-group", "transfer"
 
 
 class Acl(NamedTuple):
@@ -81,12 +86,6 @@ class Acl(NamedTuple):
     pattern: PatternType = PatternType.LITERAL
     permission: AclPermission = AclPermission.ALLOW
     host: str = "*"
-
-
-class World(NamedTuple):
-    """What differs between two clusters: ids of topics."""
-
-    ids: dict[str, bytes]
 
 
 class Scenario(NamedTuple):
@@ -122,240 +121,6 @@ def group(operation: Op, name: str = GROUP) -> Acl:
 
 def transaction(operation: Op) -> Acl:
     return Acl(operation, Kind.TRANSACTIONAL_ID, TRANSACTION)
-
-
-def produce(w: World, *, by_id: bool = False, transactional: bool = False, missing: bool = False) -> ProduceRequest:
-    records = build_batch(
-        [NewRecord(None, b"x", 1_700_000_000_000)],
-        producer_id=999_999 if transactional else -1,
-        producer_epoch=0 if transactional else -1,
-        base_sequence=0 if transactional else -1,
-        transactional=transactional,
-    )
-    data = [PartitionProduceData(index=0, records=records)]
-    names = [SHUT, "missing"] if missing else [SHUT]
-    topics = [
-        TopicProduceData(name=name, topic_id=w.ids.get(name, bytes(16)) if by_id else bytes(16), partition_data=data)
-        for name in names
-    ]
-    return ProduceRequest(
-        transactional_id=TRANSACTION if transactional else None, acks=-1, timeout_ms=5_000, topic_data=topics
-    )
-
-
-def fetch(w: World, version: int, *, follower: bool = False) -> FetchRequest:
-    parts = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000, log_start_offset=0)]
-    names = [OPEN, SHUT] if version >= 13 else [OPEN, SHUT, "missing"]
-    request = FetchRequest(
-        max_wait_ms=0,
-        max_bytes=1_000,
-        topics=[FetchTopic(topic=name, topic_id=w.ids.get(name, bytes(16)), partitions=parts) for name in names],
-    )
-    if follower and version >= 15:
-        request.replica_state = ReplicaState(replica_id=77, replica_epoch=-1)
-    elif follower:
-        request.replica_id = 77
-    return request
-
-
-def list_offsets(_w: World) -> offsets.ListOffsetsRequest:
-    parts = [offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)]
-    return offsets.ListOffsetsRequest(
-        replica_id=-1,
-        topics=[offsets.ListOffsetsTopic(name=name, partitions=parts) for name in (OPEN, SHUT, "missing")],
-    )
-
-
-def epochs(_w: World) -> offsets.OffsetForLeaderEpochRequest:
-    parts = [offsets.OffsetForLeaderPartition(partition=0, leader_epoch=0)]
-    return offsets.OffsetForLeaderEpochRequest(
-        replica_id=-1, topics=[offsets.OffsetForLeaderTopic(topic=name, partitions=parts) for name in (OPEN, SHUT)]
-    )
-
-
-def metadata(*names: str, create: bool = False, operations: bool = False) -> Callable[[World], MetadataRequest]:
-    return lambda _w: MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names] if names else None,
-        allow_auto_topic_creation=create,
-        include_cluster_authorized_operations=operations,
-        include_topic_authorized_operations=operations,
-    )
-
-
-def metadata_by_id(w: World) -> MetadataRequest:
-    return MetadataRequest(
-        topics=[MetadataRequestTopic(topic_id=one, name=None) for one in (w.ids[SHUT], bytes([9] * 16))],
-        allow_auto_topic_creation=False,
-    )
-
-
-def offset_commit(w: World, version: int) -> groups.OffsetCommitRequest:
-    parts = [groups.OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")]
-    names = [OPEN, SHUT] if version >= 10 else [OPEN, SHUT, "missing"]
-    return groups.OffsetCommitRequest(
-        group_id=GROUP,
-        topics=[
-            groups.OffsetCommitRequestTopic(
-                name=name, topic_id=w.ids.get(name, bytes(16)) if version >= 10 else bytes(16), partitions=parts
-            )
-            for name in names
-        ],
-    )
-
-
-def offset_fetch(w: World, version: int, *, everything: bool = False) -> groups.OffsetFetchRequest:
-    if version < 8:
-        old = [groups.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in (OPEN, SHUT)]
-        return groups.OffsetFetchRequest(group_id=GROUP, topics=None if everything else old)
-    named = [
-        groups.OffsetFetchRequestTopics(
-            name=name, topic_id=w.ids[name] if version >= 10 else bytes(16), partition_indexes=[0]
-        )
-        for name in (OPEN, SHUT)
-    ]
-    wanted = groups.OffsetFetchRequestGroup(group_id=GROUP, topics=None if everything else named)
-    return groups.OffsetFetchRequest(groups=[wanted])
-
-
-def offset_delete(name: str) -> Callable[[World], groups.OffsetDeleteRequest]:
-    parts = [groups.OffsetDeleteRequestPartition(partition_index=7)]
-    topics = [groups.OffsetDeleteRequestTopic(name=topic, partitions=parts) for topic in (OPEN, SHUT)]
-    return lambda _w: groups.OffsetDeleteRequest(group_id=name, topics=topics)
-
-
-def coordinators(version: int, kind: int) -> Callable[[World], groups.FindCoordinatorRequest]:
-    key = (GROUP, TRANSACTION)[kind]
-    if version >= 4:
-        return lambda _w: groups.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key, "another"])
-    return lambda _w: groups.FindCoordinatorRequest(key_type=kind, key=key)
-
-
-def configs(kind: int, name: str) -> Callable[[World], admin.DescribeConfigsRequest]:
-    resource = admin.DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=["retention.ms", "log.retention.ms"]
-    )
-    return lambda _w: admin.DescribeConfigsRequest(resources=[resource])
-
-
-def increment(kind: int, name: str, key: str, value: str) -> Callable[[World], admin.IncrementalAlterConfigsRequest]:
-    resource = admin.AlterConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[admin.AlterableConfig(name=key, config_operation=0, value=value)],
-    )
-    return lambda _w: admin.IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
-
-
-def replace(kind: int, name: str, key: str, value: str) -> Callable[[World], admin.AlterConfigsRequest]:
-    resource = admin.AlterConfigsRequestResource(
-        resource_type=kind, resource_name=name, configs=[admin.AlterConfigsRequestConfig(name=key, value=value)]
-    )
-    return lambda _w: admin.AlterConfigsRequest(resources=[resource], validate_only=True)
-
-
-def creation(_w: World) -> admin.CreateTopicsRequest:
-    topics = [
-        admin.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-        for name in ("fresh", SHUT, "twice", "twice")
-    ]
-    return admin.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=True)
-
-
-def deletion_by_name(_w: World) -> admin.DeleteTopicsRequest:
-    return admin.DeleteTopicsRequest(topic_names=[DOOMED, "missing"], timeout_ms=10_000)
-
-
-def deletion_by_id(w: World) -> admin.DeleteTopicsRequest:
-    unknown = bytes([9] * 16)
-    return admin.DeleteTopicsRequest(
-        topics=[admin.DeleteTopicState(topic_id=one) for one in (w.ids[DOOMED], unknown)], timeout_ms=10_000
-    )
-
-
-def add_partitions(_w: World, version: int) -> transactions.AddPartitionsToTxnRequest:
-    topics = [transactions.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (OPEN, SHUT)]
-    if version < 4:
-        topics += [
-            transactions.AddPartitionsToTxnTopic(name=name, partitions=[0])
-            for name in ("missing", "__consumer_offsets")
-        ]
-        return transactions.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=TRANSACTION,
-            v3_and_below_producer_id=999_999,
-            v3_and_below_producer_epoch=0,
-            v3_and_below_topics=topics,
-        )
-    one = transactions.AddPartitionsToTxnTransaction(
-        transactional_id=TRANSACTION, producer_id=999_999, producer_epoch=0, verify_only=False, topics=topics
-    )
-    return transactions.AddPartitionsToTxnRequest(transactions=[one])
-
-
-def txn_offsets(_w: World) -> transactions.TxnOffsetCommitRequest:
-    parts = [transactions.TxnOffsetCommitRequestPartition(partition_index=9, committed_offset=1, committed_metadata="")]
-    return transactions.TxnOffsetCommitRequest(
-        transactional_id=TRANSACTION,
-        group_id=GROUP,
-        producer_id=999_999,
-        producer_epoch=0,
-        generation_id=-1,
-        member_id="",
-        topics=[transactions.TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name in (OPEN, SHUT)],
-    )
-
-
-def markers(_w: World) -> transactions.WriteTxnMarkersRequest:
-    topics = [transactions.WritableTxnMarkerTopic(name="missing", partition_indexes=[0])]
-    marker = transactions.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=False, topics=topics)
-    return transactions.WriteTxnMarkersRequest(markers=[marker])
-
-
-def init(transactional: bool, *, two_phase: bool = False) -> Callable[[World], transactions.InitProducerIdRequest]:
-    return lambda _w: transactions.InitProducerIdRequest(
-        transactional_id="phases" if two_phase else TRANSACTION if transactional else None,
-        transaction_timeout_ms=10_000,
-        enable_2pc=two_phase,
-    )
-
-
-def quorum(_w: World) -> DescribeQuorumRequest:
-    parts = [DescribeQuorumRequestPartition(partition_index=0)]
-    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=parts)])
-
-
-def quota(_w: World) -> AlterClientQuotasRequest:
-    entity = [AlteredQuotaEntity(entity_type="user", entity_name="somebody")]
-    ops = [QuotaOperation(key="producer_byte_rate", value=1_000.0, remove=False)]
-    return AlterClientQuotasRequest(entries=[QuotaAlteration(entity=entity, ops=ops)], validate_only=True)
-
-
-def records_below(_w: World) -> admin.DeleteRecordsRequest:
-    parts = [admin.DeleteRecordsPartition(partition_index=0, offset=0)]
-    return admin.DeleteRecordsRequest(
-        topics=[admin.DeleteRecordsTopic(name=name, partitions=parts) for name in (OPEN, SHUT, "missing")],
-        timeout_ms=5_000,
-    )
-
-
-def reassignment(_w: World) -> AlterPartitionReassignmentsRequest:
-    parts = [ReassignablePartition(partition_index=0, replicas=None)]
-    return AlterPartitionReassignmentsRequest(
-        timeout_ms=10_000, topics=[ReassignableTopic(name=SHUT, partitions=parts)]
-    )
-
-
-def election(_w: World) -> admin.ElectLeadersRequest:
-    return admin.ElectLeadersRequest(
-        election_type=0,
-        topic_partitions=[admin.ElectLeadersTopic(topic=SHUT, partitions=[0])],
-        timeout_ms=10_000,
-    )
-
-
-def member_heartbeat(version: int) -> Callable[[World], ConsumerGroupHeartbeatRequest]:
-    return lambda _w: ConsumerGroupHeartbeatRequest(
-        group_id=GROUP, member_id="nobody-there", member_epoch=5, subscribed_topic_names=[OPEN, SHUT]
-    )
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -575,8 +340,6 @@ def scenarios() -> Iterator[Scenario]:
         ),
         (cluster(Op.ALTER),),
     )
-    from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
-
     yield s("UnregisterBroker", 0, lambda _w: UnregisterBrokerRequest(broker_id=99), (cluster(Op.ALTER),))
     yield s("DescribeQuorum", 2, quorum, (cluster(Op.DESCRIBE), cluster(Op.CLUSTER_ACTION)))
     yield s("InitProducerId", 4, init(False), (cluster(Op.IDEMPOTENT_WRITE), topic(Op.WRITE), topic(Op.READ)))
@@ -630,6 +393,11 @@ def scenarios() -> Iterator[Scenario]:
         (topic(Op.READ), topic(Op.READ, "missing")),
     )
     yield s("DescribeClientQuotas", 1, lambda _w: DescribeClientQuotasRequest(), (cluster(Op.DESCRIBE_CONFIGS),))
+    yield s("DescribeAcls", 3, describe_acls, (cluster(Op.DESCRIBE), cluster(Op.ALTER)))
+    yield s("CreateAcls", 3, create_acl, (cluster(Op.ALTER), cluster(Op.DESCRIBE)))
+    yield s("DeleteAcls", 3, delete_acls, (cluster(Op.ALTER), cluster(Op.DESCRIBE)))
+    yield s("DescribeUserScramCredentials", 0, describe_scram, (cluster(Op.DESCRIBE), cluster(Op.ALTER)))
+    yield s("AlterUserScramCredentials", 0, delete_scram, (cluster(Op.ALTER), cluster(Op.DESCRIBE)))
     yield s("AlterClientQuotas", 1, quota, (cluster(Op.ALTER_CONFIGS),))
 
 
@@ -690,48 +458,3 @@ def cases() -> list[Case]:
         )
         for scenario, name, acls in _all()
     ]
-
-
-_SHOWN = {
-    "name", "topic", "topic_name", "group_id", "key", "transactional_id", "resource_name", "resource_type", "config_name",
-    "partition_index", "partition", "partition_id", "is_internal", "group_state", "feature",
-}  # fmt: skip
-_CODES = {"error_code", "partition_error_code", "topic_config_error_code"}
-_REFUSALS = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_COUNTED = {"configs", "active_producers", "brokers", "log_dirs", "node_endpoints", "api_keys", "replicas"}
-
-
-def outline(answer: Any) -> Any:
-    """What a test compares of an answer: error codes, names, permitted operations, messages of refusals. Lists are sorted."""
-    found: dict[str, Any] = {}
-    refused = any(getattr(answer, code, 0) in _REFUSALS for code in _CODES)
-    for declared in answer.FIELDS:
-        name, value = declared.name, getattr(answer, declared.name)
-        if name in _CODES:
-            if value:
-                found[name] = ErrorCode(value).name
-        elif name == "error_message":
-            if refused and value:  # Kafka quotes the whole request where the cluster is concerned
-                found[name] = "Cluster authorization failed." if value.startswith("Request Request(") else value
-        elif name.endswith("authorized_operations"):
-            if value != -(2**31):
-                found[name] = value
-        elif name == "nodes":
-            continue  # of the quorum: a cluster of one node may name none
-        elif name in _COUNTED and isinstance(value, list):
-            found[name] = "some" if value else "none"
-        elif isinstance(value, list):
-            parts = [outline(each) for each in value if hasattr(each, "FIELDS")]
-            if parts:
-                found[name] = sorted(parts, key=repr)
-        elif hasattr(value, "FIELDS"):
-            if inner := outline(value):
-                found[name] = inner
-        elif name in _SHOWN and value not in ("", None, False):
-            found[name] = value
-    return found

@@ -23,19 +23,9 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from tests.support.oracle.permission_cases import (
-    DOOMED,
-    GOLDEN,
-    GROUP,
-    MEMBERS,
-    TOPICS,
-    TRANSACTION,
-    Acl,
-    World,
-    cases,
-    outline,
-    users,
-)
+from tests.support.oracle.outlines import outline
+from tests.support.oracle.permission_cases import GOLDEN, Acl, cases, users
+from tests.support.oracle.permission_requests import DOOMED, GROUP, MEMBERS, TOPICS, TRANSACTION, World
 from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
