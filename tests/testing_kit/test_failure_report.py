@@ -12,6 +12,7 @@ from barnabas.testing import KitError
 from barnabas.testing.history.events import KINDS, HistoryEvent, Produced
 from barnabas.testing.history.trace import read_trace
 from tests.support.pytest_runs import ROOT, plugin
+from tests.support.snippets import snippets
 
 pytest_plugins = ("pytester",)
 __all__ = ["plugin"]
@@ -148,6 +149,13 @@ def test_a_trace_that_was_cut_off_says_so(tmp_path: Path) -> None:
     path.write_text('{"format":"kafkatrace","version":1}\n{"kind":"closed"}\n{"kind":"clo')
     trace = read_trace(path)
     assert (len(trace.events), trace.left_out) == (1, -1)
+
+
+def test_the_page_about_the_format_shows_a_trace_that_can_be_read(tmp_path: Path) -> None:
+    (shown,) = snippets(ROOT / "docs" / "testing" / "trace-format.md", "json")
+    (tmp_path / "shown.kafkatrace").write_text(shown)
+    trace = read_trace(tmp_path / "shown.kafkatrace")
+    assert [each.kind for each in trace.events] == ["end_txn"]
 
 
 def test_the_page_about_the_format_has_every_kind_and_field() -> None:

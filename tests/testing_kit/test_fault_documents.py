@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from barnabas.testing import Broker, Cluster, Fault, KitError
 from barnabas.testing.faults.document import ACTIONS, DOCUMENT_BYTES_MAX, FAULTS_MAX, wanted, written
 from tests.support.http import call
 from tests.support.oracle.wire import Wire
+from tests.support.snippets import snippets
 
+PAGE = Path(__file__).parents[2] / "docs" / "testing" / "faults.md"
 SILENT_S = 0.3  # that no answer comes
 
 # name → (the document's action, the same in Python, what a Produce meets: its error or what happens instead, records written)
@@ -58,6 +61,19 @@ def broker() -> Iterator[Broker]:
 def kafka(broker: Broker) -> Iterator[Broker]:
     yield broker
     broker.faults.clear()
+
+
+def test_the_examples_of_the_page(kafka: Broker, tmp_path: Path) -> None:
+    """The file of docs/testing/faults.md is loaded, and the request of curl is answered as it is printed."""
+    (text,) = snippets(PAGE, "yaml")
+    (tmp_path / "faults.yaml").write_text(text)
+    assert [each.rule.api for each in kafka.faults.load(tmp_path / "faults.yaml")] == ["EndTxn", "Produce"]
+    (shell,) = snippets(PAGE, "sh")
+    request, answer = shell.splitlines()
+    command = shlex.split(request)
+    status, told = call("POST", command[3].replace("$LAB", kafka.admin_url), command[2].encode())
+    assert (command[:2], status) == (["curl", "-d"], 201)
+    assert {**told, "id": 1} == json.loads(answer)
 
 
 def by_python(kafka: Broker, document: dict[str, Any], name: str, folder: Path) -> Fault:

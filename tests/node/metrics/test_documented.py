@@ -7,19 +7,26 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.broker.group_requests import PATIENT, commit, member, prepare
 from tests.support.broker.nodes import Nodes, batch
 from tests.support.broker.scrapes import get
+from tests.support.broker.transactional_client import FEW, Client
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
-OURS = re.compile(r"(kafka_(server|controller|network|cluster|log)_|process_)\w+")
+OURS = re.compile(r"(kafka|barnabas|process|python)_\w+")
 ROW = re.compile(r"^\| `(\w+)`(?: \{([\w, ]*)\})? \| (\w+) \| .* \|$", re.MULTILINE)
 
 
 async def served(nodes: Nodes) -> dict[str, tuple[set[str], str, str]]:
-    """Labels, type and meaning of each family, by the name of its samples."""
-    node = await nodes.start(metrics_listen="127.0.0.1:0")
+    """Labels, type and meaning of each family, by the name of its samples. A group and a transaction have series of their own."""
+    node = await nodes.start(metrics_listen="127.0.0.1:0", **{**PATIENT, **FEW})
     peer = await nodes.peer(node)
-    await peer.create("t")
+    await prepare(peer)
+    await member(peer)
+    await commit(peer, 1, group="offsets")
+    client = Client(peer)
+    assert await client.init() == 0
+    assert await client.produce() == 0
     node.replicas.leader("t", 0).append(batch(b"x"))
     assert node.metrics is not None
     text = (await get(node.metrics.address, "/metrics")).body.decode()
@@ -49,6 +56,7 @@ async def test_the_table_has_every_series(nodes: Nodes) -> None:
     }
     missing = [row_of(name, *found[name]) for name in found if name not in rows]
     assert not missing, "add to docs/operations.md:\n" + "\n".join(missing)
-    assert not rows.keys() - found.keys(), "docs/operations.md names series that are not served"
+    surplus = sorted(rows.keys() - found.keys())
+    assert not surplus, "docs/operations.md names series that are not served: " + ", ".join(surplus)
     differing = {name for name, (labels, kind) in rows.items() if (labels, kind) != found[name][:2] and found[name][0]}
     assert not differing, "their labels or types differ"
