@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas.testing import Broker, KitError
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
@@ -49,31 +53,30 @@ def read(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
     return found
 
 
-def test_a_stop_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
+def test_a_stop_that_is_cut_short_loses_nothing(served_broker: Broker) -> None:
     """SIGKILL in the middle of a clean stop, when some logs are closed and others are not: the next start reads them all."""
-    broker = ServedBroker(tmp_path / "data").start()
-    try:
-        with Wire(broker.address) as wire:
-            wire.create_topic("many", MANY)
-        expected: dict[int, list[bytes]] = {partition: [] for partition in range(MANY)}
-        for life in range(2):
-            fill(broker.address, "many", MANY)
-            for partition in range(MANY):
-                expected[partition].append(b"%d" % partition)
-            assert broker.process is not None
-            broker.process.send_signal(signal.SIGTERM)
-            middle = tmp_path / "data" / "many-300" / f"{life + 1:020d}.snapshot"
-            while not middle.exists() and broker.alive:
+    broker = served_broker
+    servers, folder = broker.bootstrap_servers, broker.brokers[0].directory
+    broker.create_topic("many", partitions=MANY)
+    expected: dict[int, list[bytes]] = {partition: [] for partition in range(MANY)}
+    for life in range(2):
+        fill(servers, "many", MANY)
+        for partition in range(MANY):
+            expected[partition].append(b"%d" % partition)
+        middle, pid = folder / "many-300" / f"{life + 1:020d}.snapshot", broker.brokers[0].pid
+        assert pid is not None
+        with ThreadPoolExecutor() as beside_it:
+            stopping = beside_it.submit(broker.stop_broker)
+            while not middle.exists() and not stopping.done():
                 time.sleep(0.001)
-            broker.kill()
-            assert middle.exists()
-            broker.start()
-            assert read(broker.address, "many", MANY) == expected
-        assert broker.stop() == 0
-        broker.start()
-        assert read(broker.address, "many", MANY) == expected
-    finally:
-        broker.kill()
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(KitError, match="broker 1 ended"):
+                stopping.result(60)
+        assert middle.exists()
+        broker.restart()
+        assert read(servers, "many", MANY) == expected
+    broker.restart()  # stops it cleanly
+    assert read(servers, "many", MANY) == expected
 
 
 class _Lives:

@@ -90,6 +90,7 @@ RUN_BY = {  # the tests that run the examples of a page in a language, each as i
 PARSED = "long-running or needs what a test has not; the command line accepts every command (unit/cli/test_documented_commands.py)"
 NOT_RUN = {  # why no test runs them
     ("docs/ARCHITECTURE.md", ""): "lists of modules and call chains; tests of this file check every name",
+    ("docs/cli.md", "sh"): PARSED,
     ("docs/cluster.md", ""): PARSED,
     ("docs/coverage.md", "mermaid"): "drawn from the code; test_documents_are_fresh",
     ("docs/operations.md", ""): PARSED,

@@ -23,7 +23,7 @@ def _commands() -> Iterator[tuple[str, str]]:
     """Where a command stands and its words after `barnabas`, comments and the rest of a pipeline cut off."""
     for page in PAGES:
         if page.name not in GENERATED:
-            for block in snippets(page, ""):
+            for block in [*snippets(page, ""), *snippets(page, "sh")]:
                 for line in block.splitlines():
                     yield from ((page.name, words) for words in _invocations(line))
     for module in sorted((ROOT / "barnabas" / "cli").glob("*.py")):
