@@ -35,6 +35,7 @@ from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
 from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
+from barnabas.broker.security.peer_keys import PEER_KEYS
 from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
@@ -409,6 +410,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         AUTHORIZER_KEYS,
         SSL_KEYS,
         SASL_KEYS,
+        PEER_KEYS,
         _TOPICS,
         LOG_KEYS,
         _REPLICATION,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.peer_keys import CONTROLLER_MECHANISM, INTER_BROKER_MECHANISM
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Rng
 from barnabas.protocol.jaas import JaasError, parse_jaas
@@ -24,8 +25,6 @@ from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
 
 __all__ = ["PeerLogins"]
 
-CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
-INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _PACKAGE: Final = "org.apache.kafka.common.security"
 
