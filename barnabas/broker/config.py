@@ -388,10 +388,6 @@ class BrokerConfig:
         for endpoint in (*self.listeners, self.controller_listener):
             if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
                 SaslSettings(self, endpoint.name).check()
-                between = endpoint is self.controller_listener or endpoint.name == self.inter_broker_listener
-                if between and (self.voter_endpoints or len(self.roles) == 1):
-                    wrong = "connections between nodes do not log in yet: give them a listener with PLAINTEXT"
-                    raise _invalid("inter.broker.listener.name", endpoint.name, wrong)
 
     def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
         name = "advertised.listeners"

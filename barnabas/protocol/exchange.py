@@ -61,6 +61,7 @@ _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and v
 # A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
 _SESSION_SHARE_MIN: Final = 0.85
 _SESSION_SHARE_SPAN: Final = 0.1
+_RENEWAL_MS_MIN: Final = 1_050  # Kafka's brokers refuse another authentication within a second
 
 
 class NoCommonVersion(BarnabasError):
@@ -356,9 +357,8 @@ class Exchange:
         lifetime_ms = self._login.session_lifetime_ms
         self._login = None
         # counted from the begin, so that the broker's session certainly ends later
-        self.reauthenticate_at_ms = (
-            self._login_began_ms + int(lifetime_ms * self._session_share) if lifetime_ms else None
-        )
+        renewal_ms = self._login_began_ms + int(lifetime_ms * self._session_share)
+        self.reauthenticate_at_ms = max(renewal_ms, now_ms + _RENEWAL_MS_MIN) if lifetime_ms else None
         if self.state is not ExchangeState.READY:
             self._transition(ExchangeState.READY)
             return []

@@ -31,7 +31,7 @@ LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def secured_nodes(folder: Path, ca: CertificateAuthority) -> list[ServedBroker]:
-    """Three nodes, each broker and controller. Nodes log in by PLAIN; sessions end after a second, and are renewed."""
+    """Three nodes, each broker and controller. Nodes log in by PLAIN; sessions end after two seconds, and are renewed."""
     ports = free_ports(6)
     jaas = (
         f'{LOGIN_MODULE} required username="node" password="{NODE_PASSWORD}" user_node="{NODE_PASSWORD}" '
@@ -48,7 +48,7 @@ def secured_nodes(folder: Path, ca: CertificateAuthority) -> list[ServedBroker]:
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": jaas,
         "listener.name.controller.plain.sasl.jaas.config": jaas,
-        "connections.max.reauth.ms": "1000",
+        "connections.max.reauth.ms": "2000",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",

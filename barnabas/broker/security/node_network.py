@@ -36,13 +36,14 @@ def secured(network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Net
 
 
 def peer_logins(config: BrokerConfig, rng: Rng) -> PeerLogins | None:
-    """How the node logs in at other nodes; None if their listeners have no SASL.
+    """How the node logs in at other nodes; None if their listeners have no SASL, or there are no other nodes.
 
     Raises:
         BrokerError: INVALID_CONFIG: the settings are incomplete.
     """
     names = {config.inter_broker_listener, config.controller_listener_name}
-    if not any(config.security_protocol(name).startswith("SASL") for name in names):
+    alone = not config.voter_endpoints and len(config.roles) > 1
+    if alone or not any(config.security_protocol(name).startswith("SASL") for name in names):
         return None
     from barnabas.broker.security.peer_logins import PeerLogins  # imported only if SASL is used
 

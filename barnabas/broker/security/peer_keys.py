@@ -6,12 +6,14 @@ from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, string
 
-__all__ = ["CONTROLLER_MECHANISM", "INTER_BROKER_MECHANISM", "PEER_KEYS"]
-
-CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
-INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+__all__ = ["PEER_KEYS"]
 
 PEER_KEYS: Final[list[ConfigKey]] = [
-    string(CONTROLLER_MECHANISM, "GSSAPI", "SASL mechanism of this node's connections to controllers."),
-    string(INTER_BROKER_MECHANISM, "GSSAPI", "SASL mechanism of this node's connections to brokers."),
+    string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism of this node's connections to controllers."),
+    string(
+        "sasl.mechanism.inter.broker.protocol",
+        "GSSAPI",
+        "SASL mechanism of this node's connections to brokers.",
+        dynamic=True,
+    ),
 ]

@@ -4,7 +4,7 @@ Driven by: `peers.py`, for each connection and each renewal of a session. Emits:
 
 The address decides about the listener: the address of a voter is that of a controller listener, every other one that of the
 inter-broker listener. The credentials are the options `username` and `password` of the JAAS text of the listener and the mechanism, as
-in Kafka; they are read at each login, so a changed password counts from the next one. Errors name keys, never values.
+in Kafka; they and the mechanism are read at each login, so a changed password counts from the next one. Errors name keys, never values.
 
 SCRAM between controllers needs its credentials before the metadata log can be read; use PLAIN or SSL there, as with Kafka.
 """
@@ -16,7 +16,6 @@ from functools import partial
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.security.peer_keys import CONTROLLER_MECHANISM, INTER_BROKER_MECHANISM
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Rng
 from barnabas.protocol.jaas import JaasError, parse_jaas
@@ -25,6 +24,8 @@ from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
 
 __all__ = ["PeerLogins"]
 
+_CONTROLLER: Final = "sasl.mechanism.controller.protocol"
+_INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _PACKAGE: Final = "org.apache.kafka.common.security"
 
@@ -41,35 +42,34 @@ class PeerLogins:
         self._rng = rng
         self._keys: dict[str, tuple[str, ScramKeys]] = {}  # by mechanism, with the password
         self._controllers = {(each.host, each.port) for each in config.voter_endpoints.values()}
-        self._mechanisms: dict[str, str] = {}  # by listener, of those with SASL
+        self._keys_of: dict[str, str] = {}  # by listener, of those with SASL: the key of its mechanism
         for listener, key in (
-            (config.inter_broker_listener, INTER_BROKER_MECHANISM),
-            (config.controller_listener_name, CONTROLLER_MECHANISM),
+            (config.inter_broker_listener, _INTER_BROKER),
+            (config.controller_listener_name, _CONTROLLER),
         ):
             if config.security_protocol(listener) in _SASL:
-                self._mechanisms[listener] = self._checked_mechanism(listener, key)
+                self._keys_of[listener] = key
+                try:
+                    self._conversation(listener, key)
+                except SaslFailed as error:
+                    raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient] | None:
         """Makes the conversations with the node at an address; None if its listener has no SASL."""
         config = self._config
         is_controller = (host, port) in self._controllers
         listener = config.controller_listener_name if is_controller else config.inter_broker_listener
-        mechanism = self._mechanisms.get(listener)
-        return None if mechanism is None else partial(self._conversation, listener, mechanism)
+        key = self._keys_of.get(listener)
+        return None if key is None else partial(self._conversation, listener, key)
 
-    def _checked_mechanism(self, listener: str, key: str) -> str:
-        mechanism = (self._config.get_str(key) or "").upper()
+    def _conversation(self, listener: str, key: str) -> SaslClient:
+        config = self._config
+        found = config.get_str(_CONTROLLER) if key == _CONTROLLER else config.get_str(_INTER_BROKER)
+        mechanism = (found or "").upper()
         if mechanism != "PLAIN" and mechanism not in SCRAM_MECHANISMS:
-            raise _invalid(
+            raise SaslFailed(
                 f"{key}={mechanism} is not served between nodes: set {key}=PLAIN or SCRAM-SHA-512 for listener {listener}"
             )
-        try:
-            self._credentials(listener, mechanism)
-        except SaslFailed as error:
-            raise _invalid(str(error)) from None
-        return mechanism
-
-    def _conversation(self, listener: str, mechanism: str) -> SaslClient:
         username, password = self._credentials(listener, mechanism)
         if mechanism == "PLAIN":
             return PlainClient(username, password)
@@ -96,7 +96,3 @@ class PeerLogins:
             missing = "password" if username else "username"
             raise SaslFailed(f"{key} has no {missing}, so this node cannot log in at other nodes: {works}")
         return username, password
-
-
-def _invalid(text: str) -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_CONFIG, text)

@@ -221,6 +221,11 @@ def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it() -> None:
     assert [response.throttle_time_ms for response in got] == [1, 2, 3, 4]
 
 
+def test_a_short_session_is_renewed_when_brokers_accept_it() -> None:
+    core, _ = ready(lifetime_ms=500)
+    assert core.reauthenticate_at_ms == 100 + 1_050  # a second after the login, with a margin
+
+
 def test_requests_that_wait_for_a_renewal_fail_with_the_connection() -> None:
     core, broker = ready(lifetime_ms=1_000)
     got: list[Any] = []
