@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,7 +25,9 @@ ap.add_argument("--scale", type=float, default=1.0)
 ap.add_argument("--rf", type=int, default=1)
 ap.add_argument("--sizes", default="100,1000,10000")  # bytes, of the case bulk
 ap.add_argument("--warmup", action="store_true")
+ap.add_argument("--conf", action="append", default=[])  # KEY=VALUE of librdkafka, e.g. security.protocol=ssl
 a = ap.parse_args()
+BASE: dict[str, Any] = {"bootstrap.servers": a.bootstrap, **dict(each.split("=", 1) for each in a.conf)}
 PIDS = [int(p) for p in a.pids.split(",") if p]
 HZ = os.sysconf("SC_CLK_TCK")
 
@@ -42,7 +45,7 @@ def rss() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) // 1024
 
 
-admin = AdminClient({"bootstrap.servers": a.bootstrap})
+admin = AdminClient({**BASE})
 for _ in range(60):  # an open port is not yet a ready cluster
     try:
         md = admin.list_topics(timeout=5)
@@ -92,7 +95,7 @@ def produce(n: int, size: int, parts: int = 4, /, **conf: object) -> tuple[str, 
 
     p = Producer(
         {
-            "bootstrap.servers": a.bootstrap,
+            **BASE,
             "acks": "all",
             "linger.ms": 5,
             "batch.size": 1 << 20,
@@ -132,7 +135,7 @@ def produce(n: int, size: int, parts: int = 4, /, **conf: object) -> tuple[str, 
 def consume(t: str, n: int, parts: int, /, **conf: object) -> tuple[float, float, dict[str, float]]:
     c = Consumer(
         {
-            "bootstrap.servers": a.bootstrap,
+            **BASE,
             "group.id": uuid.uuid4().hex,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -177,7 +180,7 @@ def case_bulk() -> None:
 def case_latency() -> None:
     t = topic(1)
     done: list[KafkaError | None] = []
-    p = Producer({"bootstrap.servers": a.bootstrap, "acks": "all", "linger.ms": 0, "enable.idempotence": True})
+    p = Producer({**BASE, "acks": "all", "linger.ms": 0, "enable.idempotence": True})
     p.list_topics(t, timeout=10)
     xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
@@ -195,7 +198,7 @@ def case_latency() -> None:
 
 def case_txn() -> None:
     t = topic(4)
-    p = Producer({"bootstrap.servers": a.bootstrap, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0})
+    p = Producer({**BASE, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0})
     p.init_transactions(30)
     xs: list[float] = []
     t0, c0 = time.perf_counter(), cpu()
@@ -217,10 +220,7 @@ def case_txn16() -> None:
 
     t = topic(4)
     n = scaled(100)
-    ps = [
-        Producer({"bootstrap.servers": a.bootstrap, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0})
-        for _ in range(16)
-    ]
+    ps = [Producer({**BASE, "transactional.id": "t" + uuid.uuid4().hex, "linger.ms": 0}) for _ in range(16)]
     for p in ps:
         p.init_transactions(30)
     errs: list[str] = []
@@ -249,14 +249,14 @@ def case_e2e() -> None:
     t = topic(1)
     c = Consumer(
         {
-            "bootstrap.servers": a.bootstrap,
+            **BASE,
             "group.id": uuid.uuid4().hex,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 500,
         }
     )
     c.assign([TopicPartition(t, 0, 0)])
-    p = Producer({"bootstrap.servers": a.bootstrap, "acks": "all", "linger.ms": 0})
+    p = Producer({**BASE, "acks": "all", "linger.ms": 0})
     p.produce(t, b"w")
     p.flush()
     c.poll(10)
@@ -285,7 +285,7 @@ def case_partitions() -> None:
     report("create_1000_partitions_answered", t0, c0)
     p = Producer(
         {
-            "bootstrap.servers": a.bootstrap,
+            **BASE,
             "acks": "all",
             "linger.ms": 0,
             "retry.backoff.ms": 10,

@@ -164,7 +164,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._backlog_bytes = 0
         error = self._error if exc is None else exc
         if self.established is not None and not self.established.done():
-            if not isinstance(error, OSError):
+            if not isinstance(error, OSError) or isinstance(error, ConnectionResetError):
                 error = ConnectionResetError(
                     "the other side closed the connection during the TLS handshake: is its listener PLAINTEXT?"
                 )
@@ -292,9 +292,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _read_buffer(self, rest: memoryview) -> tuple[memoryview, bool]:
         """Fills one buffer of the application. Returns the encrypted bytes that are left, and whether no more can be read."""
-        incoming, decrypt, pending = self._incoming, self._object.read, self._object.pending
+        incoming, pending = self._incoming, self._object.pending
+        decrypt = cast("Callable[[int, memoryview], int]", self._object.read)  # into a buffer: gives a count
         buffer = memoryview(self._application.get_buffer(-1) if self._buffered else bytearray(SLICE_BYTES))
         size, count, done, ended = len(buffer), 0, False, False
+        failure: ssl.SSLError | None = None
         while count < size:
             if rest and incoming.pending < SLICE_BYTES:
                 incoming.write(rest[:SLICE_BYTES])
@@ -306,10 +308,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                     continue
                 done = True
                 break
+            except ssl.SSLError as error:
+                failure = error
+                break
             if not got:
                 done = ended = True
                 break
-            count += cast(int, got)
+            count += got
             if not rest and not incoming.pending and not pending():
                 done = True
                 break
@@ -317,6 +322,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._application.buffer_updated(count)
         elif count:
             cast(asyncio.Protocol, self._application).data_received(bytes(buffer[:count]))
+        if failure is not None:
+            raise failure
         if ended and self._state is _State.OPEN:
             self._application.eof_received()
             self.close()
