@@ -1,11 +1,11 @@
 """HandshakeGate: limits the TLS handshakes of a listener that run at once, and logs the failed ones.
 
 Driven by: `tls_transport.TlsConnection`, once the client's first message is complete (`enter`), and when its handshake ends (`leave`).
-Emits: `begin_handshake` of waiting connections in their order; `fail` of handshakes that keep others waiting.
+Emits: `begin_handshake` of waiting connections, the newest first; `fail` of handshakes that keep others waiting.
 
-A connection costs no TLS state before its first message is complete, so slow clients keep nobody waiting. Handshakes start in the
-order of these messages, for at most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms. If HANDSHAKES_MAX run and others wait, the
-oldest one fails once it is older than PATIENCE_S.
+A connection costs no TLS state before its first message is complete, so slow clients keep no others waiting. Handshakes start for at
+most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms. If HANDSHAKES_MAX run and others wait, the oldest one fails once it is older
+than PATIENCE_S. The newest starts first: behind thousands that stall, a client would wait until its own deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["HANDSHAKES_MAX", "HANDSHAKE_TIMEOUT_S", "HandshakeGate"]
 
 log = logger("kafka.network.SocketServer")
 
-HANDSHAKES_MAX: Final = 256  # of one listener at once: about 60 kB each
+HANDSHAKES_MAX: Final = 512  # of one listener at once: about 60 kB each
 HANDSHAKE_TIMEOUT_S: Final = 10.0  # from accept to the end of the handshake
 PATIENCE_S: Final = 1.0
 TURN_S: Final = 0.004
@@ -111,8 +111,7 @@ class HandshakeGate:
                     return
                 del self._running[oldest]
                 oldest.fail(f"not finished after {PATIENCE_S:g} s, and others wait")
-            connection = next(iter(self._waiting))
-            del self._waiting[connection]
+            connection, _ = self._waiting.popitem()
             self._running[connection] = began_s
             connection.begin_handshake()
             if self._waiting and self._loop.time() - began_s > TURN_S:

@@ -23,9 +23,10 @@ from enum import Enum, auto
 from typing import Any, Final, cast
 
 from barnabas.ports import Buffer
+from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, HandshakeGate
 
-__all__ = ["TlsConnection", "explained"]
+__all__ = ["TlsConnection"]
 
 READ_BYTES: Final = 256 * 1024
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
@@ -38,13 +39,6 @@ _HANDSHAKE_RECORD: Final = 0x16
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
 _SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
 _shared: Final = memoryview(bytearray(READ_BYTES))
-_REASONS: Final = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate (ssl.client.auth=required)",
-    "NO_SHARED_CIPHER": "no common cipher suite (ssl.cipher.suites)",
-    "UNSUPPORTED_PROTOCOL": "no common TLS version (ssl.enabled.protocols)",
-    "WRONG_VERSION_NUMBER": "the other side does not speak TLS: is its listener or client PLAINTEXT?",
-    "UNEXPECTED_EOF_WHILE_READING": "the other side closed the connection",
-}
 
 
 class _State(Enum):
@@ -491,13 +485,3 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 _NOTHING: Final = memoryview(b"")
-
-
-def explained(error: ssl.SSLError) -> str:
-    """The reason of a failed handshake or connection, for people."""
-    reason = error.reason or ""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is refused: {error.verify_message}"
-    if "_ALERT_" in reason:
-        return f"the other side refused: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
-    return _REASONS.get(reason) or reason.replace("_", " ").lower() or str(error)

@@ -88,7 +88,7 @@ class NodeNetwork:
             return await self._below.connect(factory, host, port)
         import ssl
 
-        from barnabas.runtime.tls_transport import explained
+        from barnabas.runtime.tls_errors import explained
 
         try:
             return await self._below.connect(factory, host, port, tls=context, server_name=server_name or host)
