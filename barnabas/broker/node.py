@@ -249,7 +249,7 @@ class Node:
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
         self.controller_router = Router(self, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
-        self.server.logins = self.controller_server.logins = node_logins(self, Router(self, "login"))
+        self.server.logins = self.controller_server.logins = node_logins(self, Router(self, "login"), offload)
         self._network = network
         self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()
@@ -270,6 +270,8 @@ class Node:
         """
         self.reactor.attach()
         self._alive = True
+        if self.server.logins is not None:
+            self.server.logins.start()
         try:
             if self.tls is not None:
                 self.tls.open()

@@ -38,11 +38,7 @@ LISTENER_KEYS: Final = (
     "max.connection.creation.rate",
     "max.connections",
     *SSL_LISTENER_KEYS,
-    "connection.failed.authentication.delay.ms",
-    "connections.max.reauth.ms",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-    "sasl.server.max.receive.size",
+    *(key.name for key in SASL_KEYS),
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {

@@ -21,12 +21,28 @@ from barnabas.broker.call import Answer, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.jwks import SigningKeys
+from barnabas.broker.security.oauthbearer_server import (
+    BearerServer,
+    TokenRefused,
+    checked_claims,
+    signed_claims,
+    unsecured_claims,
+)
 from barnabas.broker.security.principal import Principal
 from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
-from barnabas.broker.security.sasl_settings import PLAIN_MECHANISM, SASL_PROTOCOLS, SaslConfig, SaslSettings
+from barnabas.broker.security.sasl_settings import (
+    BEARER_MECHANISM,
+    PLAIN_MECHANISM,
+    SASL_PROTOCOLS,
+    SaslConfig,
+    SaslSettings,
+)
 from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
+from barnabas.broker.slices import Offload
 from barnabas.broker.waiting import Timer
+from barnabas.loggers import logger
 from barnabas.protocol.connection import ServerConnection
 from barnabas.protocol.schema import Message
 
@@ -34,6 +50,8 @@ if TYPE_CHECKING:
     from barnabas.broker.router import Router
 
 __all__ = ["LoginConnection", "ServerLogin", "ServerLogins", "node_logins"]
+
+log = logger("kafka.network.SocketServer")
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
@@ -82,6 +100,7 @@ class ServerLogins:
         router: of connections that have not logged in.
         cluster_id: returns the id of the cluster.
         listeners: names of the SASL listeners.
+        offload: runs calls that block in a thread.
     """
 
     def __init__(
@@ -92,11 +111,14 @@ class ServerLogins:
         router: Router,
         cluster_id: Callable[[], str],
         listeners: list[str],
+        offload: Offload,
     ) -> None:
         self.reactor = reactor
         self.router = router
         self._current = current
         self._cluster_id = cluster_id
+        self._offload = offload
+        self._keys: dict[str, SigningKeys] = {}  # by URL
         self._settings = {name: SaslSettings(config, name) for name in listeners}
 
     def size_bytes_max(self, listener: str) -> int | None:
@@ -136,8 +158,44 @@ class ServerLogins:
     def _exchange(self, settings: SaslSettings, mechanism: str) -> ServerMechanism:
         if mechanism == PLAIN_MECHANISM:
             return PlainServer(settings.plain_users())
+        if mechanism == BEARER_MECHANISM:
+            return BearerServer(partial(self._bearer, settings), _log_refused)
         nonce = base64.b64encode(self.reactor.rng.uuid() + self.reactor.rng.uuid()).decode()
         return ScramServer(mechanism, partial(self._credential, mechanism), partial(self._unknown, mechanism), nonce)
+
+    @property
+    def signing_keys(self) -> list[SigningKeys]:
+        """The keys of OAuth tokens, of all listeners."""
+        return list(self._keys.values())
+
+    def start(self) -> None:
+        """The node starts: reads the keys of OAuth tokens."""
+        for settings in self._settings.values():
+            url = settings.keys_url
+            if BEARER_MECHANISM in settings.mechanisms and url is not None and url not in self._keys:
+                keys = self._keys[url] = SigningKeys(
+                    self.reactor,
+                    self._offload,
+                    url,
+                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+                )
+                keys.read()
+
+    def _bearer(self, settings: SaslSettings, token: str, now_ms: int) -> LoginIdentity:
+        """Who an OAuth token names. Raises TokenRefused."""
+        if settings.unsecured:
+            return checked_claims(unsecured_claims(token), settings.bearer_rules(), now_ms)
+        found = self._keys.get(settings.keys_url or "")
+        if found is None or found.keys is None:
+            raise TokenRefused("the signing keys are not read yet")
+        try:
+            claims = signed_claims(token, found.keys)
+        except TokenRefused:
+            found.on_unknown_key()
+            raise
+        return checked_claims(claims, settings.bearer_rules(), now_ms)
 
     def _credential(self, mechanism: str, name: str, by_token: bool) -> StoredCredential | None:
         """The credential of a user in the metadata log."""
@@ -158,13 +216,17 @@ class ServerLogins:
         return (salt * 2)[: len(like.salt)], like.iterations
 
 
-def node_logins(node: LoginNode, router: Router) -> ServerLogins | None:
+def node_logins(node: LoginNode, router: Router, offload: Offload) -> ServerLogins | None:
     """The logins of a node; None if it has no SASL listener."""
     endpoints = (*node.config.listeners, node.config.controller_listener)
     names = [each.name for each in endpoints if each is not None and each.security_protocol in SASL_PROTOCOLS]
     if not names:
         return None
-    return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names)
+    return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names, offload)
+
+
+def _log_refused(reason: str) -> None:
+    log.info("An OAuth token is refused: reason=%s", reason)
 
 
 class ServerLogin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, integer, long, several
+from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, integer, long, several, string
 
 __all__ = ["SASL_KEYS"]
 
@@ -25,6 +25,23 @@ SASL_KEYS: Final[list[ConfigKey]] = [
         None,
         "Login module of a listener and mechanism, with its users or its own name and password.",
         dynamic=True,
+    ),
+    integer("sasl.oauthbearer.clock.skew.seconds", 30, "Difference of clocks that a token may have."),
+    several("sasl.oauthbearer.expected.audience", (), "Audiences, one of which a token must name; any where not set."),
+    string("sasl.oauthbearer.expected.issuer", None, "Issuer that a token must name; any where not set."),
+    long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "Between two readings of the signing keys."),
+    long("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, "Longest pause after a failed reading."),
+    long("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, "First pause after a failed reading of the keys."),
+    string(
+        "sasl.oauthbearer.jwks.endpoint.url", None, "Where the signing keys of tokens are: file://, http://, https://."
+    ),
+    string("sasl.oauthbearer.scope.claim.name", "scope", "Claim of a token that has its scopes."),
+    string("sasl.oauthbearer.sub.claim.name", "sub", "Claim of a token that has the name of the client."),
+    ConfigKey(
+        "sasl.server.callback.handler.class",
+        ConfigType.CLASS,
+        None,
+        "OAUTHBEARER: Kafka's class that validates tokens; needed for unsecured tokens only.",
     ),
     integer(
         "sasl.server.max.receive.size", 524_288, "Largest request before a login is complete, in bytes.", at_least(1)

@@ -9,24 +9,45 @@ No error text contains a value of a JAAS text.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 from barnabas.broker.config_key import ConfigValue
+from barnabas.broker.security.oauthbearer_server import BearerRules
 from barnabas.broker.security.scram_server import SCRAM_HASHES
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
 
-__all__ = ["ENABLED_MECHANISMS", "PLAIN_MECHANISM", "SASL_PROTOCOLS", "SaslConfig", "SaslSettings"]
+__all__ = [
+    "BEARER_MECHANISM",
+    "ENABLED_MECHANISMS",
+    "JWKS_SCHEMES",
+    "PLAIN_MECHANISM",
+    "SASL_PROTOCOLS",
+    "UNSECURED_HANDLER",
+    "SaslConfig",
+    "SaslSettings",
+]
 
+JWKS_SCHEMES: Final = ("file", "http", "https")
 SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 PLAIN_MECHANISM: Final = "PLAIN"
+BEARER_MECHANISM: Final = "OAUTHBEARER"
 JAAS_CONFIG: Final = "sasl.jaas.config"
 USER_OPTION: Final = "user_"  # of PlainLoginModule: user_alice="password of alice"
 _PACKAGE: Final = "org.apache.kafka.common.security"
+UNSECURED_HANDLER: Final = f"{_PACKAGE}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_SIGNED_HANDLERS: Final = (
+    f"{_PACKAGE}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    f"{_PACKAGE}.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
+_HANDLER: Final = "sasl.server.callback.handler.class"
 _MODULES: Final[Mapping[str, str]] = {
     PLAIN_MECHANISM: f"{_PACKAGE}.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM_HASHES, f"{_PACKAGE}.scram.ScramLoginModule"),
+    BEARER_MECHANISM: f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
 }
 
 
@@ -121,6 +142,40 @@ class SaslSettings:
             )
         return self._users[1]
 
+    @property
+    def unsecured(self) -> bool:
+        """Whether tokens without a signature are accepted: only where the class of Kafka's handler for them is named."""
+        return self.value(BEARER_MECHANISM, "sasl.server.callback.handler.class") == UNSECURED_HANDLER
+
+    @property
+    def keys_url(self) -> str | None:
+        """Where the keys are that sign OAuth tokens."""
+        value = self.value(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.url")
+        return value if isinstance(value, str) and value else None
+
+    def bearer_rules(self) -> BearerRules:
+        """What OAuth tokens must claim."""
+        if self.unsecured:
+            jaas = self.jaas(BEARER_MECHANISM)
+            options = jaas.options if jaas is not None else {}
+            skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
+            return BearerRules(
+                skew_ms=int(skew) if skew.isdecimal() and len(skew) < 10 else 0,
+                sub_claim=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+                scope_claim=options.get("unsecuredValidatorScopeClaimName", "scope"),
+                required_scope=tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
+            )
+        audience = self.value(BEARER_MECHANISM, "sasl.oauthbearer.expected.audience")
+        issuer = self.value(BEARER_MECHANISM, "sasl.oauthbearer.expected.issuer")
+        return BearerRules(
+            issuer=issuer if isinstance(issuer, str) and issuer else None,
+            audience=audience if isinstance(audience, tuple) else (),
+            skew_ms=1_000 * self.number(BEARER_MECHANISM, "sasl.oauthbearer.clock.skew.seconds"),
+            sub_claim=str(self.value(BEARER_MECHANISM, "sasl.oauthbearer.sub.claim.name")),
+            scope_claim=str(self.value(BEARER_MECHANISM, "sasl.oauthbearer.scope.claim.name")),
+            needs_issued_at=True,
+        )
+
     def check(self) -> None:
         """Refuses settings with which no client could log in.
 
@@ -145,8 +200,34 @@ class SaslSettings:
         jaas = self.jaas(mechanism)
         if jaas is not None and jaas.module != module:
             raise _invalid(self._jaas_key(mechanism), f"the login module of {mechanism} is {module}. {self._example()}")
+        if mechanism == BEARER_MECHANISM:
+            self._check_bearer()
         if mechanism == PLAIN_MECHANISM and (jaas is None or not any(map(_is_user, jaas.options))):
             raise _invalid(self._jaas_key(mechanism), f"it names no user, so no client could log in. {self._example()}")
+
+    def _check_bearer(self) -> None:
+        """Refuses OAUTHBEARER without a way to check tokens."""
+        handler = self.value(BEARER_MECHANISM, "sasl.server.callback.handler.class")
+        if handler and handler != UNSECURED_HANDLER and handler not in _SIGNED_HANDLERS:
+            raise _invalid(
+                _HANDLER, f"Java classes are not loaded; known are {UNSECURED_HANDLER}, {_SIGNED_HANDLERS[0]}"
+            )
+        url, unsecured = self.keys_url, self.unsecured
+        if url is not None and unsecured:
+            raise _invalid(_HANDLER, f"unsecured tokens are accepted although {_URL} is set: remove one of them")
+        if unsecured:
+            return
+        if url is None:
+            raise _invalid(
+                _URL,
+                f"it is not set, so no token could be checked. A working block is: {ENABLED_MECHANISMS}=OAUTHBEARER and "
+                f"{_URL}=https://HOST/PATH/keys and sasl.oauthbearer.expected.audience=NAME. Kafka would accept tokens without a "
+                f"signature here; for a test, allow them by {_HANDLER}={UNSECURED_HANDLER}",
+            )
+        if url.partition("://")[0] not in JWKS_SCHEMES:
+            raise _invalid(_URL, f"write {'://…, '.join(JWKS_SCHEMES)}://…")
+        if find_spec("joserfc") is None:
+            raise _invalid(_URL, "signatures need pip install 'barnabas[security]'")
 
     def _jaas_key(self, mechanism: str) -> str:
         return f"listener.name.{self.listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"

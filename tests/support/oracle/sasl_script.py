@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from struct import pack, unpack
 from typing import Any, Final
 
+from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
 from barnabas.protocol import registry
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
@@ -59,6 +60,7 @@ def sasl_settings(*listeners: str) -> list[str]:
         name = f"listener.name.{listener.lower()}"
         for mechanism, text in JAAS.items():
             found.append(f"{name}.{mechanism}.sasl.jaas.config={text}")
+        found.append(f"{name}.oauthbearer.sasl.server.callback.handler.class={UNSECURED_HANDLER}")
     found.append(f"listener.name.{listeners[-1].lower()}.plain.connections.max.reauth.ms={REAUTH_MS}")
     return found
 

@@ -17,7 +17,7 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
 
-__all__ = ["SCRAM_CODES", "add_scram_user", "sasl_node", "scram_credential"]
+__all__ = ["SCRAM_CODES", "add_scram_user", "address_of", "sasl_node", "scram_credential"]
 
 SCRAM_CODES: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 
@@ -58,3 +58,9 @@ async def sasl_node(settings: Mapping[str, str], *listeners: str) -> AsyncIterat
         yield node
     finally:
         await node.stop()
+
+
+def address_of(node: Node, listener: str) -> str:
+    """The bound address of a listener."""
+    host, port = node.server.addresses[listener]
+    return f"{host}:{port}"

@@ -1,0 +1,90 @@
+"""Logins with signed OAuth tokens: keys from a file and their rotation; half a configuration is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.errors import BrokerError
+from tests.support.oracle.sasl_script import SaslWire, bearer
+from tests.support.security.sasl_node import address_of, sasl_node
+from tests.support.waiting import until
+
+
+def key(name: str) -> ECKey:
+    return ECKey.generate_key("P-256", {"kid": name, "use": "sig"})
+
+
+def write_keys(path: Path, *keys: ECKey) -> None:
+    path.write_text(json.dumps({"keys": [each.as_dict(private=False) for each in keys]}))
+
+
+def token(signer: ECKey, **claims: Any) -> bytes:
+    now = int(time.time())
+    every = {"sub": "carol", "iat": now, "exp": now + 60, "aud": "kafka", **claims}
+    return bearer(jwt.encode({"alg": "ES256", "kid": signer.kid}, every, signer))
+
+
+def login(address: str, message: bytes) -> Any:
+    with SaslWire(address) as wire:
+        wire.handshake("OAUTHBEARER")
+        if wire.token(message):
+            wire.token(b"\1", show=True)
+        return wire.said[-1]
+
+
+async def test_tokens_are_checked_with_the_keys_of_a_file_also_after_their_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    first, second = key("first"), key("second")
+    write_keys(path, first)
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": path.as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "1",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    async with sasl_node(settings, "SASL") as node:
+        address = address_of(node, "SASL")
+        logins = node.server.logins
+        assert logins is not None
+        await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+        accepted = await asyncio.to_thread(login, address, token(first))
+        assert accepted[:3] == ("token", 0, "")
+        assert 50_000 < accepted[4] <= 60_000  # the session ends with the token
+        refused = ("token", 58, '{"status":"invalid_token"}', "", 0)
+        assert await asyncio.to_thread(login, address, token(first, aud="other")) == refused
+        assert await asyncio.to_thread(login, address, token(first, exp=1)) == refused
+        write_keys(path, second)
+        assert (
+            await asyncio.to_thread(login, address, token(second)) == refused
+        )  # it makes the node read the file again
+        await until(lambda: [each.keys and each.keys.keys[0].kid for each in logins.signing_keys] == ["second"])
+        assert (await asyncio.to_thread(login, address, token(second)))[:3] == ("token", 0, "")
+        assert await asyncio.to_thread(login, address, token(first)) == refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "jwks.endpoint.url"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x"}, "file"),
+        ({"sasl.server.callback.handler.class": "a.B"}, "Java classes are not loaded"),
+    ],
+    ids=range(3),
+)
+def test_oauthbearer_needs_keys_or_an_explicit_permission(settings: dict[str, str], says: str) -> None:
+    base = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+    }
+    with pytest.raises(BrokerError, match=says):
+        BrokerConfig({**base, **settings})
