@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import Endpoint
+from barnabas.broker.metadata.decision import MetadataDecision
+from barnabas.broker.metadata.records import AccessControlEntryRecord
 from barnabas.broker.node import Node
 from barnabas.broker.router import Router
-from barnabas.broker.security.access import Access
+from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.security.api_operations import cluster_operation
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.security.envelopes import open_answer, seal
 from barnabas.broker.security.principal import Principal
 from barnabas.broker.server import Server
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from barnabas.protocol.messages.acls import DescribeAclsRequest
 from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -24,13 +29,16 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
-from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.fetch import FetchRequest, ReplicaState
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from barnabas.protocol.messages.quorum import DescribeQuorumRequest
+from barnabas.protocol.registry import API, Api
 from barnabas.protocol.schema import encode_versioned
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.broker.some_access import SomeAccess
+from tests.support.oracle.outlines import outline
 
 SETTINGS = {"authorizer_class_name": AUTHORIZER_CLASS, "super_users": "User:ANONYMOUS;User:admin"}
 
@@ -144,6 +152,60 @@ async def test_a_node_without_cluster_action_forwards_nothing(server: Server, br
     answer = await broker.call(changed(), 0)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert guarded.current_image.image.topic("t") is None
+
+
+NODES_ASK = [
+    api
+    for api in API.values()
+    if "controller" in api.listeners and (api.key == 1 or cluster_operation(api.key) is not None)
+]
+
+
+@pytest.mark.parametrize("api", NODES_ASK, ids=lambda api: api.name)
+async def test_a_stranger_gets_nothing_from_the_controller_listener(server: Server, broker: Peer, api: Api) -> None:
+    """A user without an ACL, in the place of a broker or of another controller."""
+    (connection,) = await accepted(server, broker)
+    connection.authenticated(Principal("User", "stranger"))
+    request: Any = api.request()
+    if isinstance(request, FetchRequest):
+        request.replica_state = ReplicaState(replica_id=7)
+    if isinstance(request, DescribeAclsRequest):
+        request.resource_type_filter = request.operation = request.permission_type = 1
+    answer = await broker.call(request, min(api.versions[1], api.advertised[1]))
+    told = outline(answer)
+    if api.name in ("CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterClientQuotas"):
+        assert told == {}  # these name the refusal in each element, and here is none
+    else:
+        assert told["error_code"] == "CLUSTER_AUTHORIZATION_FAILED"
+
+
+async def accepted(server: Server, broker: Peer) -> list[Any]:
+    """The connections, once the server knows them."""
+    await broker.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+    return list(server.connections)
+
+
+async def test_a_broker_needs_cluster_action_only(server: Server, broker: Peer, guarded: Node) -> None:
+    """DescribeQuorum, too: a broker asks it to know when its metadata has caught up."""
+    acl = AccessControlEntryRecord(
+        id=bytes([1] * 16),
+        resource_type=AclResourceType.CLUSTER,
+        resource_name=CLUSTER_NAME,
+        pattern_type=PatternType.LITERAL,
+        principal="User:broker",
+        host="*",
+        operation=AclOperation.CLUSTER_ACTION,
+        permission_type=AclPermission.ALLOW,
+    )
+    assert guarded.quorum_controller is not None
+    made = asyncio.Event()
+    guarded.quorum_controller.submit(lambda _view: MetadataDecision(None, [acl]), lambda _answer: made.set())
+    await made.wait()
+    (connection,) = await accepted(server, broker)
+    connection.authenticated(Principal("User", "broker"))
+    assert (await forwarded(broker, creation("t"), "admin")).topics[0].error_code == 0
+    assert (await broker.call(DescribeQuorumRequest(), 2)).error_code == 0
+    assert (await broker.call(UpdateFeaturesRequest(), 2)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_the_address_of_a_client_is_that_of_its_access() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.decision import MetadataDecision
 from barnabas.broker.metadata.records import AccessControlEntryRecord
 from barnabas.broker.node import Node
@@ -19,7 +20,10 @@ from tests.support.oracle.outlines import outline
 from tests.support.oracle.permission_cases import GOLDEN, cases, users
 from tests.support.oracle.permission_requests import DOOMED, GROUP, TOPICS, TRANSACTION, World
 from tests.support.oracle.permissions_in_kafka import preparations
+from tests.support.processes.ports import free_ports
+from tests.support.waiting import until
 
+ENVELOPE = 58
 KAFKA: dict[str, Any] = json.loads(GOLDEN.read_text())
 
 
@@ -33,14 +37,34 @@ async def peer_of(nodes: Nodes, node: Node, user: str) -> Peer:
     return peer
 
 
-async def prepared(nodes: Nodes) -> tuple[Node, Peer, World]:
-    """A node with everything that the cases name, its ACLs, and a connection of its super user."""
-    node = await nodes.start(
-        authorizer_class_name=AUTHORIZER_CLASS,
-        super_users="User:ANONYMOUS",
-        offsets_topic_num_partitions="1",
-        transaction_state_log_num_partitions="1",
+async def started(nodes: Nodes, forwards: bool) -> tuple[Node, QuorumController]:
+    """A broker and its controller: of the same node, or of another one that the broker asks."""
+    settings = {
+        "authorizer_class_name": AUTHORIZER_CLASS,
+        "super_users": "User:ANONYMOUS",
+        "offsets_topic_num_partitions": "1",
+        "offsets_topic_replication_factor": "1",
+        "transaction_state_log_num_partitions": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+    }
+    if not forwards:
+        node = await nodes.start(**settings)
+        assert node.quorum_controller is not None
+        return node, node.quorum_controller
+    (port,) = free_ports(1)
+    settings |= {"controller_quorum_voters": f"9@127.0.0.1:{port}", "controller_listener_names": "CONTROLLER"}
+    controller = await nodes.start(
+        **settings, node_id="9", process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{port}"
     )
+    node = await nodes.start(**settings, process_roles="broker")
+    assert controller.quorum_controller is not None
+    return node, controller.quorum_controller
+
+
+async def prepared(nodes: Nodes, forwards: bool) -> tuple[Node, Peer, World]:
+    """A broker with everything that the cases name, its ACLs, and a connection of its super user."""
+    node, controller = await started(nodes, forwards)
     admin = await nodes.peer(node)
     for name in TOPICS:
         await admin.create(name)
@@ -63,10 +87,10 @@ async def prepared(nodes: Nodes) -> tuple[Node, Peer, World]:
         )
         for number, (user, acl) in enumerate((user, acl) for user, acls in users().items() for acl in acls)
     ]
-    assert node.quorum_controller is not None
     made = asyncio.Event()
-    node.quorum_controller.submit(lambda _view: MetadataDecision(None, records), lambda _answer: made.set())
+    controller.submit(lambda _view: MetadataDecision(None, records), lambda _answer: made.set())
     await made.wait()
+    await until(lambda: len(node.current_image.image.acls) == len(records))
     return node, admin, World(topic_ids(node))
 
 
@@ -75,9 +99,9 @@ def topic_ids(node: Node) -> dict[str, bytes]:
     return {name: topic.topic_id for name, topic in found.items() if topic is not None}
 
 
-@pytest.mark.usefixtures("nodes")
-async def test_every_answer_is_that_of_kafka(nodes: Nodes) -> None:
-    node, admin, world = await prepared(nodes)
+@pytest.mark.parametrize("forwards", [False, True], ids=["controller here", "in envelopes"])
+async def test_every_answer_is_that_of_kafka(nodes: Nodes, forwards: bool) -> None:
+    node, admin, world = await prepared(nodes, forwards)
     peers: dict[str, Peer] = {}
     different: dict[str, tuple[Any, Any]] = {}
     every = cases()
@@ -90,6 +114,8 @@ async def test_every_answer_is_that_of_kafka(nodes: Nodes) -> None:
         ours = json.loads(json.dumps(outline(await peers[case.user].call(case.request(world), case.version))))
         if ours != KAFKA[case.name]:
             different[case.name] = ours, KAFKA[case.name]
+    if forwards:
+        assert nodes.nodes[0].controller_router.routes[ENVELOPE << 16].requests > 200
     assert list(KAFKA) == [case.name for case in every]
     assert len(every) >= 800
     assert not different, "\n".join(

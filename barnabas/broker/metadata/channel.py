@@ -37,9 +37,11 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.access import FULL_ACCESS, Access
+from barnabas.broker.security.permissions import refusal_of
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
+from barnabas.protocol.acls import AclResourceType
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
@@ -272,6 +274,8 @@ class ControllerChannel:
             code = refused_as_a_whole(answer)
             if code != ErrorCode.NONE and (code == ErrorCode.NOT_CONTROLLER or hasattr(answer, "error_code")):
                 error = BrokerError(code, getattr(answer, "error_message", None))
+                if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not hasattr(answer, "error_message"):
+                    error = refusal_of(AclResourceType.CLUSTER)  # ElectLeaders has the text in each partition only
         if error is not None and error.code == ErrorCode.NOT_CONTROLLER:
             self._again(entry)
         elif error is None and entry.sent_to != HERE and type(entry.request) in ADMINISTRATION:

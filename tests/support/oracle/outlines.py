@@ -37,8 +37,8 @@ def outline(answer: Any) -> Any:
         elif name.endswith("authorized_operations"):
             if value != -(2**31):
                 found[name] = value
-        elif name == "nodes":
-            continue  # of the quorum: a cluster of one node may name none
+        elif name in ("nodes", "observers"):
+            continue  # of the quorum: how many nodes there are
         elif name in _COUNTED and isinstance(value, list):
             found[name] = "some" if value else "none"
         elif isinstance(value, list):
