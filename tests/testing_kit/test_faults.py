@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from barnabas.protocol.messages.acls import DescribeAclsRequest
 from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, Cluster, KitError, KitTimeout, NotPossible
@@ -18,7 +19,9 @@ from barnabas.testing.faults.rule import PLACES, apis
 from tests.support.oracle.wire import Wire
 
 # Requests without fields are answered for most APIs; the others here.
-REQUESTS: dict[str, Callable[[], Any]] = {}
+REQUESTS: dict[str, Callable[[], Any]] = {
+    "DescribeAcls": lambda: DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1)
+}
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,8 @@ __all__ = [
 ]
 
 
-TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn
+TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn; results of others, too
+_LISTS: Final = ("topics", "results", "filter_results")
 
 
 class Needs(Protocol):
@@ -73,15 +74,20 @@ def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Mes
     pending: Pending[Message] = Pending(blocks=True)
 
     def done(answer: Message | BrokerError) -> None:
-        pending.resolve(refuse(call, answer) if isinstance(answer, BrokerError) else _to_encode(answer))
+        response = refuse(call, answer) if isinstance(answer, BrokerError) else answer
+        pending.resolve(None if response is None else _to_encode(response))
 
     ask(done)
     return pending
 
 
 def _to_encode(answer: Message) -> Message | Work:
-    """Encodes an answer with many topics in slices: CreateTopics returns 30 settings for each."""
-    return _later(answer) if len(getattr(answer, "topics", ())) > TOPICS_AT_ONCE else answer
+    """Encodes an answer with many results in slices: CreateTopics returns 30 settings for each, DeleteAcls many ACLs."""
+    for name in _LISTS:
+        results = getattr(answer, name, ())
+        if len(results) > TOPICS_AT_ONCE or any(len(getattr(each, "matching_acls", ())) > 64 for each in results):
+            return _later(answer)
+    return answer
 
 
 def _later(answer: Message) -> Work:

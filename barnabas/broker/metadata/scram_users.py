@@ -19,6 +19,7 @@ from barnabas.broker.metadata.records import (
     UserScramCredentialRecord,
 )
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import REFUSAL_TEXTS_MAX
 from barnabas.protocol.messages.scram_users import (
     AlteredScramUser,
     AlterUserScramCredentialsRequest,
@@ -76,15 +77,16 @@ def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsReque
             errors[name] = error
         if len(records) > USERS_OF_A_REQUEST_MAX:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-    results = [
-        AlteredScramUser(
-            user=name,
-            error_code=error.code,
-            error_message=None if error.code == ErrorCode.UNKNOWN_SERVER_ERROR else error.message,
+    results = []
+    for texts, (name, refused) in enumerate(errors.items(), start=1):
+        yield 1
+        shown = refused.code != ErrorCode.UNKNOWN_SERVER_ERROR and texts <= REFUSAL_TEXTS_MAX
+        results.append(
+            AlteredScramUser(user=name, error_code=refused.code, error_message=refused.message if shown else None)
         )
-        for name, error in errors.items()
-    ]
-    results += [AlteredScramUser(user=name, error_message=None) for name in records]
+    for name in records:
+        yield 1
+        results.append(AlteredScramUser(user=name, error_message=None))
     return MetadataDecision(AlterUserScramCredentialsResponse(results=results), list(records.values()))
 
 

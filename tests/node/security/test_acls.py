@@ -1,0 +1,76 @@
+"""A node with an authorizer: who may change ACLs, and that a change applies to connections that are open and after a restart."""
+
+from __future__ import annotations
+
+from barnabas.broker.node import Node
+from barnabas.broker.security.principal import USER, Principal
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.scram_users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramUserName,
+)
+from barnabas.storage.disk import MemoryDisk
+from tests.support.broker.nodes import Nodes, Peer
+from tests.support.oracle.acl_requests import acl, fields, matching, upsertion
+
+AUTHORIZER = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:admin",
+}
+ANONYMOUS_READS = acl("orders", principal="User:ANONYMOUS", operation=8)  # DESCRIBE
+EVERYTHING = DescribeAclsRequest(**fields(matching()))
+
+
+async def super_user(nodes: Nodes, node: Node) -> Peer:
+    """A connection of a super user, as after a login."""
+    before = set(node.server.connections)
+    peer = await nodes.peer(node)
+    await peer.call(MetadataRequest(topics=[]), 9)
+    (connection,) = set(node.server.connections) - before
+    connection.authenticated(Principal(USER, "admin"))
+    return peer
+
+
+async def seen(peer: Peer) -> int:
+    answer = await peer.call(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
+    return int(answer.topics[0].error_code)
+
+
+async def test_a_change_of_acls_applies_to_open_connections_and_after_a_restart(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk, **AUTHORIZER)
+    admin, client = await super_user(nodes, node), await nodes.peer(node)
+    await admin.create("orders", 1)
+    assert await seen(client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    created = await admin.call(CreateAclsRequest(creations=[ANONYMOUS_READS]), 3)
+    assert [each.error_code for each in created.results] == [0]
+    assert await seen(client) == 0
+    denied = acl("ord", principal="User:*", pattern=4, permission=2, operation=2)
+    await admin.call(CreateAclsRequest(creations=[denied]), 3)
+    assert await seen(client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    await admin.call(DeleteAclsRequest(filters=[matching("ord")]), 3)
+    assert await seen(client) == 0
+    await node.stop()
+    nodes.nodes.remove(node)
+    node = await nodes.start(disk, **AUTHORIZER)
+    assert await seen(await nodes.peer(node)) == 0
+    described = await (await super_user(nodes, node)).call(EVERYTHING, 3)
+    assert [each.resource_name for each in described.resources] == ["orders"]
+
+
+async def test_only_those_who_may_alter_the_cluster_change_acls_and_users(nodes: Nodes) -> None:
+    node = await nodes.start(**AUTHORIZER)
+    client = await nodes.peer(node)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    created = await client.call(CreateAclsRequest(creations=[ANONYMOUS_READS]), 3)
+    deleted = await client.call(DeleteAclsRequest(filters=[matching()]), 3)
+    described = await client.call(EVERYTHING, 3)
+    altered = await client.call(AlterUserScramCredentialsRequest(upsertions=[upsertion()]), 0)
+    users = await client.call(DescribeUserScramCredentialsRequest(users=[ScramUserName(name="u")]), 0)
+    assert created.results[0].error_code == deleted.filter_results[0].error_code == described.error_code == refused
+    assert altered.results[0].error_code == users.error_code == refused
+    assert not node.image.acls
+    assert not node.image.scram_credentials

@@ -1,0 +1,226 @@
+"""kafka-acls, kafka-configs, kafka-storage, librdkafka and kafka-python about ACLs and users: against Kafka and Barnabas the same."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from barnabas.broker.metadata.records import UserScramCredentialRecord, decode_record
+from barnabas.broker.quorum.snapshots import decode_snapshot
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.tools import tool
+from tests.support.processes.cli import called
+from tests.support.processes.ports import free_port_block
+from tests.support.processes.served import ServedBroker
+
+pytestmark = pytest.mark.oracle
+
+AUTHORIZER = (
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS",
+)
+SETTLED_SECONDS_MAX = 5.0
+
+
+@pytest.fixture(scope="module")
+def authorized_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    needs_java()
+    folder = tmp_path_factory.mktemp("kafka")
+    port = free_port_block(2)
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
+    for setting in AUTHORIZER:
+        command += ["--set", setting]
+    with (folder / "kafka-up.log").open("w") as output:
+        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
+    yield f"127.0.0.1:{port}"
+    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def authorized_barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    broker = ServedBroker(tmp_path_factory.mktemp("barnabas") / "data", *AUTHORIZER).start()
+    yield broker.address
+    broker.end()
+
+
+def settled(found: Callable[[], Any], expected: Any) -> Any:
+    """The value once it is the expected one: Kafka answers a change before its broker has replayed it."""
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    value = found()
+    while value != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+        value = found()
+    return value
+
+
+def kafka_acls(address: str) -> list[list[str]]:
+    def run(*arguments: str) -> list[str]:
+        output = tool("AclCommand", "--bootstrap-server", address, *arguments)
+        return sorted(line.strip() for line in output.replace(address, "ADDRESS").splitlines() if line.strip())
+
+    alice = ("--allow-principal", "User:alice")
+    return [
+        run("--add", *alice, "--producer", "--topic", "tools", "--transactional-id", "tools"),
+        run("--add", "--deny-principal", "User:bob", "--deny-host", "10.0.0.7", "--operation", "All", "--group", "g"),
+        run("--list", "--resource-pattern-type", "any"),
+        run("--remove", *alice, "--operation", "Write", "--topic", "tools", "--force"),
+        run("--list", "--topic", "tools", "--resource-pattern-type", "match"),
+    ]
+
+
+def kafka_configs(address: str) -> list[list[str]]:
+    def run(*arguments: str) -> list[str]:
+        user = ("--entity-type", "users", "--entity-name", "tools")
+        output = tool("kafka.admin.ConfigCommand", "--bootstrap-server", address, *user, *arguments)
+        return sorted(re.sub(r"\s+", " ", line).strip() for line in output.splitlines() if line.strip())
+
+    return [
+        run("--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]"),
+        run("--describe"),
+        run("--alter", "--delete-config", "SCRAM-SHA-256"),
+        run("--describe"),
+    ]
+
+
+def test_kafka_tools_print_the_same(authorized_kafka: str, authorized_barnabas: str) -> None:
+    assert kafka_acls(authorized_barnabas) == kafka_acls(authorized_kafka)
+    assert kafka_configs(authorized_barnabas) == kafka_configs(authorized_kafka)
+
+
+def librdkafka_acls(address: str) -> list[Any]:
+    admin: Any = AdminClient({"bootstrap.servers": address})
+    allow, deny = AclPermissionType.ALLOW, AclPermissionType.DENY
+    literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+    acls = [
+        AclBinding(ResourceType.TOPIC, "rd", literal, "User:alice", "*", AclOperation.READ, allow),
+        AclBinding(ResourceType.GROUP, "rd", prefixed, "User:*", "10.0.0.7", AclOperation.ALL, deny),
+    ]
+    wrong = AclBinding(ResourceType.TOPIC, "rd", literal, "alice", "*", AclOperation.READ, allow)
+    for future in admin.create_acls(acls).values():
+        future.result(20)
+    with pytest.raises(Exception, match="Could not parse principal") as refused:
+        next(iter(admin.create_acls([wrong]).values())).result(20)
+    anyone: Any = None
+    of_rd = AclBindingFilter(
+        ResourceType.ANY, "rd", ResourcePatternType.ANY, anyone, anyone, AclOperation.ANY, AclPermissionType.ANY
+    )
+
+    def described() -> list[str]:
+        return sorted(map(str, admin.describe_acls(of_rd).result(20)))
+
+    found = settled(described, sorted(map(str, acls)))
+    deleted = sorted(map(str, next(iter(admin.delete_acls([of_rd]).values())).result(20)))
+    return [found, deleted, settled(described, []), str(refused.value)]
+
+
+def librdkafka_users(address: str) -> list[Any]:
+    admin: Any = AdminClient({"bootstrap.servers": address})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5_000)
+
+    def described() -> Any:
+        try:
+            found = admin.describe_user_scram_credentials(["rd"])["rd"].result(20)
+        except Exception as error:
+            return str(error)
+        return [(each.mechanism.name, each.iterations) for each in found.scram_credential_infos]
+
+    change = UserScramCredentialUpsertion("rd", info, b"secret", b"0123456789abcdef")
+    admin.alter_user_scram_credentials([change])["rd"].result(20)
+    found = settled(described, [("SCRAM_SHA_512", 5_000)])
+    removal = UserScramCredentialDeletion("rd", ScramMechanism.SCRAM_SHA_512)
+    admin.alter_user_scram_credentials([removal])["rd"].result(20)
+    with pytest.raises(Exception, match="does not exist") as refused:
+        settled(lambda: admin.alter_user_scram_credentials([removal])["rd"].result(20), None)
+    return [found, str(refused.value)]
+
+
+def test_librdkafka_gets_the_same_answers(authorized_kafka: str, authorized_barnabas: str) -> None:
+    assert librdkafka_acls(authorized_barnabas) == librdkafka_acls(authorized_kafka)
+    assert librdkafka_users(authorized_barnabas) == librdkafka_users(authorized_kafka)
+
+
+def kafka_python_acls(address: str) -> list[Any]:
+    from kafka.admin import (
+        ACL,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        KafkaAdminClient,
+        ResourcePattern,
+        ResourcePatternFilter,
+    )
+    from kafka.admin import ResourceType as Kind
+
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        pattern = ResourcePattern(Kind.TOPIC, "python")
+        acl = ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.ALLOW, pattern)
+        created = admin.create_acls([acl])
+        from kafka.admin import ACLResourcePatternType
+
+        any_pattern = ResourcePatternFilter(Kind.TOPIC, "python", ACLResourcePatternType.ANY)
+        wanted = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, any_pattern)
+
+        def described() -> str:
+            return repr(admin.describe_acls(wanted)[0])
+
+        found = settled(described, repr([acl]))
+        admin.delete_acls([wanted])
+        return [len(created["succeeded"]), len(created["failed"]), found, settled(described, "[]")]
+    finally:
+        admin.close()
+
+
+def test_kafka_python_gets_the_same_answers(authorized_kafka: str, authorized_barnabas: str) -> None:
+    answers = kafka_python_acls(authorized_barnabas)
+    assert answers == kafka_python_acls(authorized_kafka)
+    assert answers[:2] == [1, 0]
+
+
+def test_a_first_user_is_written_as_by_kafka_storage(tmp_path: Path) -> None:
+    arguments = (
+        'SCRAM-SHA-256=[name=alice,iterations=8192,salt="MDEyMzQ1Njc4OWFiY2RlZg==",password=alice-secret]',
+        'SCRAM-SHA-512=[name="bob",salt="MDEyMzQ1Njc4OWFiY2RlZg==",saltedpassword="MDEyMzQ1Njc4OWFiY2RlZg=="]',
+    )
+    users = [word for argument in arguments for word in ("--add-scram", argument)]
+    cluster_id = "5L6g3nShT-eMCtKaX86swQ"
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    settings = tmp_path / "server.properties"
+    settings.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9093\n"
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\ncontroller.listener.names=CONTROLLER\n"
+        f"log.dirs={theirs}\n"
+    )
+    tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings), *users)
+    done = called("storage", "format", str(ours), "--node-id", "1", "--cluster-id", cluster_id, *users)
+    assert done.returncode == 0, done.stderr
+
+    def credentials(folder: Path) -> list[Any]:
+        values = decode_snapshot((folder / "bootstrap.checkpoint").read_bytes())
+        return [
+            (each.name, each.mechanism, each.salt, each.stored_key, each.server_key, each.iterations)
+            for each in map(decode_record, values)
+            if isinstance(each, UserScramCredentialRecord)
+        ]
+
+    assert credentials(ours) == credentials(theirs)
+    assert len(credentials(ours)) == 2
