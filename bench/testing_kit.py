@@ -41,6 +41,7 @@ print(json.dumps(time.perf_counter() - began))
 FRESH = """
 import json, sys, time
 from barnabas.testing import Broker, Cluster
+from barnabas.testing.leaks import leaked_clients
 from barnabas.testing.spares import Spares
 
 spares = Spares()
@@ -54,7 +55,7 @@ for number in range({count} + 1):
         if {brokers} > 1:
             kafka.create_topic("orders", 3)
         served = time.perf_counter()
-        kafka.wait(kafka.core().leaked_clients(0.25, set()))
+        kafka.wait(leaked_clients(kafka.core(), 0.25, set()))
         spares.give_back(kafka)
     except Exception as error:
         failures += 1

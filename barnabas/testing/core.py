@@ -433,10 +433,11 @@ class Core:
     async def client_connections(self) -> dict[str, tuple[int, str]]:
         """Broker and address of a connection of each client, by client id; without the kit's own and those between brokers."""
         async with self.limit("the list of connections"):
-            told = {each: await self.backend.command(each, "connections", {}) for each in self.running()}
+            running = self.running()
+            told = await asyncio.gather(*(self.backend.command(each, "connections", {}) for each in running))
         return {
             each["client_id"]: (broker_id, f"{each['host']}:{each['port']}")
-            for broker_id, answer in told.items()
+            for broker_id, answer in zip(running, told, strict=True)
             for each in answer
         }
 

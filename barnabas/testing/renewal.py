@@ -59,7 +59,6 @@ class AsNew:
             return False
 
     async def _emptied(self, core: Core) -> bool:
-        broker_ids = core.backend.broker_ids
         if await core.client_connections():
             return False
         admin = await core.admin()
@@ -68,8 +67,7 @@ class AsNew:
             await admin.delete_topics(left)
         pause_s = POLL_FIRST_S
         while True:
-            for each in broker_ids:
-                await core.backend.command(each, "forget_test", {})
+            await _each(core, "forget_test")
             if await _states(core) == self._states:
                 return not await core.client_connections()
             await asyncio.sleep(pause_s)
@@ -77,4 +75,9 @@ class AsNew:
 
 
 async def _states(core: Core) -> list[Any]:
-    return [await core.backend.command(each, "lasting_state", {}) for each in core.backend.broker_ids]
+    return await _each(core, "lasting_state")
+
+
+async def _each(core: Core, command: str) -> list[Any]:
+    """Asks all brokers at once: each has a thread or a process of its own, which may have to wait for a processor."""
+    return await asyncio.gather(*(core.backend.command(each, command, {}) for each in core.backend.broker_ids))
