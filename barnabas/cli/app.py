@@ -110,6 +110,12 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (),
     ),
     (
+        "quota",
+        "barnabas.cli.quota:app",
+        "Show and change quotas of users, client ids and addresses.",
+        (),
+    ),
+    (
         "partition",
         "barnabas.cli.partition:app",
         "List, move and balance partitions; elect their leaders.",

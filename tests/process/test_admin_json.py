@@ -14,7 +14,7 @@ from tests.support.processes.cli import called
 
 pytestmark = pytest.mark.process
 
-OURS = ("config", "partition", "quorum", "log-dirs", "records", "features", "broker", "storage", "dump")
+OURS = ("config", "quota", "partition", "quorum", "log-dirs", "records", "features", "broker", "storage", "dump")
 # Keys whose lists are empty here: nothing is damaged, no reassignment is in progress, and a path of one is not an object.
 NOT_HERE = {
     "dump": {"headers[][]", "error", "key.*", "value"},
@@ -61,6 +61,9 @@ def found_keys(folder: Path) -> dict[str, set[str]]:
             "config describe": ("topic", "menu", "--documentation", *at),
             "config list": at,
             "config delete": ("topic", "menu", "flush.ms", *at),
+            "quota set": ("--user", "alice", "producer_byte_rate=1MB/s", *at),
+            "quota list": at,
+            "quota remove": ("--user", "alice", "--all", *at),
             "partition list": at,
             "partition balance": ("--replicas", *at),
             "partition reassign": ("menu:0=2", *at),

@@ -1,0 +1,253 @@
+"""`barnabas quota …`: shows and changes quotas of users, client ids and addresses, as Kafka's kafka-configs does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import EllipsisType
+from typing import Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from barnabas.cli.key_values import key_values
+from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.client.admin import ClientQuotas
+from barnabas.client.admin.quotas import QuotaEntityType
+from barnabas.client.errors import IllegalState
+
+__all__ = ["app", "quota_value"]
+
+BYTE_RATES: Final = frozenset({"producer_byte_rate", "consumer_byte_rate"})
+KEYS: Final = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
+UNITS: Final[Mapping[str, float]] = {
+    "": 1,
+    "b": 1,
+    "kb": 1e3,
+    "mb": 1e6,
+    "gb": 1e9,
+    **{unit: 1024.0**power for power, units in enumerate(("k kib", "m mib", "g gib"), 1) for unit in units.split()},
+}
+_VALUE: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([a-zA-Z]{0,3})")
+
+app = App(
+    name="quota",
+    help_epilogue="Examples:\n\n`barnabas quota list`\n\n"
+    "`barnabas quota set --user alice producer_byte_rate=10MB/s request_percentage=50`\n\n"
+    "`barnabas quota set --default-client-id consumer_byte_rate=50MB/s`",
+)
+
+User = Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")]
+ClientId = Annotated[str | None, Parameter(help="The client id.")]
+Ip = Annotated[str | None, Parameter(help="The address.")]
+DefaultUser = Annotated[bool, Parameter(negative=(), help="Each user without a quota of its own.")]
+DefaultClientId = Annotated[bool, Parameter(negative=(), help="Each client id without a quota of its own.")]
+DefaultIp = Annotated[bool, Parameter(negative=(), help="Each address without a quota of its own.")]
+DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only check the changes.")]
+
+
+@app.command(
+    name="list", help_epilogue="Examples:\n\n`barnabas quota list`\n\n`barnabas quota list --user alice --json`"
+)
+def list_(
+    *,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    default_user: DefaultUser = False,
+    default_client_id: DefaultClientId = False,
+    default_ip: DefaultIp = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Show quotas: all, or those of a user, a client id or an address, also where it is combined with others."""
+    try:
+        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+    except ValueError as error:
+        return wrong_call("quota list", str(error))
+
+    async def work() -> None:
+        wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
+        async with connection.admin() as admin:
+            found = await admin.describe_client_quotas(wanted)
+        if json_:
+            print_json([_as_json(each) for each in found])
+        elif not found:
+            print("there are no such quotas" if entity else "there are no quotas")
+        else:
+            print(table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), [row for each in found for row in _rows(each)]))
+
+    return worked("quota list", connection, work())
+
+
+@app.command(
+    name="set",
+    help_epilogue="Examples:\n\n`barnabas quota set --user alice producer_byte_rate=10MB/s`\n\n"
+    "`barnabas quota set --user alice --default-client-id request_percentage=25`\n\n"
+    "`barnabas quota set --ip 10.0.0.7 connection_creation_rate=5`",
+)
+def set_(
+    *quotas: Annotated[
+        str,
+        Parameter(
+            help="QUOTA=VALUE: producer_byte_rate, consumer_byte_rate (bytes a second, such as 10MB/s), request_percentage, "
+            "controller_mutation_rate (partitions a second), connection_creation_rate (of an address)."
+        ),
+    ],
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    default_user: DefaultUser = False,
+    default_client_id: DefaultClientId = False,
+    default_ip: DefaultIp = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Set quotas of one user, client id, both, or address. Quotas that are not named stay as they are."""
+    command = "quota set"
+    try:
+        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+        values = {key: quota_value(key, text) for key, text in key_values(command, quotas).items()}
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if not entity or not values:
+        return wrong_call(
+            command, "name an entity, such as --user alice, and a quota, such as producer_byte_rate=10MB/s"
+        )
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            await admin.alter_client_quotas(entity, values, validate_only=dry_run)
+        _print_change(entity, values, dry_run, json_)
+
+    return worked(command, connection, work())
+
+
+@app.command(
+    name="remove",
+    help_epilogue="Examples:\n\n`barnabas quota remove --user alice producer_byte_rate`\n\n"
+    "`barnabas quota remove --default-client-id --all`",
+)
+def remove_(
+    *quotas: Annotated[str, Parameter(help="Names of quotas, such as producer_byte_rate.")],
+    all_: Annotated[bool, Parameter(name="--all", negative=(), help="All quotas of the entity.")] = False,
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    default_user: DefaultUser = False,
+    default_client_id: DefaultClientId = False,
+    default_ip: DefaultIp = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> int:
+    """Remove quotas of one user, client id, both, or address."""
+    command = "quota remove"
+    try:
+        entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
+    except ValueError as error:
+        return wrong_call(command, str(error))
+    if not entity or bool(quotas) == all_:
+        return wrong_call(command, "name an entity, such as --user alice, and its quotas or --all")
+
+    async def work() -> None:
+        async with connection.admin() as admin:
+            wanted: dict[QuotaEntityType, str | EllipsisType | None] = {**entity}
+            found = await admin.describe_client_quotas(wanted, strict=True)
+            present = found[0].quotas if found else {}
+            missing = [key for key in quotas if key not in present]
+            if missing or not present:
+                raise IllegalState(f"{_called(entity)} has no quota {missing[0] if missing else ''}".rstrip())
+            values: dict[str, float | None] = dict.fromkeys(quotas or present)
+            await admin.alter_client_quotas(entity, values, validate_only=dry_run)
+        _print_change(entity, values, dry_run, json_)
+
+    return worked(command, connection, work())
+
+
+def quota_value(key: str, text: str) -> float:
+    """Reads the value of a quota: bytes a second may have a unit, such as 10MB/s (powers of 1,000) or 10MiB/s and 10M (of 1,024).
+
+    Raises:
+        ValueError: the quota is unknown, or the text is no such value.
+    """
+    if key not in KEYS:
+        raise ValueError(f"unknown quota {key!r}; the quotas are {', '.join(KEYS)}")
+    short = text.strip().removesuffix("/s")
+    if key == "request_percentage":
+        short = short.removesuffix("%")
+    found = _VALUE.fullmatch(short)
+    unit = found[2].lower() if found else ""
+    if found is None or unit not in UNITS or (unit and key not in BYTE_RATES):
+        example = "10MB/s" if key in BYTE_RATES else "50"
+        raise ValueError(f"{text!r} is no value of {key}, such as {example}")
+    value = float(found[1]) * UNITS[unit]
+    return float(int(value)) if key in BYTE_RATES else value
+
+
+def _entity(
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    default_user: bool,
+    default_client_id: bool,
+    default_ip: bool,
+) -> dict[QuotaEntityType, str | None]:
+    """The entity that the options name. Raises ValueError."""
+    found: dict[QuotaEntityType, str | None] = {}
+    named: Sequence[tuple[QuotaEntityType, str | None, bool]] = (
+        ("user", user, default_user),
+        ("client-id", client_id, default_client_id),
+        ("ip", ip, default_ip),
+    )
+    for kind, name, default in named:
+        if name is not None and default:
+            raise ValueError(f"--{kind} and --default-{kind} exclude each other")
+        if name is not None or default:
+            found[kind] = name
+    if "ip" in found and len(found) > 1:
+        raise ValueError("an address has quotas of its own, without user and client id")
+    return found
+
+
+def _called(entity: Mapping[QuotaEntityType, str | None]) -> str:
+    return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
+
+
+def _print_change(
+    entity: Mapping[QuotaEntityType, str | None], values: Mapping[str, float | None], dry_run: bool, json_: bool
+) -> None:
+    if json_:
+        changes = [{"name": name, "value": value} for name, value in values.items()]
+        print_json({"entity": dict(entity), "changes": changes, "dry_run": dry_run})
+        return
+    for name, value in values.items():
+        verb = "would set" if dry_run else "set"
+        if value is None:
+            print(f"{'would remove' if dry_run else 'removed'} {name} of {_called(entity)}")
+        else:
+            print(f"{verb} {name} of {_called(entity)} to {_number(value)}")
+
+
+def _rows(found: ClientQuotas) -> list[Sequence[object]]:
+    names = dict(found.entity)
+    cells = [("(default)" if names[kind] is None else names[kind]) if kind in names else "-" for kind in _COLUMNS]
+    return [(*cells, name, _number(value)) for name, value in sorted(found.quotas.items())]
+
+
+_COLUMNS: Final = ("user", "client-id", "ip")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else str(value)
+
+
+def _as_json(found: ClientQuotas) -> dict[str, Any]:
+    return {"entity": dict(found.entity), "quotas": dict(sorted(found.quotas.items()))}
