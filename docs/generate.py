@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md, docs/configuration.md, docs/file-map.md and the list of cores in docs/ARCHITECTURE.md.
+"""Draws docs/coverage.md, docs/configuration.md, docs/file-map.md, the list of cores in docs/ARCHITECTURE.md and the permissions in
+docs/security.md.
 
 From the code: APIs, states of machines, settings, modules; from pyproject.toml: the cores.
 
@@ -21,6 +22,7 @@ from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as G
 from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRANSACTION_STATES
 from barnabas.broker.group_config import GROUP_KEYS
 from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
+from barnabas.broker.security.api_operations import API_PERMISSIONS
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
@@ -182,11 +184,38 @@ def architecture() -> str:
     return f"{before}{CORES_BEGIN}{cores()}{CORES_END}{after}"
 
 
+PERMISSIONS_BEGIN, PERMISSIONS_END = (
+    "<!-- permissions, drawn by `make docs` from broker/security/api_operations.py -->\n",
+    "<!-- end of permissions -->\n",
+)
+
+
+def permissions() -> str:
+    """A table: each served API, and what it needs."""
+    rows = ["| key | API | operation | resource | remark |", "|---|---|---|---|---|"]
+    for api in sorted(API.values(), key=lambda api: api.key):
+        needed = API_PERMISSIONS[api.key]
+        if not needed:
+            rows.append(f"| {api.key} | {api.name} | none | | |")
+        for each in needed:
+            rows.append(f"| {api.key} | {api.name} | {each.operation.name} | {each.resource.name} | {each.remark} |")
+    return "\n".join(rows) + "\n"
+
+
+def security() -> str:
+    """The document as it is, with its table of permissions drawn again."""
+    text = (HERE / "security.md").read_text()
+    before, _, rest = text.partition(PERMISSIONS_BEGIN)
+    _, _, after = rest.partition(PERMISSIONS_END)
+    return f"{before}{PERMISSIONS_BEGIN}{permissions()}{PERMISSIONS_END}{after}"
+
+
 DOCUMENTS = {
     "ARCHITECTURE.md": architecture,
     "configuration.md": configuration,
     "coverage.md": coverage,
     "file-map.md": file_map,
+    "security.md": security,
 }
 
 
