@@ -50,6 +50,7 @@ class _Broker:
         self.process: subprocess.Popen[bytes] | None = None
         self.link: JsonLines | None = None
         self.paused = False
+        self.ended = False  # its link has ended, so its process ends now
         self.expected_to_end = True
         self.may_fail = False
         self.losses = 0  # how often its page cache was lost
@@ -59,7 +60,7 @@ class _Broker:
 
     @property
     def state(self) -> RunState:
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None or self.ended or self.process.poll() is not None:
             return "down"
         return "paused" if self.paused else "running"
 
@@ -116,9 +117,11 @@ class ProcessBackend(LocalBackend[_Broker]):
         broker = self._brokers[broker_id]
         if self._directory is None:
             raise KitError("the cluster has ended")
-        broker.ready = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, _reap, broker)
+        broker.ready = loop.create_future()
         ours = _launch(broker)
-        broker.paused = broker.expected_to_end = broker.may_fail = False
+        broker.ended = broker.paused = broker.expected_to_end = broker.may_fail = False
         try:
             broker.link = await JsonLines.open(
                 ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
@@ -206,6 +209,7 @@ class ProcessBackend(LocalBackend[_Broker]):
 
     def _on_end(self, broker: _Broker) -> None:
         """The process has ended, or ends now."""
+        broker.ended = True
         problem = KitError(f"broker {broker.node_id} ended; the end of its log: {broker.last_lines()}")
         for waiting in (broker.ready, *broker.answers.values()):
             _settle(waiting, None, problem)
