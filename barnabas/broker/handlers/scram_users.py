@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Table
 from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.metadata.acls import name_in_error
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
@@ -74,10 +75,12 @@ def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredent
             continue
         if times > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
-            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            text = (
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {name_in_error(name)}"
+            )
         else:
             code = ErrorCode.RESOURCE_NOT_FOUND
-            text = f"Attempt to describe a user credential that does not exist: {name}"
+            text = f"Attempt to describe a user credential that does not exist: {name_in_error(name)}"
         texts += 1
         shown = text if texts <= REFUSAL_TEXTS_MAX else None
         results.append(DescribedScramUser(user=name, error_code=code, error_message=shown))

@@ -30,10 +30,19 @@ from barnabas.protocol.messages.acls import (
 )
 from barnabas.work import Steps, Work
 
-__all__ = ["ACLS_OF_A_REQUEST_MAX", "AclFilter", "acl_filter", "create_acls", "delete_acls", "known_numbers"]
+__all__ = [
+    "ACLS_OF_A_REQUEST_MAX",
+    "AclFilter",
+    "acl_filter",
+    "create_acls",
+    "delete_acls",
+    "known_numbers",
+    "name_in_error",
+]
 
 ACLS_OF_A_REQUEST_MAX: Final = 10_000  # created or deleted, as in Kafka
 MATCHES_MAX: Final = 100_000  # listed in one answer: an ACL appears for each filter that it matches
+NAME_SHOWN_MAX: Final = 1_000  # characters of a name in an error text
 ACLS_PER_UNIT: Final = 32  # of work (work.Work): compared with a filter
 ANY: Final = 1
 WILDCARD_NAME: Final = "*"
@@ -110,7 +119,7 @@ def _checked(creation: AclCreation) -> AclImage:
         raise _invalid("Invalid permissionType UNKNOWN")
     if ":" not in creation.principal:
         raise _invalid(
-            f"Could not parse principal from `{creation.principal}` "
+            f"Could not parse principal from `{name_in_error(creation.principal)}` "
             "(no colon is present separating the principal type from the principal name)"
         )
     return AclImage(
@@ -122,6 +131,11 @@ def _checked(creation: AclCreation) -> AclImage:
         creation.operation,
         creation.permission_type,
     )
+
+
+def name_in_error(name: str) -> str:
+    """Returns a name for an error text, which must fit into an answer (32,767 bytes)."""
+    return name if len(name) <= NAME_SHOWN_MAX else f"{name[:NAME_SHOWN_MAX]}…"
 
 
 def _invalid(text: str) -> BrokerError:

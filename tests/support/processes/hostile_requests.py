@@ -46,6 +46,9 @@ from tests.support.processes.hostile_values import (
 _PARTITIONS_MAX = 40
 _COUNTS_OF_PARTITIONS = ("num_partitions", "count")
 _SHARE_VALID = 0.12
+_UNSERVED = tuple(
+    key for key in (-1, 4, 5, 6, 7, 34, 38, 58, 76, 80, 84, 999, 32_767, -32_768) if key not in registry.API
+)
 _SHARE_OF_THE_FRAME = 0.08  # cut short, longer than it says, in a wrong version, of an unknown API
 
 
@@ -135,7 +138,7 @@ class HostileRequests:
             elif what == "version":
                 version = rng.choice((-1, api.versions[0] - 1, api.versions[1] + 1, 99, 32_767, -32_768))
             elif what == "api key":
-                key = rng.choice((-1, 4, 5, 6, 7, 17, 29, 36, 38, 50, 76, 80, 999, 32_767, -32_768))
+                key = rng.choice(_UNSERVED)
             elif what == "client id":
                 client_id = rng.choice((None, b"", *HOSTILE_TEXTS))
             elif what == "header tags":

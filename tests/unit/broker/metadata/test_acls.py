@@ -80,3 +80,11 @@ def test_a_request_shows_no_salted_password() -> None:
         view(cluster((1,))), AlterUserScramCredentialsRequest(upsertions=[upsertion("u")])
     ).records
     assert "key" not in repr(records)
+
+
+def test_an_error_about_a_long_name_fits_into_its_answer() -> None:
+    decision = create_acls(view(cluster((1,))), CreateAclsRequest(creations=[acl("a", principal="é" * 32_000)]))
+    (result,) = decision.answer.results
+    text = result.error_message or ""
+    assert text.startswith("Could not parse principal from `éé")
+    assert len(text.encode()) < 2_500
