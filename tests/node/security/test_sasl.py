@@ -43,8 +43,9 @@ async def test_every_conversation_goes_as_with_kafka(caplog: pytest.LogCaptureFi
     recorded = json.loads(RECORDED.read_text())
     expected = {name: deviating(name, said) for name, said in recorded.items()}
     async with sasl_node(SETTINGS, "SASL", "AGAIN") as node:
-        for user, mechanism in (("alice", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-512")):
-            add_scram_user(node, user, SCRAM_USERS[user], mechanism)
+        await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
+        await add_scram_user(node, "bob", SCRAM_USERS["bob"], "SCRAM-SHA-256")
+        await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-512")
         said = await asyncio.to_thread(held, address_of(node, "SASL"), address_of(node, "AGAIN"))
         assert {name: each for name, each in said.items() if each != expected[name]} == {}
         assert said.keys() == expected.keys()
@@ -57,7 +58,7 @@ async def test_hostile_frames_before_the_login_end_their_connection_only() -> No
     seed = int(os.environ.get("BARNABAS_FUZZ_SEED", "1"))
     frames = int(os.environ.get("BARNABAS_SASL_FRAMES", "2000"))
     async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
-        add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
+        await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
         address = address_of(node, "SASL")
         await asyncio.to_thread(fuzz, address, random.Random(seed), frames)
         await until(lambda: not node.server.connections)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import ScramCredentialImage
 from barnabas.broker.node import Node
+from barnabas.client import Admin
+from barnabas.client.admin.scram_users import ScramMechanism
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
 
-__all__ = ["SCRAM_CODES", "add_scram_user", "address_of", "sasl_node", "scram_credential"]
-
-SCRAM_CODES: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+__all__ = ["add_scram_user", "address_of", "sasl_node"]
 
 
-def scram_credential(password: str, hash_name: str, iterations: int = 4_096) -> ScramCredentialImage:
-    salt = hashlib.sha256(password.encode()).digest()[:16]
-    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
-    stored_key = hashlib.new(hash_name, hmac.digest(salted, b"Client Key", hash_name)).digest()
-    return ScramCredentialImage(salt, stored_key, hmac.digest(salted, b"Server Key", hash_name), iterations)
-
-
-def add_scram_user(node: Node, name: str, password: str, mechanism: str) -> None:
-    """Puts a credential into the node's image."""
-    code, hash_name = SCRAM_CODES[mechanism]
-    image = node.current_image.image
-    credentials = {**image.scram_credentials, (code, name): scram_credential(password, hash_name)}
-    node.current_image.image = replace(image, scram_credentials=credentials)
+async def add_scram_user(node: Node, name: str, password: str, mechanism: ScramMechanism) -> None:
+    """Makes a user through the plaintext listener."""
+    async with Admin(bootstrap_servers=address_of(node, "PLAINTEXT")) as admin:
+        await admin.set_scram_password(name, password, mechanism=mechanism)
 
 
 @asynccontextmanager
