@@ -21,6 +21,7 @@ from barnabas.broker.metrics.partition_series import PartitionSeries
 from barnabas.broker.metrics.parts import Observed
 from barnabas.broker.metrics.process_series import process_series
 from barnabas.broker.metrics.quorum_series import QuorumSeries
+from barnabas.broker.metrics.quota_series import QuotaSeries
 from barnabas.broker.metrics.request_meters import RequestMeters
 from barnabas.broker.metrics.server_series import ServerSeries
 from barnabas.broker.metrics.topic_series import TopicSeries
@@ -78,6 +79,8 @@ class NodeMetrics:
         watch.on_tick.append(self._on_tick)
         add(quorum.collect)
         add(ServerSeries((node.server, node.controller_server), node.lifecycle, watch).collect)
+        mutations = None if node.quorum_controller is None else node.quorum_controller.mutations.meter
+        add(QuotaSeries(node.reactor.clock, node.server.client_quotas.clients, mutations).collect)
         node.router.make_route = self._requests.make_route
         node.controller_router.make_route = self._requests.make_route
         add(self._requests.collect)

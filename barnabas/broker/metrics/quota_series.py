@@ -1,0 +1,85 @@
+"""The series of quotas: what clients with quotas use, and for how long they are throttled.
+
+Driven by: `Exposition`. Emits: families with the names that the JMX exporter gives Kafka's metrics by default (types Produce, Fetch, Request and
+ControllerMutation). They have at most CLIENTS_MAX clients of each quota: those that were active last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from barnabas.broker.quotas.client_quotas import ClientUsage, QuotaKind, QuotaMeter
+from barnabas.ports import Clock
+
+__all__ = ["QuotaSeries"]
+
+CLIENTS_MAX: Final = 200  # of each quota
+LABEL_CHARACTERS_MAX: Final = 256  # of a user and a client id
+LABELS: Final = ("user", "client_id")
+TYPES: Final = {
+    QuotaKind.PRODUCE: ("produce", "byte_rate", "Bytes a second that a client with a quota produces."),
+    QuotaKind.FETCH: ("fetch", "byte_rate", "Bytes a second that a client with a quota fetches."),
+    QuotaKind.REQUEST: ("request", "request_time", "Percent of the loop's time that a client with a quota uses."),
+    QuotaKind.MUTATION: (
+        "controllermutation",
+        "mutation_rate",
+        "Partitions a second that a client with a quota creates and deletes.",
+    ),
+}
+
+
+class QuotaSeries:
+    """See the module.
+
+    Args:
+        clients: what clients use of the quotas of a broker.
+        mutations: what they use of the quotas of a controller; None without that role.
+    """
+
+    def __init__(self, clock: Clock, clients: QuotaMeter, mutations: QuotaMeter | None) -> None:
+        self._clock = clock
+        self._clients = clients
+        self._mutations = mutations
+
+    def collect(self) -> Iterator[Metric | None]:
+        """All families; those of quotas that no client has are empty."""
+        now_ms = self._clock.monotonic_ms()
+        used = [each for each in self._clients.usage(now_ms, CLIENTS_MAX) if each.kind is not QuotaKind.MUTATION]
+        if self._mutations is not None:
+            used += self._mutations.usage(now_ms, CLIENTS_MAX)
+        yield None
+        for kind, (name, attribute, doc) in TYPES.items():
+            of_kind = _labelled(each for each in used if each.kind is kind)
+            rates = GaugeMetricFamily(f"kafka_server_{name}_{attribute}", doc, labels=LABELS)
+            throttles = GaugeMetricFamily(
+                f"kafka_server_{name}_throttle_time",
+                "Average throttle time of a client that was throttled of late, in milliseconds.",
+                labels=LABELS,
+            )
+            for labels, usage in of_kind.items():
+                rates.add_metric(labels, usage.rate)
+                if usage.throttle_ms is not None:
+                    throttles.add_metric(labels, usage.throttle_ms)
+            yield rates
+            yield throttles
+            if kind is QuotaKind.MUTATION:
+                tokens = GaugeMetricFamily(
+                    f"kafka_server_{name}_tokens",
+                    "Partitions that a client with a quota may create and delete now; negative after more.",
+                    labels=LABELS,
+                )
+                for labels, usage in of_kind.items():
+                    tokens.add_metric(labels, usage.tokens or 0.0)
+                yield tokens
+
+
+def _labelled(used: Iterable[ClientUsage]) -> dict[tuple[str, str], ClientUsage]:
+    """The usage by labels; of clients whose shortened names are equal, the one that was active last."""
+    found: dict[tuple[str, str], ClientUsage] = {}
+    for each in used:
+        labels = (each.user[:LABEL_CHARACTERS_MAX], each.client_id[:LABEL_CHARACTERS_MAX])
+        found.setdefault(labels, each)
+    return found
