@@ -396,7 +396,8 @@ class Node:
             return None
         from barnabas.broker.security.node_authorizer import node_authorizer
 
-        return node_authorizer(wanted, self.current_image, self.server, self.controller_server, self.quorum_controller)
+        servers = (self.server, self.controller_server)
+        return node_authorizer(wanted, self.current_image, servers, self.lifecycle, self.quorum_controller)
 
     def _make_telemetry(self) -> ClientTelemetry | None:
         """The metrics that clients push, which /metrics shows."""

@@ -5,6 +5,9 @@ Driven by: the node, once. Emits: an authorizer that follows the published image
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.security.audit_log import AuditLog
@@ -12,22 +15,37 @@ from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.broker.server import Server
 
-__all__ = ["node_authorizer"]
+__all__ = ["ThisProcess", "node_authorizer"]
+
+
+class ThisProcess(Protocol):
+    """What identifies this process in registrations."""
+
+    incarnation_id: bytes
 
 
 def node_authorizer(
     settings: AuthorizerSettings,
     current: CurrentImage,
-    server: Server,
-    controller_server: Server,
+    servers: Sequence[Server],
+    process: ThisProcess,
     controller: QuorumController | None,
 ) -> Authorizer:
     """Returns an authorizer that is the first to see each published image, and that gives all connections their access.
 
-    It decides once the broker serves, or the controller is active: then the image holds everything that was committed before.
+    It decides once the image holds everything that was committed before the node started: with the registration of this process, as
+    broker or as controller, or because the controller is active.
     """
-    made = Authorizer(settings, AuditLog(), lambda: server.serving or (controller is not None and controller.active))
+
+    def loaded() -> bool:
+        image = current.image
+        registered = {each.incarnation_id for each in image.brokers.values()}
+        registered |= {each.incarnation_id for each in image.controllers.values()}
+        return process.incarnation_id in registered or (controller is not None and controller.active)
+
+    made = Authorizer(settings, AuditLog(), loaded)
     current.followers = (made.follow, *current.followers)
     current.subscribers = (made.on_image, *current.subscribers)
-    server.access = controller_server.access = made.access
+    for server in servers:
+        server.access = made.access
     return made

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.node import Node
+from barnabas.broker.security.access import Access
+from barnabas.broker.security.authorizer_keys import AuthorizerSettings
+from barnabas.broker.security.node_authorizer import node_authorizer
 from barnabas.broker.security.principal import USER, Principal
-from barnabas.errors import ErrorCode
+from barnabas.broker.server import Server
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.scram_users import (
@@ -74,3 +86,26 @@ async def test_only_those_who_may_alter_the_cluster_change_acls_and_users(nodes:
     assert altered.results[0].error_code == users.error_code == refused
     assert not node.image.acls
     assert not node.image.scram_credentials
+
+
+@pytest.mark.parametrize("role", ["broker", "controller"])
+def test_a_node_decides_once_its_image_holds_its_own_registration(role: str) -> None:
+    """A standby controller is never active, and answers requests, too."""
+    current, server = CurrentImage(), SimpleNamespace(access=None)
+    process = SimpleNamespace(incarnation_id=b"now")
+    settings = AuthorizerSettings(frozenset({"User:admin"}), allow_if_no_acl=True)
+    node_authorizer(settings, current, [cast("Server", server)], process, None)
+    access: Access = cast("Server", server).access(Principal(USER, "alice"), "127.0.0.1")
+
+    def publish(incarnation_id: bytes) -> None:
+        found = {1: SimpleNamespace(incarnation_id=incarnation_id)}
+        image = MetadataImage(**{f"{role}s": cast("Any", found)})
+        current.publish(image, MetadataDelta())
+
+    for former in (None, b"former"):
+        if former is not None:
+            publish(former)
+        with pytest.raises(BrokerError, match="not loaded"):
+            access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER)
+    publish(b"now")
+    assert access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER)
