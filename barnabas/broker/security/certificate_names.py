@@ -160,7 +160,7 @@ class _Rule(NamedTuple):
             if found[3] is not None:
                 return match[found[3]] or ""
             group, rest = _group(found[2], match.re.groups)
-            return (match[group] or "") + rest
+            return f"${group}{rest}" if group > match.re.groups else (match[group] or "") + rest
 
         return _REFERENCE.sub(part, self.replacement)
 
@@ -176,7 +176,7 @@ def _group(digits: str, groups: int) -> tuple[int, str]:
 def _check_references(pattern: re.Pattern[str], replacement: str) -> None:
     for found in _REFERENCE.finditer(replacement):
         named = found[3] is not None and found[3] not in pattern.groupindex
-        if found[4] or named or (found[2] and _group(found[2], pattern.groups)[0] > pattern.groups):
+        if found[4] or named or (found[2] and not pattern.groups and int(found[2][0])):
             raise ValueError(f"the replacement {replacement!r} names a group that the pattern does not have")
 
 

@@ -1,0 +1,230 @@
+"""What clients learn when TLS fails: the same from a real Kafka and from Barnabas, with the same certificates and listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.processes.ports import free_port_block
+from tests.support.processes.served import ServedBroker
+from tests.support.security.certificates import CertificateAuthority
+
+# Listener, certificate file of the client or None, authority of the client, name that the client expects.
+CASES = {
+    "fits": ("SSL", None, "ours", "localhost"),
+    "wrong authority": ("SSL", None, "other", "localhost"),
+    "wrong name": ("ELSEWHERE", None, "ours", "localhost"),
+    "expired": ("EXPIRED", None, "ours", "localhost"),
+    "certificate": ("MUTUAL", "client", "ours", "localhost"),
+    "no certificate": ("MUTUAL", None, "ours", "localhost"),
+    "expired certificate": ("MUTUAL", "old", "ours", "localhost"),
+    "certificate of another authority": ("MUTUAL", "stranger", "ours", "localhost"),
+    "TLS to plaintext": ("PLAINTEXT", None, "ours", "localhost"),
+}
+# Both sides refuse with an alert; OpenSSL's names the reason, Java's does not. Clients show it as a part of the same error.
+ALERTS = {
+    "no certificate": ("SSLError SSLV3_ALERT_BAD_CERTIFICATE", "SSLError TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+    "expired certificate": ("SSLError SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLError SSLV3_ALERT_CERTIFICATE_EXPIRED"),
+    "certificate of another authority": ("SSLError SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLError TLSV1_ALERT_UNKNOWN_CA"),
+}
+LISTENERS = ("PLAINTEXT", "SSL", "MUTUAL", "EXPIRED", "ELSEWHERE")
+
+
+class Sides:
+    """Both brokers' ports by listener, and the clients' files."""
+
+    def __init__(self, kafka: dict[str, int], barnabas: dict[str, int], files: dict[str, Any]) -> None:
+        self.ports = {"Kafka": kafka, "Barnabas": barnabas}
+        self.files = files
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    needs_java()
+    folder = tmp_path_factory.mktemp("tls-sides")
+    ca, other = CertificateAuthority(folder / "ca"), CertificateAuthority(folder / "other", "Other CA")
+    values: dict[str, str] = {
+        **ca.issue("node").by_file(),
+        **ca.truststore(),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.expired.ssl.keystore.location": str(ca.issue("expired", expired=True).both),
+        "listener.name.elsewhere.ssl.keystore.location": str(ca.issue("far", hosts=("far.example",)).both),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,EXPIRED:SSL,ELSEWHERE:SSL",
+    }
+    files = {
+        "ours": ca.certificate,
+        "other": other.certificate,
+        "client": ca.issue("client"),
+        "old": ca.issue("old", expired=True),
+        "stranger": other.issue("stranger"),
+    }
+
+    def listeners(first: int) -> dict[str, int]:
+        return {name: first + number for number, name in enumerate(LISTENERS)}
+
+    def text(ports: dict[str, int]) -> str:
+        return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+    theirs, ours = listeners(free_port_block(6)), listeners(free_port_block(6))
+    controller = theirs["PLAINTEXT"] + len(LISTENERS)
+    sets = values | {
+        "listeners": f"{text(theirs)},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": text(theirs),
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    }
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(theirs["PLAINTEXT"]), "--dir", str(folder / "kafka")]
+    for key, value in sets.items():
+        command += ["--set", f"{key}={value}"]
+    with (folder / "kafka-up.log").open("w") as output:
+        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
+    broker = ServedBroker(
+        folder / "data", *(f"{k}={v}" for k, v in (values | {"listeners": text(ours)}).items()), listens=False
+    ).start()
+    try:
+        _await(theirs["SSL"], ca)
+        yield Sides(theirs, ours, files)
+    finally:
+        broker.end()
+        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder / "kafka")], timeout=60, check=False)
+
+
+def _await(port: int, ca: CertificateAuthority) -> None:
+    """Waits until Kafka answers over TLS."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            settings: dict[str, Any] = {
+                "bootstrap.servers": f"localhost:{port}",
+                "security.protocol": "ssl",
+                "log_level": 0,
+            }
+            AdminClient(settings | {"ssl.ca.location": str(ca.certificate)}).list_topics(timeout=5)
+        except KafkaException:
+            assert time.monotonic() < end
+        else:
+            return
+
+
+def context(sides: Sides, case: str) -> ssl.SSLContext:
+    _, identity, authority, _ = CASES[case]
+    found = ssl.create_default_context(cafile=sides.files[authority])
+    if identity is not None:
+        found.load_cert_chain(sides.files[identity].certificate, sides.files[identity].key)
+    return found
+
+
+def by_python(sides: Sides, side: str, case: str) -> str:
+    """The error of Python's ssl, on which aiokafka and kafka-python are built."""
+    listener, _, _, name = CASES[case]
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", sides.ports[side][listener]), timeout=10) as raw,
+            context(sides, case).wrap_socket(raw, server_hostname=name) as wrapped,
+        ):
+            wrapped.sendall(bytes.fromhex("00000012001200000000000100 0874657374746c7331".replace(" ", "")))
+            return "answer" if wrapped.recv(100) else "closed"
+    except ssl.SSLCertVerificationError as error:
+        return f"SSLCertVerificationError {error.verify_message}"
+    except OSError as error:
+        return f"{type(error).__name__} {getattr(error, 'reason', '')}"
+
+
+def by_librdkafka(sides: Sides, side: str, case: str) -> str:
+    listener, identity, authority, name = CASES[case]
+    found: list[str] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": f"{name}:{sides.ports[side][listener]}",
+        "broker.address.family": "v4",
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(sides.files[authority]),
+        "error_cb": lambda error: found.append(f"{error.name()} {error.str()}"),
+        "log_level": 0,
+    }
+    if identity is not None:
+        settings["ssl.certificate.location"] = str(sides.files[identity].certificate)
+        settings["ssl.key.location"] = str(sides.files[identity].key)
+    admin = AdminClient(settings)
+    try:
+        admin.list_topics(timeout=3)
+    except KafkaException:
+        admin.poll(0.2)
+    shown = sorted({_bare(each) for each in found if "ALL_BROKERS" not in each})
+    return shown[0] if shown else "answer"
+
+
+def _bare(text: str) -> str:
+    """Without ports, times and the path of the thread."""
+    return re.sub(r"ssl://\S+: |:\d{4,5}", "", text.partition(" (after ")[0])
+
+
+def by_aiokafka(sides: Sides, side: str, case: str) -> str:
+    from aiokafka.admin import AIOKafkaAdminClient
+
+    listener, _, _, name = CASES[case]
+
+    async def ask() -> str:
+        client = AIOKafkaAdminClient(
+            bootstrap_servers=f"{name}:{sides.ports[side][listener]}",
+            security_protocol="SSL",
+            ssl_context=context(sides, case),
+            request_timeout_ms=3_000,
+        )
+        try:
+            await client.start()
+            await client.list_topics()
+        except Exception as error:
+            return re.sub(r":\d{4,5}|\d{4,5}", "", f"{type(error).__name__} {error}")
+        finally:
+            await client.close()
+        return "answer"
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("client", [by_python, by_librdkafka, by_aiokafka], ids=lambda each: str(each.__name__))
+def test_a_client_learns_the_same(sides: Sides, client: Any, case: str) -> None:
+    theirs, ours = client(sides, "Kafka", case), client(sides, "Barnabas", case)
+    if client is by_python and case in ALERTS:
+        assert (theirs, ours) == ALERTS[case]
+    else:
+        assert theirs == ours
+
+
+def test_kafkas_tools_and_java_client(sides: Sides, tmp_path: Path) -> None:
+    """Java's client produces and consumes over TLS with a client certificate."""
+    identity = sides.files["client"]
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SSL\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
+        f"ssl.keystore.location={identity.both}\nssl.truststore.location={sides.files['ours']}\n"
+    )
+    address = f"localhost:{sides.ports['Barnabas']['MUTUAL']}"
+    topic = ["--topic", "tls-java", "--bootstrap-server", address]
+    written = tool("VerifiableProducer", *topic, "--max-messages", "200", "--command-config", str(properties))
+    assert written.count("producer_send_success") == 200, written[-2_000:]
+    read = tool(
+        "consumer.ConsoleConsumer",
+        *topic,
+        *("--max-messages", "200", "--timeout-ms", "20000", "--from-beginning", "--command-config", str(properties)),
+    )
+    assert sorted(int(each) for each in read.splitlines() if each.isdigit()) == list(range(200)), read[-2_000:]
+
+
+def tool(name: str, *arguments: str) -> str:
+    command = ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments]
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90, check=False
+    ).stdout
