@@ -279,7 +279,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
                 first = False
                 self._reader.wake()
                 await asyncio.sleep(0)  # so that a timeout of 0 also returns records that have just arrived
-            elif not await self._reader.changed(deadline):
+            elif not await self._reader.polled(deadline):
                 return {}
 
     async def getone(self, *partitions: TopicPartition) -> Record[ReadKeyT | None, ReadValueT | None]:
@@ -302,7 +302,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
                             self._reader.wake()  # the buffer has room for another fetch
                         return record
             self._reader.wake()
-            await self._reader.changed()
+            await self._reader.polled()
 
     def __aiter__(self) -> Self:
         return self

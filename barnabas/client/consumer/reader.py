@@ -19,6 +19,7 @@ from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, 
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient, Purpose
+from barnabas.client.net.failures import check_login
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -94,6 +95,11 @@ class Reader:
     async def changed(self, deadline_ms: int | None = None) -> bool:
         """Waits until a poll should look again; returns False if `deadline_ms` passes first."""
         return await self._waiters.wait(deadline_ms)
+
+    async def polled(self, deadline_ms: int | None = None) -> bool:
+        """As `changed`, for a poll without records. Raises AuthenticationFailed if the brokers refuse this client."""
+        check_login(self._cluster.connections())
+        return await self.changed(deadline_ms)
 
     def _pump(self) -> None:
         self._pump_scheduled = False

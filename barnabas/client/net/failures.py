@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from barnabas.client.net.transport import Connection
 
-__all__ = ["first_error", "no_answer", "refused_login", "unreachable_broker"]
+__all__ = ["check_login", "first_error", "no_answer", "refused_login", "unreachable_broker"]
 
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
@@ -22,6 +22,14 @@ def first_error(connections: Iterable[Connection]) -> KafkaError | None:
 def refused_login(connections: Iterable[Connection]) -> AuthenticationFailed | None:
     """Why a broker refused this client; None if none did."""
     return next((each.error for each in connections if isinstance(each.error, AuthenticationFailed)), None)
+
+
+def check_login(connections: Iterable[Connection]) -> None:
+    """Raises AuthenticationFailed if no connection is ready and a broker refused this client."""
+    each = list(connections)
+    refused = refused_login(each)
+    if refused is not None and not any(connection.ready for connection in each):
+        raise AuthenticationFailed(refused.message, code=refused.code, broker=refused.broker) from refused
 
 
 def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.failures import check_login
 from barnabas.client.net.metadata import ClusterMetadata, TopicInfo
 from barnabas.client.producer.batching import Accumulator, PartitionQueue
 from barnabas.client.producer.delivery import Delivery
@@ -115,6 +116,7 @@ class Routing:
         """Waits for the metadata of a topic and for room in the buffer; returns the topic's route.
 
         Raises:
+            AuthenticationFailed: the brokers refuse this client.
             BufferExhausted: no metadata or no room within `max_block_ms`.
             KafkaError: the cluster refused the metadata of the topic.
             ClientClosed: the producer was closed during the wait.
@@ -136,6 +138,7 @@ class Routing:
                     why += "; create the topic first (the brokers do not create topics automatically)"
                 text = f"no metadata within max_block_ms={self._max_block_ms}: {why}"
                 raise BufferExhausted(text, topic=topic) from cause
+            check_login(self._cluster.connections())
             await self._cluster.changed(deadline)
             self._check_open()
         route = self.routes.get(topic)
