@@ -7,6 +7,11 @@ import time
 
 import pytest
 
+from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.quotas import QuotaAlteration
+from barnabas.protocol.records import NewRecord, build_batch
 from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
 from tests.support.oracle.quota_requests import Part, alter_quotas, describe_quotas, entry
 from tests.support.oracle.wire import Wire
@@ -127,6 +132,9 @@ SCRIPTS: dict[str, list[Observe]] = {
         alter_quotas(entry([ALICE, APP], (PRODUCED, None)), entry([APP], (CONSUMED, None))),
     ],
 }
+TOPIC = "quotas.load"
+SPREAD_S = 1.0  # until a changed quota applies on every broker
+WRITTEN_MS = 1_700_000_000_000
 AFTERWARDS = alter_quotas(
     *(entry(parts, *((key, None) for key in (PRODUCED, CONSUMED, SHARE, MUTATIONS))) for parts in ENTITIES),
     entry([ADDRESS], (CONNECTIONS, None)),
@@ -145,3 +153,59 @@ def test_answers_about_quotas_are_those_of_kafka(kafka: str, barnabas: str, scri
                 time.sleep(0.05)
                 expected = observe(theirs)
             assert answer == expected, f"step {step} of {script}"
+
+
+def produced(size_bytes: int) -> ProduceRequest:
+    batch = build_batch([NewRecord(None, b"x" * size_bytes, WRITTEN_MS)])
+    data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
+    return ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data])
+
+
+def fetched(offset: int) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=400_000)
+    topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=400_000, session_epoch=-1, topics=topics)
+
+
+def throttle_times(address: str) -> dict[str, int]:
+    """The throttle time of the third of three requests of 500 kB by clients that may use 1 MB in ten seconds."""
+    found = {}
+    with Wire(address) as administrator:
+        administrator.create_topic(TOPIC)
+        clients = {key: f"{key}-{time.time_ns()}" for key in (PRODUCED, CONSUMED, MUTATIONS)}
+        entities = [
+            entry([("client-id", clients[PRODUCED])], (PRODUCED, 100_000.0)),
+            entry([("client-id", clients[CONSUMED])], (CONSUMED, 100_000.0)),
+            entry([("client-id", clients[MUTATIONS])], (MUTATIONS, 1.0)),
+        ]
+        alter_quotas(*entities)(administrator)
+        time.sleep(SPREAD_S)
+        with Wire(address, clients[PRODUCED]) as wire:
+            found["produce"] = [wire.call(produced(500_000), 9).throttle_time_ms for _ in range(3)][2]
+        with Wire(address, clients[CONSUMED]) as wire:
+            answers = [wire.call(fetched(offset), 11) for offset in range(3)]
+            assert [bool(answer.responses) for answer in answers] == [True, True, False]
+            found["fetch"] = answers[2].throttle_time_ms
+        with Wire(address, clients[MUTATIONS]) as wire:
+            names = [f"quotas-{number}-{time.time_ns()}" for number in range(3)]
+            topics = [CreatableTopic(name=name, num_partitions=8, replication_factor=1) for name in names]
+            created = wire.call(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
+            results = [(each.error_code, each.error_message) for each in created.topics]
+            assert results == [(0, None), (0, None), (89, None)]
+            found["create"] = created.throttle_time_ms
+        alter_quotas(*(entry(list(_parts(each)), *((op.key, None) for op in each.ops)) for each in entities))(
+            administrator
+        )
+    return found
+
+
+def _parts(each: QuotaAlteration) -> list[Part]:
+    return [(part.entity_type, part.entity_name) for part in each.entity]
+
+
+def test_throttle_times_are_those_of_kafka(kafka: str, barnabas: str) -> None:
+    theirs, ours = throttle_times(kafka), throttle_times(barnabas)
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert expected > 1_000, name
+        assert abs(ours[name] - expected) <= 0.1 * expected, (name, ours, theirs)

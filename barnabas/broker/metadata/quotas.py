@@ -33,6 +33,7 @@ USER_ENTITY: Final = "user"
 CLIENT_ID_ENTITY: Final = "client-id"
 IP_ENTITY: Final = "ip"
 OPERATIONS_PER_UNIT: Final = 4  # of work (slices.Work)
+PARTS_MAX: Final = 64  # of an entity that are read: one with more than two is refused
 ADDRESS_LENGTH_MAX: Final = 64  # characters
 FRACTION_MAX: Final = 1e-6  # of a number that counts as whole
 
@@ -61,8 +62,8 @@ def alter_client_quotas(view: ClusterView, request: AlterClientQuotasRequest) ->
     results: dict[QuotaEntity, AlteredQuota] = {}
     texts = 0
     for entry in request.entries:
-        yield 1 + len(entry.entity)
-        entity = _entity(entry.entity)
+        yield 1 + min(len(entry.entity), PARTS_MAX)
+        entity = _entity(entry.entity[:PARTS_MAX])
         try:
             changes = yield from _operations(entry)
             if changes is None or entity in results:

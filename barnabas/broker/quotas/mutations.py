@@ -63,7 +63,7 @@ class MutationPermits:
             wait_ms = self._meter.may_mutate(client.user, client.client_id, now_ms)
             if wait_ms > 0:
                 self._until_ms = now_ms + wait_ms
-                raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+                raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         wait_ms = self._meter.mutated(client.user, client.client_id, partitions, now_ms)
         if wait_ms > 0 and not client.strict:
             self._until_ms = now_ms + wait_ms
