@@ -190,10 +190,37 @@ def kafka_python_acls(address: str) -> list[Any]:
         admin.close()
 
 
+def kafka_python_users(address: str) -> list[Any]:
+    from kafka.admin import KafkaAdminClient
+    from kafka.admin._users import ScramMechanism as Mechanism
+    from kafka.admin._users import UserScramCredentialDeletion as Deletion
+    from kafka.admin._users import UserScramCredentialUpsertion as Upsertion
+
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        upserted = admin.alter_user_scram_credentials(
+            [Upsertion("py", Mechanism.SCRAM_SHA_256, "secret", iterations=4_096)]
+        )
+
+        def described() -> str:
+            return repr(admin.describe_user_scram_credentials(["py"]))
+
+        expected = repr(
+            {"py": {"error": None, "credential_infos": [{"mechanism": Mechanism.SCRAM_SHA_256, "iterations": 4_096}]}}
+        )
+        found = settled(described, expected)
+        deleted = admin.alter_user_scram_credentials([Deletion("py", Mechanism.SCRAM_SHA_256)])
+        again = admin.alter_user_scram_credentials([Deletion("py", Mechanism.SCRAM_SHA_256)])
+        return [upserted, found, deleted, again]
+    finally:
+        admin.close()
+
+
 def test_kafka_python_gets_the_same_answers(authorized_kafka: str, authorized_barnabas: str) -> None:
     answers = kafka_python_acls(authorized_barnabas)
     assert answers == kafka_python_acls(authorized_kafka)
     assert answers[:2] == [1, 0]
+    assert kafka_python_users(authorized_barnabas) == kafka_python_users(authorized_kafka)
 
 
 def test_a_first_user_is_written_as_by_kafka_storage(tmp_path: Path) -> None:
@@ -224,3 +251,16 @@ def test_a_first_user_is_written_as_by_kafka_storage(tmp_path: Path) -> None:
 
     assert credentials(ours) == credentials(theirs)
     assert len(credentials(ours)) == 2
+
+
+def test_explain_applies_the_rules_to_the_acls_of_kafka(authorized_kafka: str) -> None:
+    at = ("-b", authorized_kafka)
+    assert called("acl", "add", "User:alice", "write", "topic:explained-", "--prefixed", *at).returncode == 0
+    expected = "User:alice may describe topic explained-1 from 127.0.0.1"
+
+    def explained() -> list[str]:
+        return called("acl", "explain", "User:alice", "describe", "topic:explained-1", *at).stdout.splitlines()
+
+    assert settled(lambda: explained()[0], expected) == expected
+    assert explained()[1].startswith("rule: an ACL allows write on every topic that begins with explained-")
+    assert called("acl", "remove", "User:alice", "write", "topic:explained-", "--prefixed", "-y", *at).returncode == 0

@@ -169,3 +169,50 @@ def test_users_are_written_only_to_a_new_directory(tmp_path: Path) -> None:
     wrong = called("storage", "format", str(tmp_path / "b"), "--node-id", "1", "--add-scram", "@nowhere")
     assert (wrong.returncode, (tmp_path / "b").exists()) == (2, False)
     assert "planted" not in old.stderr + twice.stderr + wrong.stderr
+
+
+def test_a_cluster_begins_with_one_user_who_gives_rights_to_others(tmp_path: Path) -> None:
+    """Its only listener asks for SCRAM, and an authorizer is on: no moment without them is needed."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+    def properties(user: str) -> str:
+        path = tmp_path / f"{user}.properties"
+        path.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+            f'sasl.jaas.config={module} required username="{user}" password="{SECRET}";\n'
+        )
+        return str(path)
+
+    first = f"SCRAM-SHA-512=[name=admin,password={SECRET}]"
+    assert called("storage", "format", str(tmp_path / "data"), "--node-id", "1", "-S", first).returncode == 0
+    settings = (
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name=SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        AUTHORIZER[0],
+        "super.users=User:admin",
+    )
+    broker = ServedBroker(tmp_path / "data", *settings, listens=False).start()
+    try:
+
+        def run(user: str, *arguments: str, stdin: str = "") -> Called:
+            at = ("-b", broker.address, "--command-config", properties(user))
+            done = called(*arguments, *at, stdin=stdin)
+            assert SECRET not in done.shown
+            return done
+
+        assert run("admin", "topic", "create", "orders", "--partitions", "1").returncode == 0
+        assert run("alice", "topic", "list").returncode == 1  # she cannot log in
+        assert run("admin", "user", "create", "alice", stdin=SECRET).returncode == 0
+        hidden = run("alice", "topic", "list")
+        assert (hidden.returncode, "orders" in hidden.stdout) == (0, False)
+        assert run("alice", "user", "list").returncode == 1
+        assert run("admin", "acl", "add", "User:alice", "read", "topic:orders").returncode == 0
+        assert "orders" in run("alice", "topic", "list").stdout
+        assert run("alice", "topic", "delete", "orders").returncode == 1
+        assert run("admin", "user", "delete", "alice", "--yes").returncode == 0
+        assert run("alice", "topic", "list").returncode == 1
+        assert "is Denied operation = DELETE" in broker.log()
+        assert SECRET not in broker.log()
+    finally:
+        broker.end()
