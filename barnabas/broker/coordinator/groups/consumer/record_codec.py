@@ -8,7 +8,8 @@ All values have version 0, as Kafka 4.3.1 writes them.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from struct import Struct, pack
+from typing import Any, Final, cast
 
 from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
 from barnabas.broker.coordinator.groups.consumer.member import (
@@ -41,13 +42,17 @@ from barnabas.protocol.messages.internal import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
-    TargetTopicPartitions,
 )
+from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.schema import RecordMessage, decode_versioned, encode_versioned
 
 __all__ = ["decode_consumer_record", "encode_consumer_record"]
 
 _VERSION = 0
+_TARGET_PREFIX: Final = encode_versioned(ConsumerGroupTargetAssignmentMemberValue(topic_partitions=[]), _VERSION)[:2]
+_ONE_PARTITION: Final = Struct(">16sBiB")  # topic id, length of the array, its only partition, no tags
+_UUID_BYTES: Final = 16
+_SHORT_LENGTHS: Final = [encode_uvarint(count + 1) for count in range(128)]
 _KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
     Kind.GROUP_EPOCH: (ConsumerGroupMetadataKey, None),
     Kind.PARTITION_METADATA: (ConsumerGroupPartitionMetadataKey, None),
@@ -66,7 +71,11 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
     if part is not None:
         fields[part] = record.part
     key = encode_versioned(key_type(**fields), _VERSION)
-    return key, None if record.value is None else encode_versioned(_value(record.kind, record.value), _VERSION)
+    if record.value is None:
+        return key, None
+    if record.kind is Kind.TARGET_ASSIGNMENT:
+        return key, _target_value(record.value)
+    return key, encode_versioned(_value(record.kind, record.value), _VERSION)
 
 
 def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> ConsumerRecord:
@@ -92,8 +101,6 @@ def _value(kind: Kind, value: Any) -> RecordMessage:
         return ConsumerGroupTargetAssignmentMetadataValue(
             assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms
         )
-    if kind is Kind.TARGET_ASSIGNMENT:
-        return _target_value(value)
     if kind is Kind.CURRENT_ASSIGNMENT:
         return _current_assignment_value(value)
     if kind is Kind.REGEX:
@@ -125,12 +132,25 @@ def _member_metadata_value(metadata: MemberMetadata) -> ConsumerGroupMemberMetad
     )
 
 
-def _target_value(target: Partitions) -> ConsumerGroupTargetAssignmentMemberValue:
-    return ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            TargetTopicPartitions(topic_id=topic_id, partitions=list(numbers)) for topic_id, numbers in target.items()
-        ]
-    )
+def _target_value(target: Partitions) -> bytes:
+    """A value of TARGET_ASSIGNMENT, byte for byte as the codec of its message makes it, without an object for each topic.
+
+    The first target of a group has a thousand of them, which are encoded in one step.
+    """
+    parts = [_TARGET_PREFIX, _length(len(target))]
+    for topic_id, numbers in target.items():
+        count = len(numbers)
+        if count == 1 and len(topic_id) == _UUID_BYTES:
+            parts.append(_ONE_PARTITION.pack(topic_id, 2, numbers[0], 0))
+        else:
+            parts += (topic_id, _length(count), pack(f">{count}ib", *numbers, 0))
+    parts.append(b"\0")
+    return b"".join(parts)
+
+
+def _length(count: int) -> bytes:
+    """The length of a compact array."""
+    return _SHORT_LENGTHS[count] if count < len(_SHORT_LENGTHS) else encode_uvarint(count + 1)
 
 
 def _current_assignment_value(assignment: CurrentAssignment) -> ConsumerGroupCurrentMemberAssignmentValue:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.broker.coordinator.groups.consumer.member import (
     ClassicMemberMetadata,
@@ -13,6 +15,8 @@ from barnabas.broker.coordinator.groups.consumer.member import (
 from barnabas.broker.coordinator.groups.record_codec import decode_record, encode_record
 from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupEpoch, Kind, ResolvedRegex, TargetEpoch
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.messages.internal import ConsumerGroupTargetAssignmentMemberValue, TargetTopicPartitions
+from barnabas.protocol.schema import encode_versioned
 
 SUBSCRIPTION = bytes.fromhex("00010000000100027434ffffffff00000000")
 TOPIC = bytes(range(16))
@@ -92,3 +96,31 @@ def test_garbage_is_refused() -> None:
     for key, value in ((b"\0\3\0\1g", b"\0\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0\1"), (b"\0\x08\0\1g", b"")):
         with pytest.raises(RemoteProtocolError):
             decode_record(key, value)
+
+
+def encoded_twice(target: dict[bytes, tuple[int, ...]]) -> tuple[bytes | None, bytes]:
+    """The value of a target as it is written, and as the codec of its message makes it."""
+    _, value = encode_record(ConsumerRecord("g", Kind.TARGET_ASSIGNMENT, "m", target))
+    topics = [TargetTopicPartitions(topic_id=each, partitions=list(numbers)) for each, numbers in target.items()]
+    return value, encode_versioned(ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics), 0)
+
+
+@given(
+    st.dictionaries(
+        st.binary(min_size=16, max_size=16),
+        st.one_of(
+            st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5),
+            st.integers(120, 300).map(lambda count: list(range(count))),
+        ).map(tuple),
+        max_size=4,
+    )
+)
+def test_a_target_has_the_bytes_of_the_codec_of_its_message(target: dict[bytes, tuple[int, ...]]) -> None:
+    written, of_codec = encoded_twice(target)
+    assert written == of_codec
+
+
+@pytest.mark.parametrize("topics", [126, 127, 128, 129, 300])
+def test_a_target_of_many_topics_has_the_bytes_of_the_codec_of_its_message(topics: int) -> None:
+    written, of_codec = encoded_twice({number.to_bytes(16, "big"): (number,) for number in range(topics)})
+    assert written == of_codec
