@@ -108,7 +108,7 @@ class BrokerConfig:
         self._check_authorizer(controller_names[0])
         self.controller_listener_name = controller_names[0]
         for name in self.tls_listeners:
-            check_tls(name, partial(self.listener_value, name))
+            check_tls(name, partial(self.tls_value, name))
         self._check_logins()
 
     @classmethod
@@ -227,6 +227,13 @@ class BrokerConfig:
         """Names of this node's listeners that use TLS."""
         mine = (*self.listeners, *([self.controller_listener] if self.controller_listener else []))
         return tuple(each.name for each in mine if each.security_protocol in TLS_PROTOCOLS)
+
+    def tls_value(self, listener: str, name: str) -> ConfigValue:
+        """As `listener_value`, for an ssl.* key: with SASL, ssl.client.auth needs the listener's prefix, as in Kafka (KIP-684)."""
+        own = f"listener.name.{listener.lower()}.{name}" in self.static
+        if name == "ssl.client.auth" and not own and self.security_protocol(listener) == "SASL_SSL":
+            return "none"
+        return self.listener_value(listener, name)
 
     def security_protocol(self, listener: str) -> str:
         """The security protocol of a listener by its name."""

@@ -16,7 +16,7 @@ from barnabas.broker.client_metrics_config import CLIENT_METRICS_KEYS
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigKey, ConfigSource
 from barnabas.broker.group_config import GROUP_KEYS, group_value
-from barnabas.broker.server_keys import NOT_DESCRIBED, SERVER_KEYS
+from barnabas.broker.server_keys import NOT_DESCRIBED, SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
 __all__ = [
@@ -121,10 +121,14 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
             yield entry._replace(synonyms=told)
     for name in dict.fromkeys((*config.static, *config.dynamic)):
         if name not in SERVER_KEYS:
+            of_listener = server_key(name)
             # Kafka does not show the value of an unknown key: it might be a secret.
-            synonyms = tuple(SynonymEntry(name, None, source) for source, _ in config.layers(name))
-            source = synonyms[0].source
-            yield ConfigEntry(name, None, source, source, True, True, 0, "", synonyms)
+            hidden = of_listener is None or of_listener.sensitive
+            synonyms = tuple(
+                SynonymEntry(name, None if hidden else text, source) for source, text in config.layers(name)
+            )
+            kind, source = 0 if of_listener is None else of_listener.type, synonyms[0].source
+            yield ConfigEntry(name, synonyms[0].value, source, source, True, hidden, kind, "", synonyms)
 
 
 def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntry:

@@ -120,7 +120,7 @@ def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
     """The ssl.* settings of one listener."""
     prefix = f"listener.name.{listener.lower()}."
     own = any(name.startswith(prefix) for layer in (config.static, config.dynamic) for name in layer)
-    return TlsSettings.from_keys(lambda name: config.listener_value(listener, name), prefix if own else "")
+    return TlsSettings.from_keys(lambda name: config.tls_value(listener, name), prefix if own else "")
 
 
 def certificate_principal(config: BrokerConfig, listener: str, certificate: bytes | None) -> Principal:
@@ -129,8 +129,8 @@ def certificate_principal(config: BrokerConfig, listener: str, certificate: byte
     Raises:
         CertificateNameError: no rule of ssl.principal.mapping.rules matches its subject.
     """
-    if certificate is None:
-        return ANONYMOUS
+    if certificate is None or config.security_protocol(listener) != "SSL":
+        return ANONYMOUS  # with SASL the login gives the principal
     rules = config.listener_value(listener, "ssl.principal.mapping.rules")
     try:
         return Principal(USER, mapping_rules(str(rules))(subject_name(certificate)))

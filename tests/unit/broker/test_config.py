@@ -402,3 +402,38 @@ def test_a_group_needs_an_assignor() -> None:
     with pytest.raises(BrokerError, match=r"group\.consumer\.assignors"):
         BrokerConfig({"group.consumer.assignors": ""})
     assert BrokerConfig({"group.consumer.assignors": "range"}).get_list("group.consumer.assignors") == ("range",)
+
+
+def test_ssl_client_auth_of_a_sasl_listener_needs_its_prefix() -> None:
+    sasl = {
+        "listeners": "SASL_SSL://:1,PLAINTEXT://:2",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";'
+        ),
+        "ssl.keystore.location": "/k",
+        "ssl.client.auth": "required",
+    }
+    assert BrokerConfig(sasl).tls_value("SASL_SSL", "ssl.client.auth") == "none"
+    own = {"listener.name.sasl_ssl.ssl.client.auth": "requested", "ssl.truststore.location": "/t"}
+    assert BrokerConfig(sasl | own).tls_value("SASL_SSL", "ssl.client.auth") == "requested"
+    with pytest.raises(BrokerError, match=r"ssl\.truststore\.location is not set"):
+        BrokerConfig(sasl | {"listener.name.sasl_ssl.ssl.client.auth": "requested"})
+
+
+def test_settings_of_a_listener_are_described_without_secrets() -> None:
+    config = BrokerConfig(
+        {
+            "listener.name.x.ssl.keystore.location": "/k",
+            "listener.name.x.ssl.keystore.password": "planted",
+            "of.a.plugin": "p",
+        }
+    )
+    entries = {entry.name: entry for entry in broker_entries(config)}
+    found = {name: (entries[name].value, entry.sensitive) for name, entry in entries.items() if name in config.static}
+    assert found == {
+        "listener.name.x.ssl.keystore.location": ("/k", False),
+        "listener.name.x.ssl.keystore.password": (None, True),
+        "of.a.plugin": (None, True),
+    }
+    assert "planted" not in repr(entries)
