@@ -10,6 +10,7 @@ __all__ = [
     "DECOMPRESSED_BYTES_MAX",
     "DELETED_TOPICS_MAX",
     "DESCRIBED_BYTES_MAX",
+    "ENVELOPE_BYTES_MAX",
     "EPOCHS_REMEMBERED_MAX",
     "FENCED_PRODUCERS_MAX",
     "FETCH_SESSION_PARTITIONS_MAX",
@@ -43,6 +44,9 @@ FETCH_SESSION_PARTITIONS_MAX = (
 )
 FRAME_BYTES_MAX = 100 * 1024 * 1024  # default of socket.request.max.bytes, checked before allocation
 FRAME_BYTES_SMALL_MAX = 8 * 1024 * 1024  # frames of every API but Produce: other requests are smaller
+ENVELOPE_BYTES_MAX = (
+    2 * FRAME_BYTES_SMALL_MAX
+)  # of an Envelope: the request inside may be in a longer version than the client's
 # Array elements in one request: a valid 10 MB Metadata request would cost 2.9 s and 311 MB.
 DECODED_ELEMENTS_MAX = 100_000
 # Array elements of a request that is decoded in one turn of the loop: 2 ms. A larger request is decoded in slices.

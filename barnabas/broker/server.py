@@ -27,12 +27,12 @@ from barnabas.broker.security.login import ServerLogin, ServerLogins
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
-from barnabas.limits import FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
+from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.loggers import logger
 from barnabas.network_port import Listener, ListenerOptions, Network
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
-from barnabas.protocol.registry import API, API_VERSIONS_KEY, PRODUCE_KEY
+from barnabas.protocol.registry import API, API_VERSIONS_KEY, ENVELOPE_KEY, PRODUCE_KEY
 from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
@@ -221,6 +221,8 @@ class Server:
         )
 
     def _frame_limit(self, api_key: int) -> int:
+        if api_key == ENVELOPE_KEY and self.router.listener == "controller":
+            return min(ENVELOPE_BYTES_MAX, self._request_bytes_max)
         return self._request_bytes_max if api_key == PRODUCE_KEY else self._frame_bytes_free
 
     def unsupported_api_versions(self) -> Message:

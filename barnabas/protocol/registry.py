@@ -20,6 +20,7 @@ __all__ = [
     "BOTH",
     "BROKER",
     "CONTROLLER",
+    "ENVELOPE_KEY",
     "PRODUCE_KEY",
     "Api",
     "api_of",
@@ -29,6 +30,7 @@ __all__ = [
 
 PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
+ENVELOPE_KEY = 58
 
 BROKER = frozenset({"broker"})
 CONTROLLER = frozenset({"controller"})

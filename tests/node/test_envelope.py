@@ -26,6 +26,7 @@ from barnabas.protocol.messages.admin import (
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicState,
     UpdateFeaturesRequest,
 )
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
@@ -33,7 +34,7 @@ from barnabas.protocol.messages.fetch import FetchRequest, ReplicaState
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from barnabas.protocol.messages.quorum import DescribeQuorumRequest
 from barnabas.protocol.registry import API, Api
-from barnabas.protocol.schema import encode_versioned
+from barnabas.protocol.schema import encode, encode_versioned
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
@@ -111,6 +112,20 @@ async def test_a_long_request_and_a_long_answer_go_through(broker: Peer) -> None
     names = [f"topic-{number}" for number in range(2_000)]
     answer = await forwarded(broker, DeleteTopicsRequest(topic_names=names, timeout_ms=5_000), "alice", 5)
     assert {(topic.name, topic.error_code) for topic in answer.responses} == {(name, 29) for name in names}
+
+
+async def test_the_longest_request_of_a_client_fits_into_an_envelope(broker: Peer) -> None:
+    """In the version of a client without ids it had less than 8 MiB."""
+    states = [DeleteTopicState(name=f"{number:05}" + "x" * 120) for number in range(60_000)]
+    request = DeleteTopicsRequest(topics=states, timeout_ms=30_000)
+    assert len(encode(request, 6)) > 8 * 1024 * 1024 > len(encode(names_only(states), 5))
+    answer = await forwarded(broker, request, "alice")
+    assert {topic.error_code for topic in answer.responses} == {29}
+    assert len(answer.responses) == 60_000
+
+
+def names_only(states: list[DeleteTopicState]) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=[state.name or "" for state in states])
 
 
 def changed(**values: Any) -> EnvelopeRequest:

@@ -15,6 +15,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.security.principal import Principal
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.registry import ENVELOPE_KEY
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.oracle.outlines import outline
 from tests.support.oracle.permission_cases import GOLDEN, cases, users
@@ -23,7 +24,6 @@ from tests.support.oracle.permissions_in_kafka import preparations
 from tests.support.processes.ports import free_ports
 from tests.support.waiting import until
 
-ENVELOPE = 58
 KAFKA: dict[str, Any] = json.loads(GOLDEN.read_text())
 
 
@@ -115,7 +115,7 @@ async def test_every_answer_is_that_of_kafka(nodes: Nodes, forwards: bool) -> No
         if ours != KAFKA[case.name]:
             different[case.name] = ours, KAFKA[case.name]
     if forwards:
-        assert nodes.nodes[0].controller_router.routes[ENVELOPE << 16].requests > 200
+        assert nodes.nodes[0].controller_router.routes[ENVELOPE_KEY << 16].requests > 200
     assert list(KAFKA) == [case.name for case in every]
     assert len(every) >= 800
     assert not different, "\n".join(

@@ -1,7 +1,7 @@
 """A real Kafka 4.3.1 as a broker of our cluster: it observes our quorum, loads our snapshot, registers, leads and follows.
 
-Nothing that the nodes say to each other and to the controller can be off by a byte here. Administrators must ask one of ours:
-requests that Kafka's broker passes on come in an Envelope, which is not served.
+Nothing that the nodes say to each other and to the controller can be off by a byte here. Requests of administrators that Kafka's
+broker passes on come in an Envelope.
 """
 
 from __future__ import annotations
@@ -113,6 +113,9 @@ def test_a_kafka_is_one_of_our_brokers(cluster: Cluster) -> None:
     topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignments)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
     assert cluster.ask(request, 5, of=1).topics[0].error_code == 0
+    forwarded = CreateTopicsRequest(topics=[CreatableTopic(name="by-kafka", num_partitions=1, replication_factor=1)])
+    assert [each.error_code for each in cluster.ask(forwarded, 5, of=KAFKA).topics] == [0]
+    cluster.wait_in_sync("by-kafka")
     cluster.wait_in_sync(TOPIC)
     expected = [0] * len(PLACES)
 

@@ -39,8 +39,7 @@ __all__ = [
 
 # The APIs that a broker forwards, as in Kafka. A controller opens no other request.
 FORWARDED: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81})
-CLIENT_ID_MAX: Final = 1_000  # bytes of a client id in a header
-_HEADER_MAX: Final = 2_048  # bytes that a header is read from
+_HEADER_MAX: Final = 40_000  # bytes that a header is read from: a client id has up to 32,767
 
 
 class SealedRequest(NamedTuple):
