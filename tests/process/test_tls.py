@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
@@ -271,3 +273,54 @@ def test_required_certificates(tmp_path: Path, ca: CertificateAuthority, node: I
         assert answers(connected(broker, context(ca, ca.issue("tls-alice"))))
     finally:
         broker.end()
+
+
+def test_the_principal_of_a_certificate_is_authorized(tmp_path: Path, ca: CertificateAuthority) -> None:
+    identity = ca.issue("tls-broker", subject="CN=broker,OU=nodes,O=Tests")
+    port, controller = free_ports(2)
+    settings = {
+        "listeners": f"SSL://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listener.security.protocol.map": "SSL:SSL,CONTROLLER:SSL",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "requested",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=nodes,.*$/$1/U,RULE:^CN=([^,]*)$/$1/",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:BROKER;User:tls-admin",
+        **identity.by_file(),
+        **ca.truststore(),
+    }
+    broker = ServedBroker(tmp_path / "data", *(f"{key}={text}" for key, text in settings.items()), listens=False)
+    broker.start()
+    try:
+        outcomes = {}
+        for name in ("tls-admin", "tls-alice", None):
+            more: dict[str, Any] = {}
+            if name is not None:
+                client = ca.issue(name)
+                more = {"ssl_certificate_location": str(client.certificate), "ssl_key_location": str(client.key)}
+            admin = AdminClient(rdkafka(broker, ca, **more))  # must live until its answer is there
+            (future,) = admin.create_topics([NewTopic(f"of-{name}", 1, 1)]).values()
+            try:
+                future.result(20)
+                outcomes[name] = "created"
+            except KafkaException as error:
+                outcomes[name] = error.args[0].name()
+        refused = "TOPIC_AUTHORIZATION_FAILED"
+        assert outcomes == {"tls-admin": "created", "tls-alice": refused, None: refused}
+        with connected(broker, context(ca, ca.issue("tls-unmapped", subject="CN=a,OU=b,O=c"))) as unmapped:
+            assert unmapped.recv(1) == b""
+        until(lambda: "no rule of ssl.principal.mapping.rules matches 'CN=a,OU=b,O=c'" in broker.log())
+    finally:
+        broker.end()
+
+
+def test_kcat(broker: ServedBroker, ca: CertificateAuthority) -> None:
+    kcat = shutil.which("kcat") or shutil.which("kafkacat")
+    if kcat is None:
+        pytest.skip("kcat is not installed")
+    command = [kcat, "-b", broker.address, "-X", "security.protocol=ssl", "-X", f"ssl.ca.location={ca.certificate}"]
+    subprocess.run([*command, "-P", "-t", "tls-kcat"], input=b"one\ntwo\n", check=True, timeout=30)
+    read = subprocess.run([*command, "-C", "-t", "tls-kcat", "-e", "-q"], capture_output=True, check=True, timeout=30)
+    assert read.stdout == b"one\ntwo\n"
