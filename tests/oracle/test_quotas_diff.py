@@ -14,6 +14,7 @@ from barnabas.protocol.messages.quotas import QuotaAlteration
 from barnabas.protocol.records import NewRecord, build_batch
 from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
 from tests.support.oracle.quota_requests import Part, alter_quotas, describe_quotas, entry
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 
 pytestmark = pytest.mark.oracle
@@ -209,3 +210,28 @@ def test_throttle_times_are_those_of_kafka(kafka: str, barnabas: str) -> None:
     for name, expected in theirs.items():
         assert expected > 1_000, name
         assert abs(ours[name] - expected) <= 0.1 * expected, (name, ours, theirs)
+
+
+def kafka_configs(address: str) -> list[list[str]]:
+    """What kafka-configs prints about quotas, line by line."""
+
+    def run(*arguments: str) -> list[str]:
+        output = tool("kafka.admin.ConfigCommand", "--bootstrap-server", address, *arguments)
+        return sorted(" ".join(line.split()) for line in output.splitlines() if line.strip())
+
+    user = ("--entity-type", "users", "--entity-name", "tools")
+    of_all = ("--entity-type", "clients", "--entity-default")
+    ip = ("--entity-type", "ips", "--entity-name", "10.9.8.7")
+    return [
+        run(*user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5"),
+        run(*of_all, "--alter", "--add-config", "controller_mutation_rate=1000000"),
+        run(*ip, "--alter", "--add-config", "connection_creation_rate=7"),
+        *(run(*entity, "--describe") for entity in (user, of_all, ip)),
+        run(*user, "--alter", "--delete-config", "producer_byte_rate,request_percentage"),
+        run(*of_all, "--alter", "--delete-config", "controller_mutation_rate"),
+        run(*ip, "--alter", "--delete-config", "connection_creation_rate"),
+    ]
+
+
+def test_kafka_configs_prints_the_same(kafka: str, barnabas: str) -> None:
+    assert kafka_configs(barnabas) == kafka_configs(kafka)

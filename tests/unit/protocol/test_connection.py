@@ -290,3 +290,21 @@ def test_every_request_is_served_once_and_answered_in_order(seed: int) -> None:
     assert written == [b"%d" % number for number in range(sent)]
     assert not core.waits
     assert core.reserved_bytes == 0
+
+
+def test_a_muted_connection_serves_and_reads_nothing_and_is_not_idle() -> None:
+    core = connection()
+    assert core.admits(memoryview(b"first"))
+    core.answer([b"answer"])
+    core.mute()
+    assert not core.admits(memoryview(b"second"))
+    assert core.end_turn() == [b"answer"], "answers still leave"
+    assert (core.limited, core.may_read(), core.may_serve_held, core.waits) == (True, False, False, True)
+    core.block()
+    core.unmute()
+    assert not core.may_serve_held, "a request still waits before its effect"
+    core.unblock()
+    held = core.next_held()
+    assert held is not None
+    assert bytes(held) == b"second"
+    assert core.may_read()
