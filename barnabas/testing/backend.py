@@ -41,6 +41,8 @@ REPLICAS_MAX: Final = 3
 # The listener of connections between brokers and of the kit's own client. Clients are given addresses of their own listener only, so
 # what arrives here is never a client's.
 INTERNAL_LISTENER: Final = "INTERNAL"
+_PLAINTEXT: Final = "PLAINTEXT"
+_PROTOCOLS: Final = (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 # Below the settings of the user. A test waits for no further members, and a short test needs few internal partitions.
 DEFAULTS: Final = {
@@ -58,16 +60,27 @@ class Shape:
         brokers: number of brokers; each is a voter, too. Their ids are 1 to `brokers`.
         config: settings of server.properties for every broker, sorted.
         port: client port of the first broker; 0 takes free ports.
+        security_protocol: of the listener for clients, which has the same name.
     """
 
     brokers: int = 1
     config: tuple[tuple[str, str], ...] = ()
     port: int = 0
     mode: Mode = field(default="thread")
+    security_protocol: str = _PLAINTEXT
 
     @classmethod
-    def of(cls, brokers: int, config: Mapping[str, object] | None, port: int, mode: str) -> Shape:
+    def of(
+        cls,
+        brokers: int,
+        config: Mapping[str, object] | None,
+        port: int,
+        mode: str,
+        security_protocol: str = _PLAINTEXT,
+    ) -> Shape:
         """Checks the arguments of a cluster. Raises KitError with the correct form."""
+        if security_protocol not in _PROTOCOLS:
+            raise KitError(unknown("security_protocol", security_protocol, _PROTOCOLS))
         if mode not in MODES:
             raise KitError(unknown("mode", mode, MODES))
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= BROKERS_MAX:
@@ -79,7 +92,9 @@ class Shape:
         texts = {str(name): _text(value) for name, value in (config or {}).items()}
         if texts:
             _check_settings(texts)
-        return cls(brokers, tuple(sorted(texts.items())), port, "thread" if mode == "thread" else "process")
+        return cls(
+            brokers, tuple(sorted(texts.items())), port, "thread" if mode == "thread" else "process", security_protocol
+        )
 
     @property
     def broker_ids(self) -> range:
@@ -102,10 +117,11 @@ class Shape:
         """
         replicas = min(REPLICAS_MAX, self.brokers)
         internal = f"{INTERNAL_LISTENER}://{host}:{ports[-self.brokers :][node_id - 1]}"
+        clients = self.security_protocol  # also the name of their listener, as in Kafka's defaults
         own = {
             "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://{host}:{ports[node_id - 1]},{internal}",
-            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{INTERNAL_LISTENER}:PLAINTEXT",
+            "listeners": f"{clients}://{host}:{ports[node_id - 1]},{internal}",
+            "listener.security.protocol.map": f"{clients}:{clients},{INTERNAL_LISTENER}:PLAINTEXT",
             "inter.broker.listener.name": INTERNAL_LISTENER,
         }
         if self.brokers > 1:

@@ -25,6 +25,7 @@ from barnabas.client import (
     SendFailed,
     TopicPartition,
 )
+from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, unknown
@@ -210,7 +211,7 @@ class Maker(Generic[K]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> K:
         """Makes and starts a client."""
-        known = inspect.signature(self._client).parameters
+        known = {**inspect.signature(self._client).parameters, **SecurityArguments.__annotations__}
         for name in kwargs:
             if name not in known:
                 raise TypeError(f"{self._client.__name__}(): {unknown('option', name, known)}")

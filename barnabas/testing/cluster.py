@@ -110,6 +110,9 @@ class Cluster(WorldMethods):
         as_version: the brokers serve clients as this release of Kafka does, for example "3.6"; None for all that they can.
         seed: of the random choices of faults (`probability`, `jitter`); None draws one.
         admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: none.
+        security_protocol: what the listener for clients speaks: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL". It has the
+            same name; `config` has its settings, for example "ssl.keystore.location" or
+            "listener.name.sasl_ssl.plain.sasl.jaas.config". The kit's own connections use an internal listener.
 
     Raises:
         KitError: an argument is wrong; the text has the correct form.
@@ -128,8 +131,9 @@ class Cluster(WorldMethods):
         as_version: str | None = None,
         seed: int | None = None,
         admin_port: int | None = None,
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
-        self._shape: Shape | None = Shape.of(brokers, config, port, mode)
+        self._shape: Shape | None = Shape.of(brokers, config, port, mode, security_protocol)
         self._mode: Mode = mode
         self._setup(topics, timeout, seed, admin_port, as_version)
 
