@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX
+from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
+
+AUTHORIZER = (
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS",
+)
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +45,26 @@ def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
 
     yield open_on
     subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+@pytest.fixture(scope="session")
+def authorized_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap address of a Kafka with an authorizer, whose clients without authentication are super users."""
+    needs_java()
+    folder = tmp_path_factory.mktemp("authorized-kafka")
+    port = free_port_block(2)
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
+    for setting in AUTHORIZER:
+        command += ["--set", setting]
+    with (folder / "kafka-up.log").open("w") as output:
+        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
+    yield f"127.0.0.1:{port}"
+    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+@pytest.fixture(scope="session")
+def authorized_barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap address of a served Barnabas with the same settings."""
+    broker = ServedBroker(tmp_path_factory.mktemp("authorized-barnabas") / "data", *AUTHORIZER).start()
+    yield broker.address
+    broker.end()

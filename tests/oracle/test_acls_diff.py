@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,17 +19,10 @@ from tests.support.oracle.acl_requests import (
     upsertion,
 )
 from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
 from tests.support.oracle.wire import Wire
-from tests.support.processes.ports import free_port_block
-from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
 
-AUTHORIZER = (
-    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users=User:ANONYMOUS",
-)
 DESCRIBES = "observe_now"  # may be asked again
 NUMBERS = (0, 1, 2, 8, 99, -1)
 ALL = matching()
@@ -148,29 +139,6 @@ USERS: dict[str, Sequence[Observe]] = {
 }
 NO_ACLS = delete_acls(ALL)
 NO_USERS = [alter_users(deletion(name)) for name in ("u", "good", "n" * 300, "a,b=c é", "y", "x")]
-
-
-@pytest.fixture(scope="module")
-def authorized_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Kafka with an authorizer, whose clients without authentication are super users."""
-    needs_java()
-    folder = tmp_path_factory.mktemp("kafka")
-    port = free_port_block(2)
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for setting in AUTHORIZER:
-        command += ["--set", setting]
-    with (folder / "kafka-up.log").open("w") as output:
-        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
-    yield f"127.0.0.1:{port}"
-    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
-
-
-@pytest.fixture(scope="module")
-def authorized_barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data: Path = tmp_path_factory.mktemp("barnabas") / "data"
-    broker = ServedBroker(data, *AUTHORIZER).start()
-    yield broker.address
-    broker.end()
 
 
 def compare(kafka: str, barnabas: str, steps: Sequence[Observe]) -> None:

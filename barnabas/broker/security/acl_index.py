@@ -206,22 +206,18 @@ class AclIndex:
             return False
         if any(grants.allowed & wanted for grants in found):
             return True
+        rules = [item for key in keys for item in index.by_client.get(key, {}).items()]
+        denied = {pattern for pattern, grants in rules if grants.denied & wanted}
+        lengths = sorted({len(name) for pattern_type, name in denied if pattern_type == PatternType.PREFIXED})
         return any(
-            grants.allowed & wanted and not self._covered(index, keys, wanted, pattern)
-            for key in keys
-            for pattern, grants in index.by_client.get(key, {}).items()
+            grants.allowed & wanted
+            and not (
+                # a DENY of one literal name leaves the other names of a prefix
+                (pattern[0] == PatternType.LITERAL and pattern in denied)
+                or any((int(PatternType.PREFIXED), pattern[1][:length]) in denied for length in lengths)
+            )
+            for pattern, grants in rules
         )
-
-    def _covered(self, index: _TypeIndex, keys: AclKeys, wanted: int, pattern: PatternKey) -> bool:
-        """Whether a DENY covers everything that the pattern matches."""
-        pattern_type, name = pattern
-        for number, candidate in enumerate(index.matching(name)):
-            exact = number == 0 and candidate is index.literal.get(name)
-            if exact and pattern_type == PatternType.PREFIXED:
-                continue  # a DENY of one literal name leaves the other names of the prefix
-            if any(grants.denied & wanted for key in keys if (grants := candidate.get(key)) is not None):
-                return True
-        return False
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
