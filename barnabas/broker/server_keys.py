@@ -38,6 +38,7 @@ from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
 from barnabas.broker.security.peer_keys import PEER_KEYS
 from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_KEYS
+from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
 __all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "server_key"]
@@ -410,6 +411,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         AUTHORIZER_KEYS,
         SSL_KEYS,
         SASL_KEYS,
+        TOKEN_KEYS,
         PEER_KEYS,
         _TOPICS,
         LOG_KEYS,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.security.peer_keys import PEER_KEYS
 from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
+from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["LISTENER_KEYS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
@@ -108,7 +109,9 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
-_SERVED: Final = frozenset(key.name for key in (*SASL_KEYS, *PEER_KEYS))  # of those that a prefix below refuses
+_SERVED: Final = frozenset(
+    key.name for key in (*SASL_KEYS, *PEER_KEYS, *TOKEN_KEYS)
+)  # of those that a prefix below refuses
 _LISTENER_ENDS: Final = tuple(f".{name}" for name in LISTENER_KEYS)
 
 UNSERVED_KEYS: Final[dict[str, Unserved]] = {

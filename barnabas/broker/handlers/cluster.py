@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
 from barnabas.broker.handlers import acls, admin, configs, quotas, reassignments, scram_users
 from barnabas.broker.handlers.envelope import ForwardedOrigin
-from barnabas.broker.metadata.requests import DECISIONS
+from barnabas.broker.metadata.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
@@ -127,6 +127,13 @@ def decide_scram_users(needs: Needs, call: Call[AlterUserScramCredentialsRequest
     return decide(needs, call)
 
 
+def decide_tokens(needs: Needs, call: Call[Message]) -> Answer:
+    """Asks this node's controller to change delegation tokens, for a client whose broker forwards the request."""
+    if not isinstance(call.connection, ForwardedOrigin):
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    return decide(needs, call)
+
+
 _TABLES: Final = (quotas.HANDLERS, acls.HANDLERS, scram_users.HANDLERS, admin.HANDLERS)  # with refusals for each item
 HANDLERS: Final[Table] = {UnregisterBrokerRequest: (unregister_broker, refuse)}
 CONTROLLER_HANDLERS: Final[Table] = {
@@ -136,6 +143,7 @@ CONTROLLER_HANDLERS: Final[Table] = {
     CreateAclsRequest: (decide_acls, refuse),
     DeleteAclsRequest: (decide_acls, refuse),
     AlterUserScramCredentialsRequest: (decide_scram_users, refuse),
+    **dict.fromkeys(OF_CLIENTS, (decide_tokens, refuse)),
 }
 
 # Requests that begin nothing after their timeout_ms, each with the answer that refuses everything they name.

@@ -31,7 +31,7 @@ from barnabas.broker.metadata.decision import AnyDone, deliver
 from barnabas.broker.metadata.forwarding import forward
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
-from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
+from barnabas.broker.metadata.requests import ADMINISTRATION, OF_CLIENTS, refused_as_a_whole
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
@@ -255,7 +255,7 @@ class ControllerChannel:
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         timeout_ms = max(entry.deadline_ms - self._now_ms(), 1)
         client = entry.client if self._current.image.quotas else None
-        if client is not None or not entry.access.unrestricted:
+        if client is not None or not entry.access.unrestricted or type(entry.request) in OF_CLIENTS:
             forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms, client)
             return
         peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)

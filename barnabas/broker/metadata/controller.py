@@ -38,7 +38,8 @@ from barnabas.broker.metadata.liveness import HeartbeatSource, Liveness
 from barnabas.broker.metadata.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.registration import bootstrap_records
 from barnabas.broker.metadata.replay import ImageBuilder
-from barnabas.broker.metadata.requests import DECISIONS
+from barnabas.broker.metadata.requests import DECISIONS, OF_CLIENTS
+from barnabas.broker.metadata.token_expiry import TokenExpiry
 from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quorum.snapshots import read_bootstrap
@@ -131,6 +132,7 @@ class QuorumController:
         self._disk = disk
         window = config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
         self.mutations = MutationQuotas(reactor.clock.monotonic_ms, QuotaWindow(window[0], window[1] * 1_000))
+        self._tokens = TokenExpiry(reactor, config, self.submit)
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
@@ -255,7 +257,12 @@ class QuorumController:
             allowed = authorized_decision(access, decide)
             in_slices = allowed.in_slices if isinstance(allowed, LongDecision) else allowed
             permits = self.mutations.permits(client)
-            if permits is None:
+            if type(request) in OF_CLIENTS:
+                now_ms = self._reactor.clock.now_ms()
+                self.submit(
+                    lambda view: in_slices(replace(view, principal=access.principal, now_ms=now_ms), request), done
+                )
+            elif permits is None:
                 self.submit(lambda view: in_slices(view, request), done)
             else:
                 self.submit(
@@ -395,6 +402,7 @@ class QuorumController:
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
         """`image` is published: everything it holds is committed."""
         self.mutations.on_image(image, delta)
+        self._tokens.start()
         if not self.active:
             return
         if not self._queue and image.offset == self.image.offset:

@@ -15,6 +15,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.metadata.records import MetadataRecord
 from barnabas.broker.quotas.mutations import MutationPermits
+from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.work import Work, finished
@@ -39,6 +40,7 @@ class ClusterView:
     config: of the node that runs the controller.
     new_id: returns a new 16-byte id.
     next_offset: offset of the decision's first record.
+    principal, now_ms: of a request about delegation tokens: its client, and the time since 1970.
     permits: limits how many partitions the request may create and delete; None: nothing does.
     """
 
@@ -47,6 +49,8 @@ class ClusterView:
     new_id: Callable[[], bytes]
     next_offset: int
     permits: MutationPermits | None = None
+    principal: Principal = ANONYMOUS
+    now_ms: int = 0
 
     def take_permits(self, partitions: int) -> None:
         """The decision creates or deletes partitions of one topic. Raises BrokerError, THROTTLING_QUOTA_EXCEEDED."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from barnabas.broker.metadata.acls import create_acls, delete_acls
 from barnabas.broker.metadata.configs import alter_configs, incremental_alter_configs
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
+from barnabas.broker.metadata.delegation_tokens import create_token, expire_token, renew_token
 from barnabas.broker.metadata.directories import assign_replicas
 from barnabas.broker.metadata.features import update_features
 from barnabas.broker.metadata.isr import alter_partition, elect_leaders
@@ -40,6 +41,11 @@ from barnabas.protocol.messages.cluster import (
     ControllerRegistrationRequest,
     UnregisterBrokerRequest,
 )
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -48,7 +54,7 @@ from barnabas.protocol.messages.reassignments import (
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.work import Work
 
-__all__ = ["ADMINISTRATION", "DECISIONS", "refused_as_a_whole"]
+__all__ = ["ADMINISTRATION", "DECISIONS", "OF_CLIENTS", "refused_as_a_whole"]
 
 RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
 
@@ -77,7 +83,12 @@ ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     CreateAclsRequest: create_acls,
     DeleteAclsRequest: delete_acls,
     AlterUserScramCredentialsRequest: alter_scram_users,
+    CreateDelegationTokenRequest: create_token,
+    RenewDelegationTokenRequest: renew_token,
+    ExpireDelegationTokenRequest: expire_token,
 }
+# Decided on behalf of their client: a node forwards them in an envelope.
+OF_CLIENTS: Final = frozenset({CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest})
 
 DECISIONS: Final[Mapping[type, RequestDecision]] = {
     **ADMINISTRATION,

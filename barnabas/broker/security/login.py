@@ -11,6 +11,7 @@ router again.
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import logging
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from barnabas.broker.security.sasl_settings import (
 )
 from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
+from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.slices import Offload
 from barnabas.broker.waiting import Timer
 from barnabas.loggers import logger
@@ -55,6 +57,7 @@ log = logger("kafka.network.SocketServer")
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
+TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
 
 
@@ -117,6 +120,8 @@ class ServerLogins:
         self.router = router
         self._current = current
         self._cluster_id = cluster_id
+        self._config = config
+        self._token_keys: dict[tuple[str, str, str], tuple[bytes, bytes, bytes]] = {}  # by mechanism, token and secret
         self._offload = offload
         self._keys: dict[str, SigningKeys] = {}  # by URL
         self._settings = {name: SaslSettings(config, name) for name in listeners}
@@ -200,9 +205,32 @@ class ServerLogins:
     def _credential(self, mechanism: str, name: str, by_token: bool) -> StoredCredential | None:
         """The credential of a user in the metadata log."""
         if by_token:
-            return None
+            return self._token_credential(mechanism, name)
         found = self._current.image.scram_credentials.get((SCRAM_MECHANISMS[mechanism], name))
         return None if found is None else StoredCredential(*found, LoginIdentity(name))
+
+    def _token_credential(self, mechanism: str, token_id: str) -> StoredCredential | None:
+        """The credential of a delegation token: its password is its HMAC in base64 (KIP-48)."""
+        token = self._current.image.delegation_tokens.get(token_id)
+        secret = self._config.listener_value("", SECRET_KEY)
+        if token is None or not isinstance(secret, str) or not secret:
+            return None
+        expires_at_ms = min(token.expiry_ms, token.max_ms)
+        if expires_at_ms <= self.reactor.clock.now_ms():
+            return None
+        key = (mechanism, token_id, secret)
+        stored = self._token_keys.get(key)
+        if stored is None:
+            password = base64.b64encode(token_hmac(secret, token_id))
+            hash_name, salt = SCRAM_HASHES[mechanism], self.reactor.rng.uuid()
+            salted = hashlib.pbkdf2_hmac(hash_name, password, salt, ITERATIONS_MIN)
+            client_key = hmac.digest(salted, b"Client Key", hash_name)
+            stored = salt, hashlib.new(hash_name, client_key).digest(), hmac.digest(salted, b"Server Key", hash_name)
+            if len(self._token_keys) >= TOKEN_KEYS_MAX:
+                self._token_keys.clear()
+            self._token_keys[key] = stored
+        owner = LoginIdentity(token.owner.partition(":")[2], expires_at_ms, token=True)
+        return StoredCredential(*stored, ITERATIONS_MIN, owner)
 
     def _unknown(self, mechanism: str, name: str) -> tuple[bytes, int]:
         """Salt and iterations for a user without credential: always the same for one name, on every node."""

@@ -9,6 +9,13 @@ from barnabas.protocol.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+    TokenPrincipal,
+)
 from barnabas.protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -23,6 +30,10 @@ __all__ = ["SECURITY"]
 
 WRITTEN: Final = 10_000
 HALF_OF_ALL: Final = ELEMENTS // 2
+
+
+def token_principals(count: int) -> list[TokenPrincipal]:
+    return [TokenPrincipal(principal_type="User", principal_name=name) for name in names(count)]
 
 
 def of_users(users: list[str], iterations: int = 4_096) -> AlterUserScramCredentialsRequest:
@@ -71,6 +82,22 @@ def long_password() -> AlterUserScramCredentialsRequest:
 
 
 SECURITY: Final = (
+    Huge(
+        "CreateDelegationToken: many renewers",
+        3,
+        {64},
+        lambda w: CreateDelegationTokenRequest(renewers=token_principals(ELEMENTS)),
+    ),
+    Huge("RenewDelegationToken: a large HMAC", 2, {64}, lambda w: RenewDelegationTokenRequest(hmac=bytes(LARGE_BYTES))),
+    Huge(
+        "ExpireDelegationToken: a large HMAC", 2, {64}, lambda w: ExpireDelegationTokenRequest(hmac=bytes(LARGE_BYTES))
+    ),
+    Huge(
+        "DescribeDelegationToken: many owners",
+        3,
+        {64},
+        lambda w: DescribeDelegationTokenRequest(owners=token_principals(ELEMENTS)),
+    ),
     Huge("CreateAcls: many ACLs", 3, {54}, lambda w: acls(ELEMENTS - 1)),
     Huge("DeleteAcls: many filters", 3, {54}, lambda w: filters(ELEMENTS - 1)),
     Huge("DescribeAcls: a long name", 3, {54}, lambda w: long_name()),

@@ -1,0 +1,167 @@
+"""Handles CreateDelegationToken (38) 1 to 3, RenewDelegationToken (39) and ExpireDelegationToken (40) 1 to 2, DescribeDelegationToken (41) 1 to 3.
+
+Behaviour (KIP-48, KIP-373): a client that has authenticated, and not by a token itself, may make tokens for itself; for another owner it
+needs CREATE_TOKENS of that user. The controller decides, on behalf of the client; the answer is sent once this node's own image has the
+token. DescribeDelegationToken shows the tokens of which the client is owner, requester or renewer, and those that it may DESCRIBE.
+
+Version notes: version 3 has the owner of a new token, and its requester.
+Deviations: an owner must be a user, because a login by a token gives a user; a token has 100 renewers at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from barnabas.broker.call import Answer, Call, Refuse, Table
+from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.metadata.delegation_tokens import token_parties
+from barnabas.broker.security.principal import ANONYMOUS, Principal
+from barnabas.broker.security.token_keys import token_hmac
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribedDelegationToken,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    TokenPrincipal,
+)
+from barnabas.protocol.schema import Message
+from barnabas.work import Work
+
+if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.metadata.channel import ControllerChannel
+
+__all__ = ["HANDLERS", "Needs", "change_delegation_token", "create_delegation_token", "describe_delegation_tokens"]
+
+TOKENS_A_YIELD: Final = 16
+
+
+class Needs(Protocol):
+    """What these handlers work on."""
+
+    config: BrokerConfig
+    controller: ControllerChannel
+    current_image: CurrentImage
+
+
+def create_delegation_token(needs: Needs, call: Call[CreateDelegationTokenRequest]) -> Answer:
+    """Makes a token."""
+    _check_allowed(needs, call)
+    request, principal = call.request, call.access.principal
+    if request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+        same = (owner.kind, owner.name) == (principal.kind, principal.name)
+        if not same and not call.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
+            raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    return _asked(needs, call, _refuse_create)
+
+
+def change_delegation_token(
+    needs: Needs, call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest]
+) -> Answer:
+    """Renews a token, or lets it expire."""
+    _check_allowed(needs, call)
+    call.request.hmac = bytes(call.request.hmac)  # a copy, because the request waits
+    return _asked(needs, call, _refuse_change)
+
+
+def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenRequest]) -> Work:
+    """Lists the tokens that the client may see."""
+    _check_allowed(needs, call)
+    secret = needs.config.get_str("delegation.token.secret.key")
+    if not secret:
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = call.request.owners
+    wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
+    access = call.access
+    me = str(access.principal)
+    found = []
+    for number, token in enumerate(needs.current_image.image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 1
+        parties = token_parties(token)
+        if wanted is not None and wanted.isdisjoint(parties):
+            continue
+        if (
+            me in parties
+            or access.allows(AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id)
+            or access.allows(AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
+        ):
+            yield 1
+            owner, requester = _principal(token.owner), _principal(token.requester)
+            found.append(
+                DescribedDelegationToken(
+                    principal_type=owner.principal_type,
+                    principal_name=owner.principal_name,
+                    token_requester_principal_type=requester.principal_type,
+                    token_requester_principal_name=requester.principal_name,
+                    issue_timestamp=token.issue_ms,
+                    expiry_timestamp=token.expiry_ms,
+                    max_timestamp=token.max_ms,
+                    token_id=token.token_id,
+                    hmac=token_hmac(secret, token.token_id),
+                    renewers=[_principal(each) for each in token.renewers],
+                )
+            )
+    return DescribeDelegationTokenResponse(tokens=found)
+
+
+def _check_allowed(needs: Needs, call: Call[Message]) -> None:
+    """Raises BrokerError for a client that has not proved who it is, or has done so by a token."""
+    principal = call.access.principal
+    protocol = needs.config.security_protocol(call.listener)
+    if principal.token or protocol == "PLAINTEXT" or (protocol == "SSL" and principal == ANONYMOUS):
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def _asked(needs: Needs, call: Call[Message], refuse: Refuse) -> Answer:
+    return answered_later(call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse)
+
+
+def _principal(text: str) -> TokenPrincipal:
+    kind, _, name = text.partition(":")
+    return TokenPrincipal(principal_type=kind, principal_name=name)
+
+
+def _refuse_create(call: Call[CreateDelegationTokenRequest], error: BrokerError) -> CreateDelegationTokenResponse:
+    requester = call.access.principal
+    request = call.request
+    named = bool(request.owner_principal_name)
+    return CreateDelegationTokenResponse(
+        error_code=error.code,
+        principal_type=(request.owner_principal_type or "") if named else requester.kind,
+        principal_name=(request.owner_principal_name or "") if named else requester.name,
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
+
+
+def _refuse_change(
+    call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest], error: BrokerError
+) -> RenewDelegationTokenResponse | ExpireDelegationTokenResponse:
+    if isinstance(call.request, RenewDelegationTokenRequest):
+        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+
+
+def _refuse_describe(call: Call[DescribeDelegationTokenRequest], error: BrokerError) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=error.code)
+
+
+HANDLERS: Final[Table] = {
+    CreateDelegationTokenRequest: (create_delegation_token, _refuse_create),
+    RenewDelegationTokenRequest: (change_delegation_token, _refuse_change),
+    ExpireDelegationTokenRequest: (change_delegation_token, _refuse_change),
+    DescribeDelegationTokenRequest: (describe_delegation_tokens, _refuse_describe),
+}

@@ -1,0 +1,48 @@
+"""TokenExpiry: removes expired delegation tokens, on the active controller.
+
+Driven by: a timer of delegation.token.expiry.check.interval.ms, which the first image starts. Emits: decisions of the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.delegation_tokens import expired_tokens
+from barnabas.broker.reactor import Reactor
+
+__all__ = ["TokenExpiry"]
+
+
+class TokenExpiry:
+    """See the module.
+
+    Args:
+        submit: queues a decision if this node is the active controller.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        submit: Callable[[Callable[[ClusterView], MetadataDecision[None]]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._submit = submit
+        self._started = False
+
+    def start(self) -> None:
+        """Starts the timer, if it has not been started."""
+        if not self._started and self._config.get_str("delegation.token.secret.key"):
+            self._started = True
+            self._later()
+
+    def _later(self) -> None:
+        self._reactor.call_later(self._config.get_int("delegation.token.expiry.check.interval.ms"), self._check)
+
+    def _check(self) -> None:
+        now_ms = self._reactor.clock.now_ms()
+        self._submit(lambda view: MetadataDecision(None, expired_tokens(view.image, now_ms)))
+        self._later()

@@ -1,0 +1,121 @@
+"""Delegation tokens (KIP-48, KIP-373): CreateDelegationToken 1-3, RenewDelegationToken 1-2, ExpireDelegationToken 1-2,
+DescribeDelegationToken 1-3.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, String, field, message, struct
+
+__all__ = [
+    "CreateDelegationTokenRequest",
+    "CreateDelegationTokenResponse",
+    "DescribeDelegationTokenRequest",
+    "DescribeDelegationTokenResponse",
+    "DescribedDelegationToken",
+    "ExpireDelegationTokenRequest",
+    "ExpireDelegationTokenResponse",
+    "RenewDelegationTokenRequest",
+    "RenewDelegationTokenResponse",
+    "TokenPrincipal",
+]
+
+
+@struct
+class TokenPrincipal:
+    """A principal, such as an owner or a renewer."""
+
+    principal_type: str = field(String)
+    principal_name: str = field(String)
+
+
+@message(api_key=38, versions=(1, 3), flexible_since=2)
+class CreateDelegationTokenRequest(Message):
+    """Makes a token. Without an owner it is the requester."""
+
+    owner_principal_type: str | None = field(String, since=3, nullable_since=3)
+    owner_principal_name: str | None = field(String, since=3, nullable_since=3)
+    renewers: list[TokenPrincipal] = field(Array(TokenPrincipal))
+    max_lifetime_ms: int = field(Int64)  # -1: the broker's
+
+
+@message(api_key=38, versions=(1, 3), flexible_since=2)
+class CreateDelegationTokenResponse(Message):
+    """The token. Times are in ms since 1970."""
+
+    error_code: int = field(Int16)
+    principal_type: str = field(String)
+    principal_name: str = field(String)
+    token_requester_principal_type: str = field(String, since=3)
+    token_requester_principal_name: str = field(String, since=3)
+    issue_timestamp_ms: int = field(Int64)
+    expiry_timestamp_ms: int = field(Int64)
+    max_timestamp_ms: int = field(Int64)
+    token_id: str = field(String)
+    hmac: bytes = field(Bytes)
+    throttle_time_ms: int = field(Int32)
+
+
+@message(api_key=39, versions=(1, 2), flexible_since=2)
+class RenewDelegationTokenRequest(Message):
+    """Moves the expiry of a token."""
+
+    hmac: bytes = field(Bytes)
+    renew_period_ms: int = field(Int64)
+
+
+@message(api_key=39, versions=(1, 2), flexible_since=2)
+class RenewDelegationTokenResponse(Message):
+    """The new expiry, in ms since 1970."""
+
+    error_code: int = field(Int16)
+    expiry_timestamp_ms: int = field(Int64)
+    throttle_time_ms: int = field(Int32)
+
+
+@message(api_key=40, versions=(1, 2), flexible_since=2)
+class ExpireDelegationTokenRequest(Message):
+    """Lets a token expire sooner, or at once."""
+
+    hmac: bytes = field(Bytes)
+    expiry_time_period_ms: int = field(Int64)  # negative: at once
+
+
+@message(api_key=40, versions=(1, 2), flexible_since=2)
+class ExpireDelegationTokenResponse(Message):
+    """The new expiry, in ms since 1970."""
+
+    error_code: int = field(Int16)
+    expiry_timestamp_ms: int = field(Int64)
+    throttle_time_ms: int = field(Int32)
+
+
+@message(api_key=41, versions=(1, 3), flexible_since=2)
+class DescribeDelegationTokenRequest(Message):
+    """Asks for tokens."""
+
+    owners: list[TokenPrincipal] | None = field(Array(TokenPrincipal), nullable_since=0)  # None: of all owners
+
+
+@struct
+class DescribedDelegationToken:
+    """One token. Times are in ms since 1970."""
+
+    principal_type: str = field(String)
+    principal_name: str = field(String)
+    token_requester_principal_type: str = field(String, since=3)
+    token_requester_principal_name: str = field(String, since=3)
+    issue_timestamp: int = field(Int64)
+    expiry_timestamp: int = field(Int64)
+    max_timestamp: int = field(Int64)
+    token_id: str = field(String)
+    hmac: bytes = field(Bytes)
+    renewers: list[TokenPrincipal] = field(Array(TokenPrincipal))
+
+
+@message(api_key=41, versions=(1, 3), flexible_since=2)
+class DescribeDelegationTokenResponse(Message):
+    """The tokens that the client may see."""
+
+    error_code: int = field(Int16)
+    tokens: list[DescribedDelegationToken] = field(Array(DescribedDelegationToken))
+    throttle_time_ms: int = field(Int32)

@@ -1,0 +1,87 @@
+"""Delegation tokens from end to end: made by a user, used for logins, renewed and expired."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+    TokenPrincipal,
+)
+from tests.support.oracle.sasl_script import ALICE, BOB, SCRAM_USERS, SaslWire, Scram, sasl_settings
+from tests.support.oracle.wire import Wire
+from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
+from tests.support.waiting import until
+
+NOT_ALLOWED, NOT_FOUND, MISMATCH = 64, 62, 63
+SETTINGS = {
+    **dict(each.split("=", 1) for each in sasl_settings("SASL")),
+    "delegation.token.secret.key": "planted-secret-of-tokens",
+    "delegation.token.expiry.check.interval.ms": "50",
+    "connection.failed.authentication.delay.ms": "0",
+}
+
+
+def logged_in(address: str, token: bytes) -> SaslWire:
+    wire = SaslWire(address)
+    wire.handshake("PLAIN")
+    wire.token(token)
+    return wire
+
+
+def by_token(address: str, made: Any, mechanism: str) -> SaslWire:
+    """A connection that logs in by a token; its last note tells the outcome."""
+    wire = SaslWire(address)
+    hash_name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    password = base64.b64encode(made.hmac).decode()
+    client = Scram(made.token_id, password, hash_name, extension=",tokenauth=true")
+    wire.handshake(mechanism)
+    wire.token(client.final(wire.token(client.first())))
+    return wire
+
+
+def script(address: str, plaintext: str) -> Any:
+    """Returns a token that expires in a moment."""
+    bob = TokenPrincipal(principal_type="User", principal_name="bob")
+    with logged_in(address, ALICE) as alice, logged_in(address, BOB) as other, Wire(plaintext) as anonymous:
+        made = alice.call(CreateDelegationTokenRequest(renewers=[bob], max_lifetime_ms=-1), 3)
+        assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "alice", "alice")
+        assert anonymous.call(CreateDelegationTokenRequest(), 3).error_code == NOT_ALLOWED
+        [described] = alice.call(DescribeDelegationTokenRequest(owners=None), 3).tokens
+        assert (described.token_id, described.hmac, described.renewers[0]) == (made.token_id, made.hmac, bob)
+        assert alice.call(DescribeDelegationTokenRequest(owners=[]), 3).tokens == []
+        assert len(other.call(DescribeDelegationTokenRequest(owners=None), 1).tokens) == 1
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            with by_token(address, made, mechanism) as holder:
+                assert holder.said[-1] == ("token", 0, "", True, "long")
+                assert holder.call(CreateDelegationTokenRequest(), 3).error_code == NOT_ALLOWED
+                assert holder.call(DescribeDelegationTokenRequest(owners=None), 3).error_code == NOT_ALLOWED
+        renewed = other.call(RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=60_000), 2)
+        assert renewed.error_code == 0
+        assert renewed.expiry_timestamp_ms < made.expiry_timestamp_ms
+        assert other.call(RenewDelegationTokenRequest(hmac=b"x"), 2).error_code == NOT_FOUND
+        second = alice.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), 2)
+        assert other.call(ExpireDelegationTokenRequest(hmac=second.hmac), 2).error_code == MISMATCH
+        assert alice.call(ExpireDelegationTokenRequest(hmac=second.hmac, expiry_time_period_ms=-1), 2).error_code == 0
+        with by_token(address, second, "SCRAM-SHA-256") as refused:
+            assert refused.said[-1][1] == 58
+        assert alice.call(ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=1), 2).error_code == 0
+        return made
+
+
+async def test_the_life_of_tokens(caplog: Any) -> None:
+    caplog.set_level("DEBUG")
+    async with sasl_node(SETTINGS, "SASL") as node:
+        await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
+        address = address_of(node, "SASL")
+        made = await asyncio.to_thread(script, address, address_of(node, "PLAINTEXT"))
+        await until(lambda: not node.current_image.image.delegation_tokens)
+        with await asyncio.to_thread(by_token, address, made, "SCRAM-SHA-512") as late:
+            assert late.said[-1][1] == 58
+    assert SETTINGS["delegation.token.secret.key"] not in caplog.text
+    assert base64.b64encode(made.hmac).decode() not in caplog.text
