@@ -80,12 +80,12 @@ def test_a_transaction_does_not_begin_while_the_previous_one_is_not_answered(kaf
 
     async def run() -> None:
         async with Producer(
-            bootstrap_servers=kafka.bootstrap_servers, transactional_id="t", max_block_ms=1_000
+            bootstrap_servers=kafka.bootstrap_servers, transactional_id="t", max_block_ms=2_000
         ) as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("orders", b"1")
             with pytest.raises(RequestTimedOut):
-                await producer.commit_transaction()
+                await producer.commit_transaction(SHORT_MS)
             with pytest.raises(RequestTimedOut, match="the end of the previous transaction"):
                 await producer.begin_transaction()
             held.release()
@@ -106,7 +106,7 @@ def test_exactly_once_waits_longer_than_one_call(kafka: Broker) -> None:
             "orders", bootstrap_servers=servers, group_id="g", isolation_level="read_committed",
             enable_auto_commit=False, auto_offset_reset="earliest",
         )  # fmt: skip
-        writer = Producer(bootstrap_servers=servers, transactional_id="t", max_block_ms=1_000)
+        writer = Producer(bootstrap_servers=servers, transactional_id="t", max_block_ms=2_000)
         async with consumer, writer:
 
             async def ended(_: CopyProgress) -> bool:
@@ -121,7 +121,7 @@ def test_exactly_once_waits_longer_than_one_call(kafka: Broker) -> None:
                 )
             )
             await asyncio.to_thread(held.wait)
-            await asyncio.sleep(1.5)  # longer than max_block_ms
+            await asyncio.sleep(2.5)  # longer than max_block_ms
             assert not copying.done()
             held.release()
             await copying

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.pipeline.connector import NoConnector, connector_jars
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.served import ServedBroker
 
 if TYPE_CHECKING:
@@ -77,10 +78,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """Three brokers for the test alone, to be killed and started again."""
-    settings = ("default.replication.factor=3", "min.insync.replicas=2", *SETTINGS)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with Cluster(barnabas_nodes(folder, *settings)) as nodes:
+    with KitCluster("default.replication.factor=3", "min.insync.replicas=2", *SETTINGS) as nodes:
         yield nodes
