@@ -50,6 +50,7 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.sasl import SaslClient, SaslFailed
 from barnabas.protocol.schema import Message
 from barnabas.runtime.framed_socket import FramedSocket
+from barnabas.runtime.tls_errors import end_reason
 from barnabas.work import Steps
 
 __all__ = ["MISSING_MS", "Logins", "Peer"]
@@ -260,13 +261,14 @@ class Peer:
 
     def on_socket_lost(self) -> None:
         """The other side, or the network, ended the connection."""
+        why = end_reason(None if self._socket is None else self._socket.error)
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
             if self.node_id >= 0 and not self._reactor.scope.stopping:
                 self._reactor.scope.start(self._probe_refusal(), name=f"probe {self!r}")
-            self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection"))
+            self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection{why}"))
         else:
-            self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks")
+            self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} closed the connection before it said what it speaks{why}")
 
     # -- private -------------------------------------------------------------------------------------------------------
 

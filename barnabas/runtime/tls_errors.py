@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-__all__ = ["explained"]
+__all__ = ["end_reason", "explained"]
 
 _REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate (ssl.client.auth=required)",
@@ -24,3 +24,8 @@ def explained(error: ssl.SSLError) -> str:
     if "_ALERT_" in reason:
         return f"the other side refused: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
     return _REASONS.get(reason) or reason.replace("_", " ").lower() or str(error)
+
+
+def end_reason(error: BaseException | None) -> str:
+    """What to add to a sentence about a connection that ended with this error: ": reason" if it was TLS, else nothing."""
+    return f": {explained(error)}" if isinstance(error, ssl.SSLError) else ""

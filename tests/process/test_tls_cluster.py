@@ -131,3 +131,24 @@ def test_a_copy_goes_on_while_certificates_change_and_a_broker_is_killed(
         assert each.stop() == 0
         assert "Traceback" not in each.log()
         assert "PRIVATE KEY" not in each.log()
+
+
+def test_a_node_with_a_certificate_of_another_authority_stays_outside(tmp_path: Path, ca: CertificateAuthority) -> None:
+    other = CertificateAuthority(tmp_path / "other", "Another CA")
+    ports = free_ports(4)
+    quorum = f"1@127.0.0.1:{ports[2]},2@127.0.0.1:{ports[3]}"
+    started = []
+    try:
+        for node in (1, 2):
+            values = settings(ca, node, ports[node - 1], ports[node + 1], quorum)
+            if node == 2:
+                values |= other.issue("outside", hosts=("127.0.0.1",)).by_file()
+            texts = [f"{key}={text}" for key, text in values.items()]
+            started.append(ServedBroker(tmp_path / f"node-{node}", *texts, node_id=node, listens=False))
+            started[-1].launch()
+        until(lambda: "the certificate is refused: self-signed certificate" in started[0].log())
+        until(lambda: "the other side refused: unknown ca" in started[1].log())
+        assert not any("leads the metadata quorum" in each.log() for each in started)
+    finally:
+        for each in started:
+            each.kill()
