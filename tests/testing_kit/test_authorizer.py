@@ -32,9 +32,9 @@ def test_nodes_that_are_super_users_serve_transactions_and_administration() -> N
             }
         )
         consumer.subscribe(["orders"])
-        found = []
+        found: list[bytes] = []
         while len(found) < 60:
-            found += [each.value() for each in consumer.consume(60, 1.0)]
+            found += [each.value() or b"" for each in consumer.consume(60, 1.0)]
         consumer.close()
         assert sorted(found) == sorted(str(number).encode() for number in range(60))
         for address in kafka.bootstrap_servers.split(","):  # two of three brokers forward it
