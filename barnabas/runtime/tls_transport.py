@@ -150,6 +150,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._pump()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._gate is not None and self._state is _State.HANDSHAKE:
+            self.fail("the other side closed the connection")
         self._end_handshake()
         unfinished = self._state in (_State.FIRST_MESSAGE, _State.HANDSHAKE)
         self._state = _State.CLOSED

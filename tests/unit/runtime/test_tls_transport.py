@@ -151,6 +151,29 @@ def test_a_client_learns_why_it_failed(contexts: tuple[ssl.SSLContext, ssl.SSLCo
     serve(contexts, body)
 
 
+def test_a_client_that_leaves_in_the_handshake_is_logged(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture
+) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        contexts[1].wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+
+    async def body(network: AsyncioNetwork, address: tuple[str, int], served: list[Application]) -> None:
+        _, probe = await asyncio.open_connection(*address)
+        probe.close()  # says nothing: no line
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(outgoing.read())
+        assert await reader.read(1)
+        writer.close()
+        await until(lambda: len(served) == 2 and all("lost" in each.events for each in served))
+
+    with caplog.at_level("INFO"):
+        serve(contexts, body)
+    assert [each.getMessage().partition("reason=")[2] for each in caplog.records if "SSL" in each.getMessage()] == [
+        "the other side closed the connection count=1"
+    ]
+
+
 def test_a_damaged_record_ends_the_connection_with_its_error(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async def body(network: AsyncioNetwork, address: tuple[str, int], served: list[Application]) -> None:
         transport, _ = await network.connect(Application, *address, tls=contexts[1])
