@@ -83,6 +83,7 @@ def cluster(tmp_path: Path, ca: CertificateAuthority) -> Iterator[list[ServedBro
             node.kill()
     for node in nodes:
         assert "planted" not in node.log()
+        assert "does not let this node log in" not in node.log()
 
 
 def settings_of(nodes: list[ServedBroker], ca: CertificateAuthority) -> dict[str, Any]:
