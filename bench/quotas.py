@@ -61,7 +61,10 @@ def produce_greedily(address: str, stopped: threading.Event) -> None:
     one = request(TOPICS[1], 500_000)
     with Wire(address, GREEDY) as wire:
         while not stopped.is_set():
-            wire.call(one, 9)
+            try:
+                wire.call(one, 9)
+            except OSError:
+                return  # the broker has ended while the connection was muted
 
 
 def run(address: str, seconds: float) -> None:
