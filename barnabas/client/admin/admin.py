@@ -12,6 +12,7 @@ from __future__ import annotations
 from barnabas.client.admin.acls import AclAdmin
 from barnabas.client.admin.cluster import ClusterAdmin
 from barnabas.client.admin.configs import ConfigAdmin
+from barnabas.client.admin.delegation_tokens import DelegationTokenAdmin
 from barnabas.client.admin.groups import GroupAdmin
 from barnabas.client.admin.quotas import QuotaAdmin
 from barnabas.client.admin.reassignments import ReassignmentAdmin
@@ -29,6 +30,7 @@ class Admin(
     QuotaAdmin,
     AclAdmin,
     ScramUserAdmin,
+    DelegationTokenAdmin,
     ReassignmentAdmin,
     GroupAdmin,
     TransactionAdmin,

@@ -6,6 +6,9 @@ import asyncio
 import base64
 from typing import Any
 
+import pytest
+
+from barnabas.client import Admin, KafkaError
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
@@ -13,8 +16,9 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     TokenPrincipal,
 )
-from tests.support.oracle.sasl_script import ALICE, BOB, SCRAM_USERS, SaslWire, Scram, sasl_settings
+from tests.support.oracle.sasl_script import ALICE, BOB, SCRAM_USERS, USERS, SaslWire, Scram, sasl_settings
 from tests.support.oracle.wire import Wire
+from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
 from tests.support.waiting import until
 
@@ -85,3 +89,32 @@ async def test_the_life_of_tokens(caplog: Any) -> None:
             assert late.said[-1][1] == 58
     assert SETTINGS["delegation.token.secret.key"] not in caplog.text
     assert base64.b64encode(made.hmac).decode() not in caplog.text
+
+
+async def test_the_admin_client_manages_tokens_over_tls(ca: CertificateAuthority) -> None:
+    settings = {
+        **SETTINGS,
+        **ca.issue("node-of-tokens").by_file(),
+        **ca.truststore(),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_SSL",
+    }
+    async with sasl_node(settings, "SASL") as node:
+        admin = Admin(
+            bootstrap_servers=address_of(node, "SASL"),
+            security_protocol="SASL_SSL",
+            ssl_cafile=str(ca.certificate),
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="alice",
+            sasl_plain_password=USERS["alice"],
+        )
+        async with admin:
+            made = await admin.create_delegation_token(renewers=["bob"])
+            assert (made.owner, made.requester, made.renewers) == ("alice", "alice", ("bob",))
+            assert str(made.hmac) not in repr(made)
+            assert await admin.describe_delegation_tokens(["alice"]) == [made]
+            assert await admin.describe_delegation_tokens(["carol"]) == []
+            assert await admin.renew_delegation_token(made.hmac, renew_period_ms=60_000) < made.expiry_ms
+            await admin.expire_delegation_token(made.hmac)
+            assert await admin.describe_delegation_tokens() == []
+            with pytest.raises(KafkaError, match="DELEGATION_TOKEN_NOT_FOUND"):
+                await admin.renew_delegation_token(made.hmac)

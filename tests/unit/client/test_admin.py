@@ -10,10 +10,6 @@ from barnabas.protocol.registry import API
 
 NOT_ASKED = {
     "AlterConfigs": "replaces all configs of a resource; IncrementalAlterConfigs takes its place",
-    "CreateDelegationToken": "kafka-delegation-tokens makes tokens",
-    "DescribeDelegationToken": "kafka-delegation-tokens lists tokens",
-    "ExpireDelegationToken": "kafka-delegation-tokens expires tokens",
-    "RenewDelegationToken": "kafka-delegation-tokens renews tokens",
     "DescribeTopicPartitions": "Metadata tells the same",
     "GetTelemetrySubscriptions": "the client measures nothing that it could push",
     "SaslAuthenticate": "connections ask it, below the client",
