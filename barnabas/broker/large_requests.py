@@ -22,6 +22,7 @@ from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import LargeMessage
 from barnabas.ports import Buffer
+from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 from barnabas.work import Work
@@ -165,10 +166,10 @@ def count_decoding(slices: Slices, api_key: int, size_bytes: int) -> None:
     """Counts the decoding of a request of some length for the present turn.
 
     Raises:
-        LargeMessage: the turn is over: the request is decoded in slices.
+        LargeMessage: the turn is over, or the frame alone takes much of one: the request is decoded in slices.
     """
     if api_key not in RECORD_APIS:
-        if slices.turn_is_over:
+        if slices.turn_is_over or size_bytes > ORDINARY_BUFFER_BYTES:
             raise LargeMessage("decoded in a later turn")
         slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
 

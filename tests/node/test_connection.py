@@ -150,6 +150,17 @@ async def test_a_large_frame_is_read_in_several_turns(node: Node) -> None:
     assert len(found) > 1
 
 
+async def test_a_large_request_of_few_elements_is_decoded_in_a_later_turn_than_it_is_read(node: Node) -> None:
+    connection = InMemory(node, "long")
+    await turns()
+    body = encode(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 30_000) for _ in range(50)]), 8)
+    connection.sends(3, 8, body)
+    assert node.slices.busy
+    assert connection.written == []
+    await until(lambda: connection.written)
+    assert not node.slices.requests.running
+
+
 async def test_client_ids(peer: Peer, node: Node) -> None:
     script = Scripted(node)
     for length, client in ((-1, b""), (0, b""), (3, b"abc"), (2, "ü".encode())):
