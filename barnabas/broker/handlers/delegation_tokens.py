@@ -70,7 +70,7 @@ def change_delegation_token(
     """Renews a token, or lets it expire."""
     _check_allowed(needs, call)
     call.request.hmac = bytes(call.request.hmac)  # a copy, because the request waits
-    return _asked(needs, call, _refuse_change)
+    return _asked(needs, call, _refused_change)
 
 
 def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenRequest]) -> Work:
@@ -153,6 +153,15 @@ def _refuse_change(
     if isinstance(call.request, RenewDelegationTokenRequest):
         return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
     return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+
+
+def _refused_change(
+    call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest], error: BrokerError
+) -> RenewDelegationTokenResponse | ExpireDelegationTokenResponse:
+    """A refusal of the controller names no time, as in Kafka."""
+    refused = _refuse_change(call, error)
+    refused.expiry_timestamp_ms = 0
+    return refused
 
 
 def _refuse_describe(call: Call[DescribeDelegationTokenRequest], error: BrokerError) -> DescribeDelegationTokenResponse:
