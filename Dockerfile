@@ -8,11 +8,12 @@ COPY pyproject.toml setup.py build_backend.py README.md LICENSE ./
 COPY barnabas barnabas
 # A slim image has no compiler, and brokers hand batches on as they are: plain Python loses nothing here.
 ENV BARNABAS_PURE=1
-RUN python3 -m venv /opt/barnabas && /opt/barnabas/bin/pip install --no-cache-dir --quiet .
+RUN python3 -m venv /opt/barnabas && /opt/barnabas/bin/pip install --no-cache-dir --quiet '.[security]'
 
 FROM ${BASE_IMAGE}
-RUN useradd --system --uid 10001 --no-create-home barnabas && mkdir /data && chown barnabas /data
+RUN useradd --system --uid 10001 --no-create-home barnabas && mkdir /data /secrets && chown barnabas /data /secrets
 COPY --from=build /opt/barnabas /opt/barnabas
+COPY docker /opt/barnabas/docker
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
 USER barnabas
 VOLUME /data

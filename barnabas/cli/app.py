@@ -37,7 +37,17 @@ _COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
             "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
             "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
+            "`barnabas up --tls --sasl scram --acl` starts a secured cluster, with files for its clients.",
             "`barnabas up --brokers 1 --port 0 --lab 127.0.0.1:0` serves tests in any language: faults over HTTP.",
+        ),
+    ),
+    (
+        "certificates",
+        "barnabas.cli.certificates:certificates",
+        "Make a certificate authority and certificates.",
+        (
+            "`barnabas certificates secrets broker-1=broker-1,localhost broker-2=broker-2,localhost alice` makes "
+            "`secrets/ca.pem`, `secrets/broker-1.pem` and so on.",
         ),
     ),
     (

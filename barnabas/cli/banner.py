@@ -11,11 +11,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
+
 __all__ = ["banner"]
 
 
 def banner(
-    bootstrap: str, directory: Path, *, temporary: bool, quorum: Sequence[int], metrics: Sequence[str] = ()
+    bootstrap: str,
+    directory: Path,
+    *,
+    temporary: bool,
+    quorum: Sequence[int],
+    metrics: Sequence[str] = (),
+    security: ClusterSecurity | None = None,
 ) -> RenderableType:
     """Returns the banner.
 
@@ -25,6 +33,7 @@ def banner(
         temporary: whether the directory is removed at the end.
         quorum: ports of the nodes' metadata quorum; empty for a single node.
         metrics: HOST:PORT of each node's metrics; empty if they are off.
+        security: how the cluster is secured, if it is.
     """
     brokers = bootstrap.count(",") + 1
     facts = Table.grid(padding=(0, 2))
@@ -38,12 +47,15 @@ def banner(
         facts.add_row("quorum", "ports " + ", ".join(map(str, quorum)))
     if metrics:
         facts.add_row("metrics", Text(" ".join(f"http://{each}/metrics" for each in metrics)))
-    first = bootstrap.partition(",")[0]
+    if security is not None:
+        facts.add_row("security", Text(_described(security)))
+        facts.add_row("client files", Text(f"{security.folder}/*.properties"))
+    how = f"-b {bootstrap.partition(',')[0]}" if security is None else f"--command-config {security.client_file}"
     commands = [
-        f"barnabas topic create orders -b {first}",
-        f"echo hello | barnabas produce orders -b {first}",
-        f"barnabas consume orders --from-beginning -b {first}",
-        f"barnabas cluster -b {first}",
+        f"barnabas topic create orders {how}",
+        f"echo hello | barnabas produce orders {how}",
+        f"barnabas consume orders --from-beginning {how}",
+        f"barnabas cluster {how}",
     ]
     return Panel(
         Group(
@@ -61,3 +73,12 @@ def banner(
         padding=(1, 2),
         expand=False,
     )
+
+
+def _described(security: ClusterSecurity) -> str:
+    parts = ["TLS"] if security.tls else []
+    if security.sasl is not None:
+        parts.append(f"users {ADMIN} and {CLIENT} ({security.sasl.upper()})")
+    if security.acls:
+        parts.append("ACLs")
+    return ", ".join(parts)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.cli.cluster_security import ClusterSecurity
 from barnabas.cli.local_ports import HOST, PORT_MAX, chosen_ports, is_free, quorum_ports, saved_ports
 from barnabas.cli.serve import node_config
 from barnabas.errors import BarnabasError, DirectoryInUse
@@ -37,6 +38,7 @@ READY_S: Final = 60.0  # far above the time of a start, including the recovery o
 STOP_S: Final = 30.0  # seconds for a clean stop; then the process is killed
 REPLICAS_MAX: Final = 3
 QUOTED_LINES: Final = 5  # lines of a node's log that an error quotes
+CERTIFIED_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 FULL_BYTES: Final = 1 << 20  # less is free on a volume that counts as full
 
 
@@ -77,6 +79,7 @@ class LocalCluster:
         settings: "key=value" for every node; overrides the settings made here.
         metrics: host and port of the first node's metrics; the others follow, or take free ones with port 0. None: none.
         logging: options of `serve` about its log.
+        security: TLS, users and access control; None: plaintext listeners for everyone on this machine.
         on_death: called with a node whose process ended unexpectedly.
     """
 
@@ -89,6 +92,7 @@ class LocalCluster:
         settings: Sequence[str] = (),
         metrics: tuple[str, int] | None = None,
         logging: Sequence[str] = (),
+        security: ClusterSecurity | None = None,
         on_death: Callable[[LocalNode], None] = lambda node: None,
     ) -> None:
         """Raises ClusterFailed if a port is out of range."""
@@ -105,6 +109,8 @@ class LocalCluster:
             *settings,
         )
         self._logging = tuple(logging)
+        self.security = security
+        self._node_files: dict[int, Path] = {}  # settings of each node, if the cluster is secured
         self._on_death = on_death
         self._lock: DiskLock | None = None
         self._lifeline: tuple[int, int] | None = None  # the read end, standard input of the nodes, and the write end
@@ -122,15 +128,16 @@ class LocalCluster:
     def config(self, node: LocalNode) -> BrokerConfig:
         """Returns a node's configuration. Raises BrokerError or ValueError for a wrong setting, as `serve` does."""
         alone = len(self.nodes) == 1
-        controller_listen = None if alone else f"{HOST}:{node.quorum_port}"
+        file = self._node_files.get(node.node_id)
+        controller_listen = None if alone or file is not None else f"{HOST}:{node.quorum_port}"
         quorum = None if alone else self._quorum()
         return node_config(
             str(node.data),
             node.node_id,
-            node.address,
+            node.address if file is None else None,
             controller_listen,
             quorum,
-            None,
+            file,
             tuple(self._settings),
             metrics_listen=self._metrics_listen(node),
         )
@@ -146,15 +153,42 @@ class LocalCluster:
 
     def command(self, node: LocalNode) -> list[str]:
         """Returns the command that starts a node, as a user could type it."""
-        command = ["serve", "--node-id", str(node.node_id), "--listen", node.address, "--data", str(node.data)]
+        command = ["serve", "--node-id", str(node.node_id), "--data", str(node.data)]
+        file = self._node_files.get(node.node_id)
+        if file is not None:
+            command += ["--config", str(file)]
+        else:
+            command += ["--listen", node.address]
         if len(self.nodes) > 1:
-            command += ["--controller-listen", f"{HOST}:{node.quorum_port}", "--quorum", self._quorum()]
+            if file is None:
+                command += ["--controller-listen", f"{HOST}:{node.quorum_port}"]
+            command += ["--quorum", self._quorum()]
         metrics = self._metrics_listen(node)
         if metrics is not None:
             command += ["--metrics-listen", metrics]
         for setting in self._settings:
             command += ["--set", setting]
         return [*command, *self._logging]
+
+    def secure(self) -> None:
+        """Makes certificates, passwords and settings of the nodes, if the cluster is to be secured. Call it before `config` and `start`.
+
+        Raises:
+            ClusterFailed: the directory cannot be created or is in use.
+            BarnabasError, OSError: the cluster cannot be secured; with a remedy.
+        """
+        if self.security is None:
+            return
+        self._take_directory()
+        alone = len(self.nodes) == 1
+        self._node_files = self.security.prepare(
+            {
+                node.node_id: (CERTIFIED_HOSTS, node.address, None if alone else f"{HOST}:{node.quorum_port}")
+                for node in self.nodes
+            },
+            self.bootstrap,
+        )
+        self.security.format({node.node_id: node.data for node in self.nodes})
 
     async def start(self) -> None:
         """Starts every node and waits until all serve.
@@ -179,6 +213,8 @@ class LocalCluster:
 
     def _take_directory(self) -> None:
         """Creates and locks the directory, and notes the ports of the quorum in it."""
+        if self._lock is not None:
+            return
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:

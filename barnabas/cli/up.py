@@ -24,11 +24,12 @@ from cyclopts import Parameter
 from barnabas.broker.config_key import host_and_port
 from barnabas.broker.config_remarks import remarks
 from barnabas.cli.broker_platform import brokers_refused
-from barnabas.cli.local_cluster import ClusterFailed, LocalCluster, LocalNode
+from barnabas.cli.cluster_security import ClusterSecurity, Sasl
+from barnabas.cli.local_cluster import LocalCluster, LocalNode
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
 from barnabas.cli.session import wrong_call
-from barnabas.errors import BrokerError
+from barnabas.errors import BarnabasError, BrokerError
 from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.loop import run
 
@@ -40,6 +41,29 @@ TEMPORARY: Final = "barnabas-up-"  # prefix of directories without --data
 # A group of one developer has all its members at once: its first rebalance need not wait for others (Kafka: 3 s).
 SETTINGS: Final = ("group.initial.rebalance.delay.ms=0",)
 LOGGED: Final = {"trace": "trace", "debug": "debug"}  # level of the files for a level of the screen; otherwise info
+
+_Lab = Annotated[
+    str | None,
+    Parameter(help="127.0.0.1:PORT for tests: faults, kills and pauses over HTTP; port 0 takes a free one."),
+]
+_Tls = Annotated[
+    bool,
+    Parameter(negative=(), help="TLS on all listeners, with a certificate authority that is made for this cluster."),
+]
+_SaslOption = Annotated[
+    Sasl | None,
+    Parameter(help="Clients log in: by SCRAM, or by PLAIN. Makes the users admin and client with random passwords."),
+]
+_Acl = Annotated[
+    bool,
+    Parameter(negative=(), help="Control access by ACLs: only admin may do everything. Needs --sasl or --tls."),
+]
+_MetricsListen = Annotated[
+    str | None,
+    Parameter(
+        help="HOST:PORT of the first node's /metrics, /livez and /readyz; the others follow. 0 takes free ports."
+    ),
+]
 
 
 def up(
@@ -64,16 +88,11 @@ def up(
         Parameter(help="Least severe level of the nodes' log lines that are shown; their files have all from info."),
     ] = "warning",
     log_format: LogFormat = "text",
-    lab: Annotated[
-        str | None,
-        Parameter(help="127.0.0.1:PORT for tests: faults, kills and pauses over HTTP; port 0 takes a free one."),
-    ] = None,
-    metrics_listen: Annotated[
-        str | None,
-        Parameter(
-            help="HOST:PORT of the first node's /metrics, /livez and /readyz; the others follow. 0 takes free ports."
-        ),
-    ] = None,
+    lab: _Lab = None,
+    tls: _Tls = False,
+    sasl: _SaslOption = None,
+    acl: _Acl = False,
+    metrics_listen: _MetricsListen = None,
 ) -> int:
     """Start a cluster on this machine and serve until Ctrl-C."""
     if brokers_refused("up"):
@@ -91,9 +110,13 @@ def up(
         host, _, number = metrics_listen.rpartition(":")
         metrics = host, int(number)
     if lab is not None:
+        if tls or sasl is not None or acl:
+            return wrong_call("up", "--lab: its listeners are plaintext; leave --tls, --sasl and --acl out")
         return _lab(lab, brokers, port, data, set_)
+    if acl and sasl is None and not tls:
+        return wrong_call("up", "--acl: without --sasl or --tls every client would be the same unknown user; add one")
     logging = ("--log-level", LOGGED.get(log_level, "info"), "--log-format", log_format)
-    wanted = _Wanted(brokers, port, (*SETTINGS, *set_), strict, metrics, log_level, logging)
+    wanted = _Wanted(brokers, port, (*SETTINGS, *set_), strict, metrics, log_level, logging, tls, sasl, acl)
     if data is not None:
         return run(_run(data, wanted, temporary=False))
     remove_ownerless(TEMPORARY)
@@ -133,6 +156,9 @@ class _Wanted:
     metrics: tuple[str, int] | None  # host and port of the first node's metrics
     log_level: LogLevel
     logging: tuple[str, ...]  # options of the nodes
+    tls: bool
+    sasl: Sasl | None
+    acl: bool
 
 
 class _Up:
@@ -163,7 +189,7 @@ class _Up:
         except (BrokerError, ValueError) as error:
             _say(f"barnabas up: {error}")
             return 2
-        except (ClusterFailed, OSError) as error:
+        except (BarnabasError, OSError) as error:
             _say(f"barnabas up: {error}")
             return 1
         return await self._serve(cluster)
@@ -178,14 +204,22 @@ class _Up:
             settings=wanted.settings,
             metrics=wanted.metrics,
             logging=wanted.logging,
+            security=self._security(),
             on_death=self._on_death,
         )
+        cluster.secure()
         ignored = remarks(cluster.config(cluster.nodes[0]))  # the others have the same settings
         if wanted.strict and ignored:
             raise ValueError(f"{'; '.join(ignored)} (--strict)")
         for remark in ignored:
             _say(f"barnabas up: {remark}")
         return cluster
+
+    def _security(self) -> ClusterSecurity | None:
+        wanted = self._wanted
+        if not wanted.tls and wanted.sasl is None:
+            return None
+        return ClusterSecurity(self._directory.resolve(), wanted.tls, wanted.sasl, wanted.acl)
 
     async def _serve(self, cluster: LocalCluster) -> int:
         """Says that the cluster serves, and shows the lines of its nodes until the end."""
@@ -197,7 +231,11 @@ class _Up:
             self._show_banner(cluster)
         else:
             metrics = ",".join(node.metrics for node in cluster.nodes) if self._wanted.metrics is not None else ""
-            _say(f"ready bootstrap={cluster.bootstrap}" + (f" metrics={metrics}" if metrics else ""), sys.stdout)
+            security = cluster.security
+            line = f"ready bootstrap={cluster.bootstrap}"
+            line += f" metrics={metrics}" if metrics else ""
+            line += f" command_config={security.client_file}" if security is not None else ""
+            _say(line, sys.stdout)
         await self._ended
         if sys.stderr.isatty() and not self._ended.result():
             _say("stopping; Ctrl-C again kills the nodes at once")
@@ -221,6 +259,7 @@ class _Up:
                     temporary=self._temporary,
                     quorum=quorum,
                     metrics=[node.metrics for node in cluster.nodes if node.metrics],
+                    security=cluster.security,
                 )
             )
         except OSError:

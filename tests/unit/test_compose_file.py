@@ -28,3 +28,26 @@ def test_the_image() -> None:
     assert re.search(r"^STOPSIGNAL SIGTERM$", text, re.MULTILINE)
     assert "/dev/tcp/127.0.0.1/9404" in text
     assert '"--metrics-listen", "0.0.0.0:9404"]' in text
+
+
+def test_the_secured_file_serves_no_plaintext_listener() -> None:
+    """Each node has TLS everywhere and the same settings; the secrets are made before any node starts."""
+    services = yaml.safe_load((ROOT / "docker-compose.secure.yml").read_text())["services"]
+    brokers = {name: service for name, service in services.items() if name != "secrets"}
+    assert sorted(brokers) == ["broker-1", "broker-2", "broker-3"]
+    for name, service in brokers.items():
+        assert service["depends_on"] == {"secrets": {"condition": "service_completed_successfully"}}
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert f"broker-{service['environment']['NODE_ID']}" == name
+        assert "secrets:/secrets:ro" in service["volumes"]
+        assert ":?" in service["environment"]["ADMIN_PASSWORD"], "no password has a default"
+    script = (ROOT / "docker" / "node.sh").read_text()
+    protocols = re.search(r"^listener.security.protocol.map=(.*)$", script, re.MULTILINE)
+    assert protocols is not None
+    assert dict(each.split(":") for each in protocols[1].split(",")) == {
+        "INTERNAL": "SSL",
+        "EXTERNAL": "SASL_SSL",
+        "CONTROLLER": "SSL",
+    }
+    assert "StandardAuthorizer" in script
+    assert "!docker" in (ROOT / ".dockerignore").read_text().split(), "the image holds the scripts"

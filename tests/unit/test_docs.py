@@ -95,6 +95,7 @@ NOT_RUN = {  # why no test runs them
     ("docs/coverage.md", "mermaid"): "drawn from the code; test_documents_are_fresh",
     ("docs/operations.md", ""): PARSED,
     ("docs/pipeline.md", ""): PARSED,
+    ("docs/security.md", "sh"): PARSED,
     ("docs/security.md", "properties"): "names files of a production; process/test_tls.py starts nodes with these keys",
     ("docs/testing/audit.md", ""): "a table that the audit prints",
     ("docs/testing/history.md", ""): "a report that a failed test prints, and a command that the command line accepts",

@@ -14,7 +14,7 @@ from pathlib import Path
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
-READY = re.compile(r"ready bootstrap=(\S+)(?: metrics=(\S+))?\n")
+READY = re.compile(r"ready bootstrap=(\S+)(?: metrics=(\S+))?(?: command_config=(\S+))?\n")
 
 
 SECONDS_MAX = 60.0

@@ -1,0 +1,63 @@
+"""`barnabas certificates DIR NAME=HOST,…`: a certificate authority and certificates in PEM, for clusters of one's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from barnabas.cli.certificate_authority import Authority
+from barnabas.cli.session import wrong_call
+from barnabas.errors import BarnabasError
+
+__all__ = ["certificates"]
+
+NAMES_MAX: Final = 1_000
+NAME_CHARS_MAX: Final = 64  # of a common name (X.520)
+_IN_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+def certificates(
+    directory: Annotated[Path, Parameter(help="Made if it is missing. An authority that is there is used again.")],
+    /,
+    *names: Annotated[
+        str,
+        Parameter(
+            help="NAME=HOST,HOST for a node, with every name or address that its clients use; NAME for a client."
+        ),
+    ],
+) -> int:
+    """Make a certificate authority and certificates in PEM, for tests and clusters of your own.
+
+    Prints the files. A certificate that is there is kept, unless it lacks a host or ends within 30 days.
+    """
+    if not names or len(names) > NAMES_MAX:
+        return wrong_call("certificates", f"name 1 to {NAMES_MAX} certificates, e.g. broker-1=broker-1,localhost")
+    wanted = []
+    for each in names:
+        name, equals, hosts = each.partition("=")
+        found = tuple(host.strip() for host in hosts.split(",") if host.strip())
+        if not name or len(name) > NAME_CHARS_MAX or not _IN_NAMES.issuperset(name) or name.startswith("."):
+            return wrong_call(
+                "certificates", f"{each!r}: a name has 1 to {NAME_CHARS_MAX} letters, digits, '-', '_', '.'"
+            )
+        if name == "ca":
+            return wrong_call("certificates", "'ca' is the name of the authority: choose another")
+        if (equals and not found) or not all(map(_is_host, found)):
+            return wrong_call("certificates", f"{each!r}: write NAME=HOST,HOST with host names or IP addresses")
+        wanted.append((name, found))
+    try:
+        authority = Authority(directory)
+        print(authority.file)
+        for name, hosts_of in wanted:
+            print(authority.issue(name, hosts_of))
+    except (BarnabasError, OSError) as error:
+        print(f"barnabas certificates: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _is_host(text: str) -> bool:
+    return len(text) <= 253 and _IN_NAMES.union(":*").issuperset(text)

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes the secrets of docker-compose.secure.yml, and prints them.
+#   secrets.sh make NODE…                  an authority and a certificate for each node, in /secrets
+#   secrets.sh cat FILE                    prints a file
+#   secrets.sh client-file USER CA_FILE    prints client properties of a user; CA_FILE is the path of ca.pem on the client's machine
+set -euo pipefail
+case ${1:-} in
+make)
+  shift
+  names=()
+  for node in "$@"; do names+=("$node=$node,localhost,127.0.0.1"); done
+  exec barnabas certificates /secrets "${names[@]}"
+  ;;
+cat)
+  exec cat "$2"
+  ;;
+client-file)
+  cat <<END
+bootstrap.servers=$BOOTSTRAP
+security.protocol=SASL_SSL
+ssl.truststore.type=PEM
+ssl.truststore.location=$3
+sasl.mechanism=SCRAM-SHA-256
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="$2" password="$ADMIN_PASSWORD";
+END
+  ;;
+*)
+  echo "secrets.sh: write make, cat or client-file" >&2
+  exit 2
+  ;;
+esac
