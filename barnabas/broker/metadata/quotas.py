@@ -71,7 +71,7 @@ def alter_client_quotas(view: ClusterView, request: AlterClientQuotasRequest) ->
             records += yield from _altered(view, entity, changes)
             error = None
         except BrokerError as refused:
-            error = refused
+            error = refused.with_traceback(None)  # its frames hold `error`: a cycle
             texts += 1
         results[entity] = AlteredQuota(
             error_code=ErrorCode.NONE if error is None else error.code,

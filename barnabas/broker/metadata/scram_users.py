@@ -58,7 +58,7 @@ def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsReque
                 raise BrokerError(ErrorCode.RESOURCE_NOT_FOUND, text)
             records[name] = RemoveUserScramCredentialRecord(name=name, mechanism=deletion.mechanism)
         except BrokerError as error:
-            errors[name] = error
+            errors[name] = error.with_traceback(None)  # its frames hold `errors`: a cycle
     for upsertion in request.upsertions:
         yield 1
         name = upsertion.name
@@ -74,7 +74,7 @@ def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsReque
                 name, upsertion.mechanism, upsertion.iterations, upsertion.salt, upsertion.salted_password
             )
         except BrokerError as error:
-            errors[name] = error
+            errors[name] = error.with_traceback(None)
         if len(records) > USERS_OF_A_REQUEST_MAX:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     results = []

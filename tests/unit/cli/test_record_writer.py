@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.cli.record_writer import InputPlace, RecordWriter
 from barnabas.client.errors import DeliveryTimedOut, KafkaError, PartlyWritten, RecordTooLarge
+from barnabas.client.producer.config import ProducerConfig
 from barnabas.client.producer.transaction_state import TransactionPhase
 
 LINES = InputPlace(0, 1)
@@ -18,6 +19,7 @@ class OnePartition:
     """As a Producer: every batch has the same outcome, and a commit waits until the test answers it."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
+        self.config = ProducerConfig()
         self.transaction_state = TransactionPhase.READY
         self.committing = asyncio.Event()
         self.answered = asyncio.Event()
@@ -37,7 +39,7 @@ class OnePartition:
     async def begin_transaction(self) -> None:
         self.transaction_state = TransactionPhase.IN_TRANSACTION
 
-    async def commit_transaction(self) -> None:
+    async def commit_transaction(self, _timeout_ms: int) -> None:
         self.transaction_state = TransactionPhase.COMMITTING
         self.committing.set()
         await self.answered.wait()

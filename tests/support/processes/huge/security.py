@@ -9,6 +9,7 @@ from barnabas.protocol.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from barnabas.protocol.messages.authentication import SaslAuthenticateRequest
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
@@ -82,6 +83,7 @@ def long_password() -> AlterUserScramCredentialsRequest:
 
 
 SECURITY: Final = (
+    Huge("SaslAuthenticate: a large token", 2, {34}, lambda w: SaslAuthenticateRequest(auth_bytes=bytes(LARGE_BYTES))),
     Huge(
         "CreateDelegationToken: many renewers",
         3,
