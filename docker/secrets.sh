@@ -7,6 +7,10 @@ set -euo pipefail
 case ${1:-} in
 make)
   shift
+  if [[ $ADMIN_PASSWORD == *[,\"\\[:cntrl:]]* || $ADMIN_PASSWORD == " "* || $ADMIN_PASSWORD == *" " ]]; then
+    echo 'secrets.sh: the password of admin must not have a comma, ", \, a control character, or a space at an end' >&2
+    exit 2
+  fi
   names=()
   for node in "$@"; do names+=("$node=$node,localhost,127.0.0.1"); done
   exec barnabas certificates /secrets "${names[@]}"

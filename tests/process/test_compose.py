@@ -6,27 +6,22 @@ Runs where a Docker engine answers, with the base image `python-base:local` wher
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster
+from tests.support.processes.composed import NEEDS_DOCKER, Composed
 from tests.support.processes.kills import Killing, killed_copy
 from tests.support.simulation.kill_schedule import schedule
 
-ROOT = Path(__file__).parents[2]
-LOCAL_BASE = "python-base:local"
-PUBLIC_BASE = "python:3.12-slim"
 TRANSACTIONS = 60
 RECORDS_EACH = 20
 PARTITIONS = 3
@@ -36,117 +31,13 @@ ANSWER_SECONDS_MAX = 30.0
 GAP_SECONDS_MAX = 3.0  # with a majority alive and in sync
 SEED = int(os.environ.get("BARNABAS_SEED", "1"))
 
-
-def _engine_answers() -> bool:
-    if shutil.which("docker") is None:
-        return False
-    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-
-
-def _compose() -> list[str] | None:
-    for command in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(command[0]) and not subprocess.run([*command, "version"], capture_output=True).returncode:
-            return command
-    return None
-
-
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(not _engine_answers(), reason="no Docker engine answers here"),
-    pytest.mark.skipif(_compose() is None, reason="there is neither `docker compose` nor docker-compose"),
-]
-
-
-def _run(*command: str, environment: dict[str, str] | None = None, timeout_s: float = 240.0) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def _base_image() -> str:
-    """The image to build on: the one named, else what this machine has, else what it can get."""
-    named = os.environ.get("BASE_IMAGE")
-    if named:
-        return named
-    for image, command in ((LOCAL_BASE, ["image", "inspect", LOCAL_BASE]), (PUBLIC_BASE, ["pull", PUBLIC_BASE])):
-        if not subprocess.run(["docker", *command], capture_output=True, check=False).returncode:
-            return image
-    pytest.skip(f"no base image: neither {LOCAL_BASE} nor {PUBLIC_BASE}, and no BASE_IMAGE is named")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-class Composed:
-    """The cluster of docker-compose.yml under a project name and ports of its own."""
-
-    def __init__(self) -> None:
-        self.ports = _free_ports(3)
-        self.environment = {**os.environ, **{f"BARNABAS_PORT_{n}": str(port) for n, port in enumerate(self.ports, 1)}}
-        self._command = [*(_compose() or []), "--project-name", f"barnabas-test-{os.getpid()}"]
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
-
-    def __call__(self, *arguments: str) -> str:
-        return _run(*self._command, *arguments, environment=self.environment)
-
-    def inspect(self, node_id: int, template: str) -> str:
-        """What Docker knows about the container of a node."""
-        return _run(
-            "docker", "inspect", "--format", template, self("ps", "--quiet", f"broker-{node_id}").strip()
-        ).strip()
-
-    def wait_for(self, node_id: int, template: str, wanted: str, seconds_max: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds_max
-        while (found := self.inspect(node_id, template)) != wanted:
-            assert time.monotonic() < deadline, f"{template} of node {node_id} is {found}, not {wanted}"
-            time.sleep(0.25)
-
-    def brokers(self) -> dict[int, str]:
-        """Host and port of the brokers that serve, as a client on this machine is told them."""
-        try:
-            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(timeout=2)
-        except KafkaException:
-            return {}
-        return {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
-
-    def wait_for_brokers(self, count: int, seconds_max: float = 60.0) -> dict[int, str]:
-        deadline = time.monotonic() + seconds_max
-        while len(found := self.brokers()) != count:
-            assert time.monotonic() < deadline, f"only {found} serve\n{self('logs', '--tail', '40')}"
-            time.sleep(0.25)
-        return found
+pytestmark = [pytest.mark.process, *NEEDS_DOCKER]
 
 
 @pytest.fixture
 def composed() -> Iterator[Composed]:
-    _run(
-        "docker",
-        "build",
-        "--quiet",
-        "--network",
-        "host",
-        "--build-arg",
-        f"BASE_IMAGE={_base_image()}",
-        "-t",
-        "barnabas",
-        ".",
-    )
-    cluster = Composed()
-    try:
-        cluster("up", "--detach", "--no-build")
+    with Composed("docker-compose.yml").up() as cluster:
         yield cluster
-    finally:
-        cluster("down", "--volumes", "--timeout", "15")
 
 
 class Container:

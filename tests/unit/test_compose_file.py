@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.security.planted import PLANTED
 
 yaml = pytest.importorskip("yaml")
 
@@ -51,3 +54,12 @@ def test_the_secured_file_serves_no_plaintext_listener() -> None:
     }
     assert "StandardAuthorizer" in script
     assert "!docker" in (ROOT / ".dockerignore").read_text().split(), "the image holds the scripts"
+
+
+@pytest.mark.parametrize("password", [f"{PLANTED}a,b", f'{PLANTED}a"b', f"{PLANTED}a\\b", f" {PLANTED}a"])
+def test_the_secrets_refuse_a_password_that_their_files_cannot_hold(password: str) -> None:
+    script = str(ROOT / "docker" / "secrets.sh")
+    done = subprocess.run(
+        ["bash", script, "make", "broker-1"], env={"ADMIN_PASSWORD": password}, capture_output=True, text=True
+    )
+    assert (done.returncode, "the password of admin" in done.stderr, PLANTED in done.stderr) == (2, True, False)

@@ -1,0 +1,142 @@
+"""The containers of a Compose file under a project name and ports of their own, for tests that have a Docker engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+ROOT = Path(__file__).parents[3]
+LOCAL_BASE = "python-base:local"
+PUBLIC_BASE = "python:3.12-slim"
+
+
+def _engine_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+def _compose() -> list[str] | None:
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and not subprocess.run([*command, "version"], capture_output=True).returncode:
+            return command
+    return None
+
+
+NEEDS_DOCKER = (
+    pytest.mark.skipif(not _engine_answers(), reason="no Docker engine answers here"),
+    pytest.mark.skipif(_compose() is None, reason="there is neither `docker compose` nor docker-compose"),
+)
+
+
+def _run(*command: str, environment: Mapping[str, str] | None = None, timeout_s: float = 240.0) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _base_image() -> str:
+    """The image to build on: the one named, else what this machine has, else what it can get."""
+    named = os.environ.get("BASE_IMAGE")
+    if named:
+        return named
+    for image, command in ((LOCAL_BASE, ["image", "inspect", LOCAL_BASE]), (PUBLIC_BASE, ["pull", PUBLIC_BASE])):
+        if not subprocess.run(["docker", *command], capture_output=True, check=False).returncode:
+            return image
+    pytest.skip(f"no base image: neither {LOCAL_BASE} nor {PUBLIC_BASE}, and no BASE_IMAGE is named")
+
+
+@cache
+def _build_image() -> None:
+    """Builds the image `barnabas` of this source tree."""
+    base = f"BASE_IMAGE={_base_image()}"
+    _run("docker", "build", "--quiet", "--network", "host", "--build-arg", base, "-t", "barnabas", ".")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Composed:
+    """The cluster of a Compose file.
+
+    Args:
+        file: its name in the source tree.
+        environment: variables that it needs.
+    """
+
+    def __init__(self, file: str, environment: Mapping[str, str] | None = None) -> None:
+        self.ports = _free_ports(3)
+        ports = {f"BARNABAS_PORT_{n}": str(port) for n, port in enumerate(self.ports, 1)}
+        self.environment = {**os.environ, **ports, **(environment or {})}
+        self.project = f"{Path(file).stem.replace('.', '-')}-test-{os.getpid()}"
+        self._command = [*(_compose() or []), "--file", file, "--project-name", self.project]
+
+    @contextmanager
+    def up(self) -> Iterator[Self]:
+        """Builds the image and starts the containers; removes them and their volumes at the end."""
+        _build_image()
+        try:
+            self("up", "--detach", "--no-build")
+            yield self
+        finally:
+            self("down", "--volumes", "--timeout", "15")
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def __call__(self, *arguments: str) -> str:
+        return _run(*self._command, *arguments, environment=self.environment)
+
+    def inspect(self, node_id: int, template: str) -> str:
+        """What Docker knows about the container of a node."""
+        return _run(
+            "docker", "inspect", "--format", template, self("ps", "--quiet", f"broker-{node_id}").strip()
+        ).strip()
+
+    def wait_for(self, node_id: int, template: str, wanted: str, seconds_max: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds_max
+        while (found := self.inspect(node_id, template)) != wanted:
+            assert time.monotonic() < deadline, f"{template} of node {node_id} is {found}, not {wanted}"
+            time.sleep(0.25)
+
+    def brokers(self) -> dict[int, str]:
+        """Host and port of the brokers that serve, as a client on this machine is told them."""
+        try:
+            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(timeout=2)
+        except KafkaException:
+            return {}
+        return {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
+
+    def wait_for_brokers(self, count: int, seconds_max: float = 60.0) -> dict[int, str]:
+        deadline = time.monotonic() + seconds_max
+        while len(found := self.brokers()) != count:
+            assert time.monotonic() < deadline, f"only {found} serve\n{self('logs', '--tail', '40')}"
+            time.sleep(0.25)
+        return found
+
+    def left(self) -> str:
+        """The containers and volumes of this project that exist."""
+        mine = f"name={self.project}"
+        return _run("docker", "ps", "--all", "--quiet", "--filter", mine) + _run(
+            "docker", "volume", "ls", "--quiet", "--filter", mine
+        )
