@@ -29,7 +29,7 @@ class Unserved(NamedTuple):
 
 
 NO_JAVA: Final = "Java classes are not loaded: remove this setting"
-NO_SASL: Final = "SASL is not served yet: use PLAINTEXT://HOST:PORT listeners and remove this setting"
+NO_SASL: Final = "it belongs to Kerberos, to a Java class, or to clients: remove this setting"
 NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
 NO_TIERS: Final = "tiered storage is not served: remove this setting"
@@ -45,7 +45,7 @@ LISTENER_KEYS: Final = (
 PREFIXES: Final[Mapping[str, Unserved]] = {
     "sasl.": Unserved(NO_SASL, True),
     "listener.name.": Unserved("a single listener has no such setting of its own: remove this", True),
-    "delegation.token.": Unserved("delegation tokens are not served: remove this setting", True),
+    "delegation.token.": Unserved("delegation tokens have no such setting: remove it", True),
     "group.share.": Unserved("share groups are not served", False),
     "share.coordinator.": Unserved("share groups are not served", False),
     "group.streams.": Unserved("streams groups are not served", False),
@@ -94,7 +94,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     "listeners are bound before the node recovers and serve once it is unfenced": ("early.start.listeners",),
     "a broker waits for the controller as long as it takes": ("server.max.startup.time.ms",),
     "leaders of partitions without one are elected when a replica comes back": ("unclean.leader.election.interval.ms",),
-    "expressions are looked up again when topics change, and there are no access rights that could change the result": (
+    "expressions are looked up again when topics change, with the DESCRIBE permissions of the member that first names them": (
         "group.consumer.regex.refresh.interval.ms",
     ),
     "it is for tests of Kafka itself": (
