@@ -1,4 +1,4 @@
-"""What tests of several folders share: a real Kafka, a certificate authority, and a disk that is full.
+"""What tests of several folders share: a real Kafka, a certificate authority, a disk that is full, and a search for passwords.
 
 Kafka 4.3.1 is started once a session where Java and Maven are: for comparisons, and for tests that run against both. `kafka` is its
 bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
@@ -26,6 +26,9 @@ from tests.support.oracle.real_kafka import (  # noqa: E402  # after the line ab
     needs_java,
 )
 from tests.support.processes.ports import free_port_block  # noqa: E402  # as above
+from tests.support.security.planted import pytest_runtest_makereport  # noqa: E402  # as above
+
+__all__ = ["pytest_runtest_makereport"]  # a hook: no test shows a password
 
 
 @pytest.fixture(scope="session")

@@ -149,12 +149,12 @@ async def test_every_mechanism(secured: SecuredKafka, ca: CertificateAuthority, 
 
 
 async def test_a_client_certificate(secured: SecuredKafka, ca: CertificateAuthority) -> None:
-    client = ca.issue("client", password="key-secret")
+    client = ca.issue("client", password="planted-key")
     settings: Any = settings_of("SSL", secured, ca)
     certificate: Any = {
         "ssl_certfile": str(client.certificate),
         "ssl_keyfile": str(client.key),
-        "ssl_password": "key-secret",
+        "ssl_password": "planted-key",
     }
     async with Admin(**settings, **certificate) as admin:
         assert (await admin.describe_cluster()).brokers

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.testing import Broker
 from tests.support.called import Shown, called
+from tests.support.security.planted import PLANTED
 
 pytestmark = pytest.mark.process
 
@@ -140,7 +141,7 @@ def test_any_key_leaves_the_decision_to_the_broker(broker: Broker) -> None:
 @pytest.mark.parametrize("all_", [(), ("--all",)], ids=["set", "all"])
 def test_no_command_shows_a_secret(broker: Broker, form: tuple[str, ...], all_: tuple[str, ...]) -> None:
     """A key that the broker does not know may be a secret of a plugin."""
-    secret = "a-very-secret-word"
+    secret = f"{PLANTED}word"
     changed = config(broker, "alter", "broker", "1", f"my.plugin.password={secret}", "--any-key", *form)
     assert changed.code == 0
     shown = config(broker, "describe", "broker", "1", *all_, *form)

@@ -17,6 +17,7 @@ from tests.support.processes.cli import barnabas
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
+from tests.support.security.planted import PLANTED
 
 pytest.importorskip("confluent_kafka")
 
@@ -41,7 +42,7 @@ ACLS = {
 def settings_of(node: int, clients: dict[int, int], plain: dict[int, int], secrets: Path) -> list[str]:
     plain_module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     scram_module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    node_login = f'{plain_module} required username="broker" password="between-brokers" user_broker="between-brokers";'
+    node_login = f'{plain_module} required username="broker" password="planted-between-brokers" user_broker="planted-between-brokers";'
     return [
         f"listeners=PLAINTEXT://127.0.0.1:{plain[node]},SECURE://127.0.0.1:{clients[node]}",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:SSL",
@@ -98,8 +99,8 @@ def test_the_copy_through_kills_new_certificates_and_a_new_password(
     secured: tuple[Cluster, str], authority: Authority, tmp_path: Path
 ) -> None:
     cluster, bootstrap = secured
-    set_password(cluster, "copier", "first-password")
-    set_password(cluster, "app", "own-password")
+    set_password(cluster, "copier", "planted-first-password")
+    set_password(cluster, "app", "planted-own-password")
     for user, acls in ACLS.items():
         for acl in acls:
             done = barnabas("acl", "add", f"User:{user}", *acl, "-b", cluster.bootstrap)
@@ -110,9 +111,9 @@ def test_the_copy_through_kills_new_certificates_and_a_new_password(
         "ssl.ca.location": str(authority.file),
         "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": "app",
-        "sasl.password": "own-password",
+        "sasl.password": "planted-own-password",
     }
-    copier = {"sasl.username": "copier", "sasl.password": "first-password"}
+    copier = {"sasl.username": "copier", "sasl.password": "planted-first-password"}
     with CopyRun(cluster, tmp_path, settings=settings, worker_settings=copier) as run:
         for node in NODES:
             run.feed(RECORDS // 3)
@@ -122,12 +123,12 @@ def test_the_copy_through_kills_new_certificates_and_a_new_password(
                     authority.issue(f"node-{each}", HOSTS)
                     os.kill(cluster.nodes[each].pid, signal.SIGHUP)
             if node == 2:
-                set_password(cluster, "copier", "second-password")
-                run.restart_worker(**{"sasl.password": "second-password"})
+                set_password(cluster, "copier", "planted-second-password")
+                run.restart_worker(**{"sasl.password": "planted-second-password"})
             cluster.kill(node)
             run.wait_until_copied()
             cluster.start_node(node)
             cluster.wait_in_sync("input", "output")
     run.judge()
-    for secret in ("between-brokers", "own-password", "first-password", "second-password", "BEGIN PRIVATE KEY"):
+    for secret in (PLANTED, "BEGIN PRIVATE KEY"):
         assert not [number for number, each in cluster.nodes.items() if secret in each.log()]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from barnabas.cli.main import exit_code
+from tests.support.security.planted import without_secrets
 
 
 class Called(NamedTuple):
@@ -48,12 +49,15 @@ def called(*arguments: str, stdin: str = "", environment: Mapping[str, str] | No
     ):
         code = exit_code()
     printed = [each.getvalue().decode() for each in (*streams, both)]
+    without_secrets(printed[2], f"the output of {' '.join(arguments[:2])}")
     return Called(code, printed[0], printed[1], printed[2])
 
 
 def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+    without_secrets(done.stdout + done.stderr, f"the output of {' '.join(arguments[:2])}")
+    return done
 
 
 def as_in_a_terminal() -> None:

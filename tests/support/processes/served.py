@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.security.planted import without_secrets
+
 READY = re.compile(r"ready node=(\d+) listen=(\S+):(\d+) pid=(\d+)")
 READY_SECONDS_MAX = 60.0  # far above what it takes: two cores may be busy with much else
 
@@ -165,8 +167,9 @@ class ServedBroker:
         return self.start()
 
     def log(self) -> str:
-        """The stderr of all its processes."""
-        return self.stderr_path.read_text() if self.stderr_path.exists() else ""
+        """The stderr of all its processes. Raises AssertionError if it has a password of a test."""
+        text = self.stderr_path.read_text() if self.stderr_path.exists() else ""
+        return without_secrets(text, f"the log of node {self.node_id}")
 
     def rss_bytes(self) -> int:
         """Resident memory of the process."""

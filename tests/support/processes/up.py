@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.security.planted import without_secrets
+
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
@@ -44,7 +46,7 @@ class Up:
         self.metrics = (ready.group(2) or "").split(",")  # HOST:PORT of each node's metrics
 
     def stderr(self) -> str:
-        return self.stderr_path.read_text()
+        return without_secrets(self.stderr_path.read_text(), "the output of barnabas up")
 
     def nodes(self) -> dict[int, int]:
         """Pid of each node that runs, by node id."""

@@ -1,5 +1,37 @@
-"""The prefix of passwords in tests: nothing that a test or a broker prints may hold it (tests/conftest.py looks)."""
+"""A search for passwords of tests in all that a run shows: reports of tests, output of commands, logs of brokers.
+
+Passwords in tests begin with PLANTED. Driven by: pytest (tests/conftest.py registers the hook), and the code that reads logs and output.
+Emits: failed tests. It costs a search for a short text in what is captured anyway.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
+import pytest
+
 PLANTED = "planted-"
+AROUND = 60  # characters before it in an error
+
+
+def without_secrets(text: str, where: str) -> str:
+    """Returns the text. Raises AssertionError if it holds a password of a test."""
+    found = text.find(PLANTED)
+    assert found < 0, f"a planted password is in {where}, after {text[max(0, found - AROUND) : found]!r}"
+    return text
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of hooks that add sections
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails a test whose captured output or log has a planted password."""
+    report = yield
+    if report.outcome == "passed":  # a failed test shows its source, too
+        try:
+            for title, content in report.sections:
+                if not title.startswith("Captured ") or title.endswith(report.when):  # others were seen before
+                    without_secrets(content, title)
+        except AssertionError as error:
+            report.outcome, report.longrepr = "failed", f"{item.nodeid}: {error}"
+    return report

@@ -76,9 +76,9 @@ async def test_tokens(tmp_path: Path) -> None:
 
 
 def test_stores(ca: CertificateAuthority) -> None:
-    client = ca.issue("properties", password="key-secret")
+    client = ca.issue("properties", password="planted-key")
     stores = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(client.pkcs12)}
-    for keys in (client.inline(), client.by_file(), {**stores, "ssl.keystore.password": "key-secret"}):
+    for keys in (client.inline(), client.by_file(), {**stores, "ssl.keystore.password": "planted-key"}):
         for trust in (ca.truststore(), ca.truststore_inline()):
             arguments = security_from_properties({"security.protocol": "SSL", **keys, **trust})
             context = ClientSecurity(SecurityConfig(**arguments), SystemRng()).tls

@@ -76,7 +76,7 @@ def test_client_certificates(ca: CertificateAuthority, tmp_path: Path, auth: str
 
 
 def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_path: Path) -> None:
-    identity = ca.issue("wrong", password="opensesame")
+    identity = ca.issue("wrong", password="planted-word")
     other = ca.issue("other")
     jks = tmp_path / "store.jks"
     jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
@@ -107,7 +107,7 @@ def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_pa
         with pytest.raises(TlsError, match=expected) as caught:
             server_context(settings(values))
         shown = f"{caught.value!s}{caught.value!r}{settings(values)!r}"
-        assert "opensesame" not in shown
+        assert "planted-word" not in shown
         assert "PRIVATE KEY" not in shown
 
 
