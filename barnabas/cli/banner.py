@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -14,6 +15,8 @@ from rich.text import Text
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
 
 __all__ = ["banner"]
+
+LINE_LENGTH_MAX: Final = 72  # of a command in the banner, on a terminal of 80 columns
 
 
 def banner(
@@ -62,7 +65,7 @@ def banner(
             facts,
             "",
             Text("In another terminal:", style="dim"),
-            *(Text(f"  {each}", style="cyan", overflow="fold") for each in commands),
+            *(Text(f"  {_continued(each)}", style="cyan", overflow="fold") for each in commands),
             "",
             Text("Ctrl-C stops the cluster.", style="dim"),
         ),
@@ -73,6 +76,12 @@ def banner(
         padding=(1, 2),
         expand=False,
     )
+
+
+def _continued(command: str) -> str:
+    """The command, on two lines of a shell if one line of the terminal is too short."""
+    name, option, path = command.partition("--command-config")
+    return f"{name}\\\n      {option}{path}" if option and len(command) > LINE_LENGTH_MAX else command
 
 
 def _described(security: ClusterSecurity) -> str:
