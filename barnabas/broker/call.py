@@ -182,7 +182,7 @@ class Pending(Generic[R]):
 AnyPending: TypeAlias = Pending[Never]  # for code that takes the answer and does not give it
 Answer: TypeAlias = Message | AnyPending | Work | None  # work returns one of the others
 Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
-Refuse = Callable[[Call[Any], BrokerError], Message | None]  # the response with one error for the whole request
+Refuse = Callable[[Call[Any], BrokerError], Message | Work | None]  # the response with one error for the whole request
 Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class
 
 

@@ -234,8 +234,8 @@ def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
     return response
 
 
-def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | None:
-    """The response for an error that a handler raised."""
+def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | Work | None:
+    """The response for an error that a handler raised, or the work that returns it."""
     if isinstance(error, BrokerError):
         return route.refuse(call, error)
     # A bug of ours: the peer gets an error code, the log gets the trace.

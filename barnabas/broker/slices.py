@@ -39,6 +39,7 @@ __all__ = [
     "Slices",
     "WorkResult",
     "advance",
+    "begun",
     "in_place",
     "in_thread",
 ]
@@ -89,6 +90,12 @@ def advance(work: Steps[T]) -> WorkResult[T] | Steps[T]:
     if ended is None:
         return work
     return ended if isinstance(ended, WorkResult) else _after(ended, work)
+
+
+def begun(work: Steps[T]) -> T | Steps[T]:
+    """Runs one slice; returns the result if that was all, else the rest of the work. Raises what the work raises."""
+    rest = advance(work)
+    return rest.result if isinstance(rest, WorkResult) else rest
 
 
 def _run_slice(work: Steps[T]) -> WorkResult[T] | Callable[[], None] | None:

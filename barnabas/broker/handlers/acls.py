@@ -120,16 +120,14 @@ def _refuse_describe(call: Call[DescribeAclsRequest], error: BrokerError) -> Des
 
 def _refuse_create(call: Call[CreateAclsRequest], error: BrokerError) -> CreateAclsResponse:
     text = _shown(error)
-    return CreateAclsResponse(
-        results=[AclCreationResult(error_code=error.code, error_message=text) for _ in call.request.creations]
-    )
+    refused = AclCreationResult(error_code=error.code, error_message=text)
+    return CreateAclsResponse(results=[refused] * len(call.request.creations))
 
 
 def _refuse_delete(call: Call[DeleteAclsRequest], error: BrokerError) -> DeleteAclsResponse:
     text = _shown(error)
-    return DeleteAclsResponse(
-        filter_results=[DeleteAclsFilterResult(error_code=error.code, error_message=text) for _ in call.request.filters]
-    )
+    refused = DeleteAclsFilterResult(error_code=error.code, error_message=text)
+    return DeleteAclsResponse(filter_results=[refused] * len(call.request.filters))
 
 
 HANDLERS: Final[Table] = {

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Done, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
+from barnabas.broker.metadata.topics import states_of_names
 from barnabas.broker.quotas.mutations import MutatingClient
+from barnabas.broker.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -37,7 +40,7 @@ from barnabas.protocol.messages.admin import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.schema import Message
-from barnabas.work import UNITS_PER_SLICE, Work
+from barnabas.work import UNITS_PER_SLICE, Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
@@ -75,7 +78,7 @@ def answered_later(call: Call[Message], ask: Ask, refuse: Refuse) -> Pending[Mes
 
     def done(answer: Message | BrokerError) -> None:
         response = refuse(call, answer) if isinstance(answer, BrokerError) else answer
-        pending.resolve(None if response is None else _to_encode(response))
+        pending.resolve(_to_encode(response) if isinstance(response, Message) else response)
 
     ask(done)
     return pending
@@ -120,8 +123,13 @@ def create_topics(needs: Needs, call: Call[CreateTopicsRequest]) -> Answer:
 
 def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
     """Deletes topics by name or id."""
+    return begun(_delete_topics(needs, call))
+
+
+def _delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Steps[Answer]:
+    states = yield from _states_to_delete(call)
     request = DeleteTopicsRequest(
-        topics=_states_to_delete(call), topic_names=call.request.topic_names, timeout_ms=call.request.timeout_ms
+        topics=states, topic_names=call.request.topic_names, timeout_ms=call.request.timeout_ms
     )
     return answered_in_time(
         call,
@@ -130,10 +138,11 @@ def delete_topics(needs: Needs, call: Call[DeleteTopicsRequest]) -> Answer:
     )
 
 
-def _states_to_delete(call: Call[DeleteTopicsRequest]) -> list[DeleteTopicState]:
+def _states_to_delete(call: Call[DeleteTopicsRequest]) -> Steps[list[DeleteTopicState]]:
     if call.version >= 6:
         return call.request.topics
-    return [DeleteTopicState(name=name) for name in call.request.topic_names]
+    states = yield from states_of_names(call.request)
+    return states
 
 
 def create_partitions(needs: Needs, call: Call[CreatePartitionsRequest]) -> Answer:
@@ -164,45 +173,52 @@ def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[
     )
 
 
-def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> CreateTopicsResponse:
-    names = dict.fromkeys(topic.name for topic in call.request.topics)
-    return CreateTopicsResponse(
-        topics=[CreatableTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names]
+@refused_in_slices
+def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> Steps[CreateTopicsResponse]:
+    names = yield from distinct_in_slices([topic.name for topic in call.request.topics])
+    topics = yield from refused_each(
+        names, lambda name: CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
     )
+    return CreateTopicsResponse(topics=topics)
 
 
-def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> DeleteTopicsResponse:
+@refused_in_slices
+def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -> Steps[DeleteTopicsResponse]:
     code = error.code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and call.version < 3:
         code = ErrorCode.INVALID_REQUEST  # v3 added a more precise error code
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message)
-            for state in _states_to_delete(call)
-        ]
+    states = yield from _states_to_delete(call)
+    responses = yield from refused_each(
+        states,
+        lambda state: DeletableTopicResult(
+            name=state.name, topic_id=state.topic_id, error_code=code, error_message=error.message
+        ),
     )
+    return DeleteTopicsResponse(responses=responses)
 
 
-def _refuse_create_partitions(call: Call[CreatePartitionsRequest], error: BrokerError) -> CreatePartitionsResponse:
-    names = dict.fromkeys(topic.name for topic in call.request.topics)
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message) for name in names
-        ]
+@refused_in_slices
+def _refuse_create_partitions(
+    call: Call[CreatePartitionsRequest], error: BrokerError
+) -> Steps[CreatePartitionsResponse]:
+    names = yield from distinct_in_slices([topic.name for topic in call.request.topics])
+    results = yield from refused_each(
+        names, lambda name: CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
     )
+    return CreatePartitionsResponse(results=results)
 
 
-def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> ElectLeadersResponse:
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message)
-                for number in topic.partitions
-            ],
+@refused_in_slices
+def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> Steps[ElectLeadersResponse]:
+    results = []
+    for topic in call.request.topic_partitions or ():
+        partitions = yield from refused_each(
+            topic.partitions,
+            lambda number: PartitionElectionResult(
+                partition_id=number, error_code=error.code, error_message=error.message
+            ),
         )
-        for topic in call.request.topic_partitions or ()
-    ]
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 

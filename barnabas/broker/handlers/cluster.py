@@ -101,7 +101,7 @@ def unregister_broker(needs: Needs, call: Call[UnregisterBrokerRequest]) -> Pend
     )
 
 
-def refuse(call: Call[Message], error: BrokerError) -> Message | None:
+def refuse(call: Call[Message], error: BrokerError) -> Message | Work | None:
     """The answer that carries one error for the whole request."""
     response = registry.API[call.api_key].response()
     refusal: Any = response  # its fields are found at run time

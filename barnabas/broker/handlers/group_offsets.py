@@ -30,6 +30,7 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -447,21 +448,17 @@ def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) ->
     return OffsetDeleteResponse(error_code=error.code)
 
 
-def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> OffsetCommitResponse:
+@refused_in_slices
+def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> Steps[OffsetCommitResponse]:
     """The same error for every partition."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
-    )
+    topics = []
+    for topic in call.request.topics:
+        partitions = yield from refused_each(
+            topic.partitions,
+            lambda p: OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
+        )
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return OffsetCommitResponse(topics=topics)
 
 
 HANDLERS: Final[Table] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Table
 from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.metadata.image import QuotaEntity
 from barnabas.broker.metadata.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.errors import BrokerError, ErrorCode
@@ -29,7 +30,7 @@ from barnabas.protocol.messages.quotas import (
     QuotaComponent,
     QuotaValue,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
@@ -128,12 +129,13 @@ def _refuse_describe(call: Call[DescribeClientQuotasRequest], error: BrokerError
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
 
 
-def refuse_alter_quotas(call: Call[AlterClientQuotasRequest], error: BrokerError) -> AlterClientQuotasResponse:
+@refused_in_slices
+def refuse_alter_quotas(call: Call[AlterClientQuotasRequest], error: BrokerError) -> Steps[AlterClientQuotasResponse]:
     """The answer with one error for each entity of the request."""
-    entries = [
-        AlteredQuota(error_code=error.code, error_message=error.message, entity=entry.entity)
-        for entry in call.request.entries
-    ]
+    entries = yield from refused_each(
+        call.request.entries,
+        lambda entry: AlteredQuota(error_code=error.code, error_message=error.message, entity=entry.entity),
+    )
     return AlterClientQuotasResponse(entries=entries)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Table
 from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.metadata.acls import name_in_error
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
@@ -26,7 +27,7 @@ from barnabas.protocol.messages.scram_users import (
     DescribeUserScramCredentialsResponse,
     UserCredentialInfo,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
@@ -90,8 +91,6 @@ def describe_scram_credentials(needs: Needs, call: Call[DescribeUserScramCredent
 def alter_scram_credentials(needs: Needs, call: Call[AlterUserScramCredentialsRequest]) -> Answer:
     """Changes credentials."""
     check_alteration(call)
-    for each in call.request.upsertions:  # copies, because the request waits
-        each.salt, each.salted_password = bytes(each.salt), bytes(each.salted_password)
     return answered_later(
         call, lambda done: needs.controller.request(call.request, done, access=call.access), _refuse_alter
     )
@@ -112,14 +111,16 @@ def _refuse_describe(
     return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message, results=results)
 
 
+@refused_in_slices
 def _refuse_alter(
     call: Call[AlterUserScramCredentialsRequest], error: BrokerError
-) -> AlterUserScramCredentialsResponse:
-    names = dict.fromkeys(each.name for each in call.request.deletions)
-    names.update(dict.fromkeys(each.name for each in call.request.upsertions))
-    return AlterUserScramCredentialsResponse(
-        results=[AlteredScramUser(user=name, error_code=error.code, error_message=error.message) for name in names]
+) -> Steps[AlterUserScramCredentialsResponse]:
+    changed = [each.name for each in call.request.deletions] + [each.name for each in call.request.upsertions]
+    names = yield from distinct_in_slices(changed)
+    results = yield from refused_each(
+        names, lambda name: AlteredScramUser(user=name, error_code=error.code, error_message=error.message)
     )
+    return AlterUserScramCredentialsResponse(results=results)
 
 
 HANDLERS: Final[Table] = {

@@ -22,6 +22,7 @@ from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
@@ -33,7 +34,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -185,20 +186,17 @@ def _failed(done: Done[None]) -> Callable[[BaseException], None]:
     return failed
 
 
-def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> TxnOffsetCommitResponse:
+@refused_in_slices
+def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> Steps[TxnOffsetCommitResponse]:
     """The answer that carries one error for the whole request."""
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
-    )
+    topics = []
+    for topic in call.request.topics:
+        partitions = yield from refused_each(
+            topic.partitions,
+            lambda p: TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
+        )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 HANDLERS: Final[Table] = {TxnOffsetCommitRequest: (txn_offset_commit, refuse_txn_offset_commit)}

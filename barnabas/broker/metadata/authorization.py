@@ -21,6 +21,7 @@ from barnabas.broker.metadata.image import (
     TOPIC_RESOURCE,
     MetadataImage,
 )
+from barnabas.broker.metadata.topics import states_of_names
 from barnabas.broker.security.access import CLUSTER_NAME, Access
 from barnabas.broker.security.api_operations import cluster_operation
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
@@ -42,7 +43,6 @@ from barnabas.protocol.messages.admin import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DeleteTopicState,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -166,7 +166,7 @@ def _delete_topics(access: Access, image: MetadataImage, request: DeleteTopicsRe
     described = AllowedNames(access, AclOperation.DESCRIBE, _TOPIC)
     deletable = AllowedNames(access, AclOperation.DELETE, _TOPIC)
     described.all = deletable.all = everything
-    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    states = request.topics or (yield from states_of_names(request))
     repeated = yield from _repeated([state.name or state.topic_id for state in states])
     allowed = []
     refused = []

@@ -20,7 +20,7 @@ from barnabas.broker.metadata.quotas import alter_client_quotas
 from barnabas.broker.metadata.reassignments import alter_reassignments, list_partition_reassignments
 from barnabas.broker.metadata.registration import register_controller, unregister_broker
 from barnabas.broker.metadata.scram_users import alter_scram_users
-from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics, states_of_names
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from barnabas.protocol.messages.admin import (
@@ -29,7 +29,6 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DeleteTopicState,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     UpdateFeaturesRequest,
@@ -62,7 +61,7 @@ RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
 @LongDecision[DeleteTopicsRequest, DeleteTopicsResponse]
 def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
     """Versions below 6 have only topic names."""
-    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    states = request.topics or (yield from states_of_names(request))
     decision = yield from delete_topics.in_slices(view, states)
     return decision
 

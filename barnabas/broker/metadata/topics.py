@@ -38,18 +38,20 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
+    DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
 from barnabas.work import Steps, Work
 
-__all__ = ["create_partitions", "create_topics", "delete_topics"]
+__all__ = ["create_partitions", "create_topics", "delete_topics", "states_of_names"]
 
 PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it
 UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
 NAMES_PER_UNIT: Final = 16  # names that are only counted
+STATES_PER_UNIT: Final = 8  # topics to delete that are only made
 CHARACTERS_PER_UNIT: Final = 64  # of a setting's value that is parsed: a list of 32 kB takes 5 ms
 RECORDS_PER_UNIT: Final = 4  # that are only made
 UNITS_OF_A_TOPIC: Final = 3  # a created topic, without its records
@@ -234,6 +236,16 @@ def _add_partition_records(
                 directories=list(partition.directories),
             )
         )
+
+
+def states_of_names(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
+    """Returns the topics that a DeleteTopics request below version 6 names."""
+    states = []
+    for number, name in enumerate(request.topic_names):
+        if number % STATES_PER_UNIT == 0:
+            yield 1
+        states.append(DeleteTopicState(name=name))
+    return states
 
 
 @LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]

@@ -1,0 +1,46 @@
+"""Refusals of whole requests that carry one error for each element of the request: a request may have 99,000 elements.
+
+Driven by: functions that refuse requests, which are generators here. Emits: the answer at once if it takes less than a slice, else the rest of
+the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Final, TypeVar
+
+from barnabas.broker.call import Call
+from barnabas.broker.slices import begun
+from barnabas.errors import BrokerError
+from barnabas.protocol.schema import Message
+from barnabas.work import Steps, Work
+
+__all__ = ["refused_each", "refused_in_slices"]
+
+ELEMENTS_PER_UNIT: Final = 8  # of work (work.Work)
+
+Q = TypeVar("Q", bound=Message)
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def refused_in_slices(refuse: Callable[[Call[Q], BrokerError], Steps[M]]) -> Callable[[Call[Q], BrokerError], M | Work]:
+    """Makes a function that refuses requests from one that does it in slices."""
+
+    @wraps(refuse)
+    def refused(call: Call[Q], error: BrokerError) -> M | Work:
+        return begun(refuse(call, error))
+
+    return refused
+
+
+def refused_each(elements: Iterable[T], refused: Callable[[T], R]) -> Steps[list[R]]:
+    """Returns what `refused` makes of each element."""
+    found = []
+    for number, element in enumerate(elements):
+        if number % ELEMENTS_PER_UNIT == 0:
+            yield 1
+        found.append(refused(element))
+    return found
