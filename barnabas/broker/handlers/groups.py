@@ -393,12 +393,14 @@ def list_groups(needs: Needs, call: Call[ListGroupsRequest]) -> Work:
     everything = access.unrestricted or access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, log=False)
     for _, shard in needs.groups.host.active_shards():
         found = listed_groups(shard, states, types)
-        groups += [
-            group
-            for group in found
-            if everything or access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id, log=False)
-        ]
         yield 1 + len(found)
+        if everything:
+            groups += found
+            continue
+        for group in found:
+            if access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id, log=False):
+                groups.append(group)
+            yield 1
     return ListGroupsResponse(groups=groups)
 
 
