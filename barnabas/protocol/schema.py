@@ -92,6 +92,7 @@ class Struct:
     __slots__ = ()
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
+    HIDDEN: ClassVar[frozenset[str]] = frozenset()  # fields whose values the representation does not show
 
     def __init__(self, **values: Any) -> None:
         # The first construction of a class generates its real __init__, which replaces this one.
@@ -107,7 +108,10 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]  # mutable and equal by value: a hash would change with the value
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
+        hidden = self.HIDDEN
+        values = ", ".join(
+            f"{f.name}={'[hidden]' if f.name in hidden else repr(getattr(self, f.name))}" for f in self.FIELDS
+        )
         return f"{type(self).__name__}({values})"
 
 

@@ -1,15 +1,43 @@
-"""A thread for work of C code that releases Python's lock.
+"""A thread for work of C code that releases Python's lock; and threads for calls that may block for seconds.
 
-Driven by: `run` with a function. Emits: the end of the function, or its exception. The first call starts the thread.
+Driven by: `run` and `in_own_thread` with a function. Emits: the end of the function, or its exception. The first call starts the thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["WorkerThread"]
+__all__ = ["WorkerThread", "in_own_thread"]
+
+
+async def in_own_thread(work: Callable[[], None]) -> None:
+    """Runs `work` in a thread of its own, which does not keep the process from its end. Raises its exception."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end(failure: Exception | None) -> None:
+        if ended.done():
+            return
+        if failure is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(failure)
+
+    def run() -> None:
+        failure: Exception | None = None
+        try:
+            work()
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, failure)
+
+    threading.Thread(target=run, daemon=True, name="barnabas-call").start()
+    await ended
 
 
 class WorkerThread:

@@ -2,17 +2,20 @@
 
 Driven by: `login` (`start`, `keys`, `on_refused`), a timer. Emits: key sets; one log line for each failure and each change.
 
-The document is read in a thread, so the loop never waits for it. A document that cannot be read keeps the former keys; the next attempt
-follows after a growing pause. A token that no key fits causes a renewal, at most one in `jwks.endpoint.retry.backoff.max.ms`.
-Follows KIP-768. The size of the document is limited.
+The document is read and parsed in a thread of its own, so neither the loop nor other work waits for it. A document that cannot be read
+keeps the former keys; the next attempt follows after a growing pause. A token that no key fits causes a renewal, at most one in
+`jwks.endpoint.retry.backoff.max.ms`. Logins before the end of the first reading wait for it (`when_read`).
+Follows KIP-768. The document's size and the time to read it are limited; a redirection away from https is refused. As in Kafka, keys that
+cannot be used are left out.
 """
 
 from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from barnabas.broker.reactor import Reactor
@@ -23,6 +26,8 @@ from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 
 if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
     from joserfc.jwk import KeySet
 
 __all__ = ["SigningKeys", "parsed_keys"]
@@ -32,6 +37,8 @@ log = logger("kafka.network.SocketServer")
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 KEYS_MAX: Final = 1_000
 CONNECT_S_MAX: Final = 10.0
+READ_MS_MAX: Final = 20_000  # of the document, after its header
+READ_BYTES: Final = 65_536  # at once
 
 
 class UnusableKeys(BarnabasError):
@@ -64,6 +71,7 @@ class SigningKeys:
         self._reading = False
         self._read_at_ms = 0
         self._text = b""
+        self._waiting: dict[Callable[[], None], None] = {}  # for the end of the first reading
         self._timer: Timer | None = None
 
     def read(self) -> None:
@@ -75,25 +83,41 @@ class SigningKeys:
             self._timer = None
         self._reading = True
         self._read_at_ms = self._reactor.clock.monotonic_ms()
-        found: list[bytes] = []
-        self._reactor.run_beside(
-            self._offload, lambda: found.append(key_document(self._url)), partial(self._done, found)
-        )
+        found: list[tuple[bytes, KeySet | None]] = []
+        before = self._text
+
+        def read() -> None:
+            text = key_document(self._url, self._reactor.clock.monotonic_ms)
+            found.append((text, None if text == before else parsed_keys(text)))
+
+        self._reactor.run_beside(self._offload, read, partial(self._done, found))
+
+    def when_read(self, callback: Callable[[], None]) -> Callable[[], None] | None:
+        """Calls back at the end of the first reading, which may fail. Returns what cancels it; None if nothing is to be waited for."""
+        if self.keys is not None or not self._reading:
+            return None
+        self._waiting[callback] = None
+        return lambda: self._waiting.pop(callback, None)
+
+    @property
+    def waiting(self) -> int:
+        """Logins that wait for the first reading."""
+        return len(self._waiting)
 
     def on_unknown_key(self) -> None:
         """No key fits a token: the keys may have changed."""
         if self._reactor.clock.monotonic_ms() - self._read_at_ms >= self._backoff_ms_max:
             self.read()
 
-    def _done(self, found: list[bytes], failure: Exception | None) -> None:
+    def _done(self, found: list[tuple[bytes, KeySet | None]], failure: Exception | None) -> None:
         self._reading = False
         try:
             if failure is not None:
-                raise UnusableKeys(type(failure).__name__)
-            if found[0] != self._text:
-                self.keys = parsed_keys(found[0])
-                self._text = found[0]
-                log.info("Keys of OAuth tokens are read: url=%s keys=%d", self._url, len(self.keys.keys))
+                raise failure if isinstance(failure, UnusableKeys) else UnusableKeys(type(failure).__name__)
+            text, keys = found[0]
+            if keys is not None:
+                self.keys, self._text = keys, text
+                log.info("Keys of OAuth tokens are read: url=%s keys=%d", self._url, len(keys.keys))
             self._failures = 0
             pause_ms = self._refresh_ms
         except BarnabasError as error:
@@ -101,15 +125,36 @@ class SigningKeys:
             self._failures += 1
             log.warning("Keys of OAuth tokens cannot be read: url=%s error=%s retry_ms=%d", self._url, error, pause_ms)
         self._timer = self._reactor.call_later(pause_ms, self.read)
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting:
+            self._reactor.soon(callback)
 
 
-def key_document(url: str) -> bytes:
-    """The document at a URL; blocks. Raises OSError, ValueError."""
+class SameProtection(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to http and https, but never from https to http."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        scheme = urlsplit(newurl).scheme
+        if scheme != "https" and scheme != req.type:
+            raise ValueError("the server redirects to another scheme")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def key_document(url: str, now_ms: Callable[[], int]) -> bytes:
+    """The document at a URL, cut after DOCUMENT_BYTES_MAX + 1 bytes; blocks. Raises OSError, ValueError, HTTPException."""
     if urlsplit(url).scheme not in JWKS_SCHEMES:
         raise ValueError(f"the URL is none of {', '.join(JWKS_SCHEMES)}")
-    with urllib.request.urlopen(url, timeout=CONNECT_S_MAX) as answer:
-        data: bytes = answer.read(DOCUMENT_BYTES_MAX + 1)
-    return data
+    data = bytearray()
+    with urllib.request.build_opener(SameProtection).open(url, timeout=CONNECT_S_MAX) as answer:
+        read = getattr(answer, "read1", answer.read)  # of a file there is no read1
+        ends_ms = now_ms() + READ_MS_MAX
+        while len(data) <= DOCUMENT_BYTES_MAX and (part := read(READ_BYTES)):
+            data += part
+            if now_ms() > ends_ms:
+                raise TimeoutError("the document takes too long")
+    return bytes(data)
 
 
 def parsed_keys(data: bytes) -> KeySet:
@@ -118,17 +163,22 @@ def parsed_keys(data: bytes) -> KeySet:
     Raises:
         UnusableKeys: there is none, or the document is malformed or too large.
     """
-    from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 
     if len(data) > DOCUMENT_BYTES_MAX:
         raise UnusableKeys(f"the document has more than {DOCUMENT_BYTES_MAX} bytes")
     try:
-        document = json.loads(data)
-        every = document["keys"]
-        usable = [each for each in every[:KEYS_MAX] if each.get("kty") != "oct" and each.get("use", "sig") == "sig"]
-        if not usable:
-            raise UnusableKeys("the document has no key for signatures")
-        return KeySet.import_key_set({"keys": usable})
-    except (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        every = json.loads(data)["keys"][:KEYS_MAX]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UnusableKeys(f"the document is no set of keys: {type(error).__name__}") from None
+    usable = []
+    for each in every:
+        if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig":
+            continue
+        try:
+            usable += KeySet.import_key_set({"keys": [each]}).keys
+        except Exception as error:  # the libraries below document none: a key of a curve or type that they do not know
+            log.warning("A key of OAuth tokens cannot be used: error=%s", type(error).__name__)
+    if not usable:
+        raise UnusableKeys("the document has no key for signatures")
+    return KeySet(usable)

@@ -16,7 +16,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from barnabas.broker.call import Answer, Pending
 from barnabas.broker.config import BrokerConfig
@@ -42,11 +42,13 @@ from barnabas.broker.security.sasl_settings import (
 from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
-from barnabas.broker.slices import Offload
+from barnabas.broker.slices import Offload, in_place
 from barnabas.broker.waiting import Timer
+from barnabas.errors import RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.protocol.connection import ServerConnection
 from barnabas.protocol.schema import Message
+from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
     from barnabas.broker.router import Router
@@ -142,6 +144,7 @@ class ServerLogins:
         settings = self._settings.get(listener)
         if settings is None:
             return None
+        keys = self._keys.get(settings.keys_url or "")
         session = SaslSession(
             settings.mechanisms,
             partial(self._exchange, settings),
@@ -155,6 +158,7 @@ class ServerLogins:
             settings.number("", "connection.failed.authentication.delay.ms"),
             confined=(self.router, (size_bytes_max, size_bytes_max)),
             open_=(router, frame_limits),
+            keys=keys,
         )
         connection.router = self.router
         connection.on_close(login.stop)
@@ -250,7 +254,9 @@ def node_logins(node: LoginNode, router: Router, offload: Offload) -> ServerLogi
     names = [each.name for each in endpoints if each is not None and each.security_protocol in SASL_PROTOCOLS]
     if not names:
         return None
-    return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names, offload)
+    # A server of keys may be slow: a thread that others wait for must not wait for it.
+    beside = offload if offload is in_place else in_own_thread
+    return ServerLogins(node.reactor, node.config, node.current_image, router, lambda: node.cluster_id, names, beside)
 
 
 def _log_refused(reason: str) -> None:
@@ -260,7 +266,17 @@ def _log_refused(reason: str) -> None:
 class ServerLogin:
     """The logins of one connection."""
 
-    __slots__ = ("_confined", "_connection", "_deadline", "_delay_ms", "_open", "_over", "_reactor", "_session")
+    __slots__ = (
+        "_confined",
+        "_connection",
+        "_deadline",
+        "_delay_ms",
+        "_keys",
+        "_open",
+        "_over",
+        "_reactor",
+        "_session",
+    )
 
     def __init__(
         self,
@@ -271,7 +287,9 @@ class ServerLogin:
         *,
         confined: _Service,
         open_: _Service,
+        keys: SigningKeys | None = None,
     ) -> None:
+        self._keys = keys
         self._confined = confined
         self._open = open_
         self._reactor = reactor
@@ -299,7 +317,32 @@ class ServerLogin:
 
     def on_token(self, token: bytes) -> Answer:
         """A token of the client. Raises RemoteProtocolError."""
+        if self._keys is None or self._keys.keys is not None or self._session.mechanism != BEARER_MECHANISM:
+            return self._on_token(token)
+        pending: Pending[Message] = Pending(blocks=True)
+        cancel = self._keys.when_read(lambda: self._go_on(pending, token))
+        if cancel is None:
+            return self._on_token(token)
+        pending.on_closed = cancel
+        return pending
+
+    def _on_token(self, token: bytes) -> Answer:
         return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
+
+    def _go_on(self, pending: Pending[Message], token: bytes) -> None:
+        """The signing keys were read for the first time, or could not be read."""
+        if pending.resolved:
+            return  # the connection has ended
+        try:
+            answer = self._on_token(token)
+        except RemoteProtocolError as error:
+            self._connection.close(str(error))
+            return
+        if isinstance(answer, Pending):
+            pending.on_closed = answer.closed
+            answer.attach(lambda response: pending.resolve(cast("Message | None", response)), None)
+        else:
+            pending.resolve(cast("Message | None", answer))
 
     def took_raw_token(self, frame: memoryview) -> bool:
         """Takes a frame without a request header, if the client sends such tokens. Raises RemoteProtocolError."""

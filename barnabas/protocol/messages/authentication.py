@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from barnabas.protocol.schema import Array, Bytes, Int16, Int64, Message, String, field, message
 
 __all__ = [
@@ -31,12 +33,16 @@ class SaslHandshakeResponse(Message):
 class SaslAuthenticateRequest(Message):
     """One token of the client."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"auth_bytes"})
+
     auth_bytes: bytes = field(Bytes)
 
 
 @message(api_key=36, versions=(0, 2), flexible_since=2)
 class SaslAuthenticateResponse(Message):
     """The token of the server."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"auth_bytes"})
 
     error_code: int = field(Int16)
     error_message: str | None = field(String, nullable_since=0)

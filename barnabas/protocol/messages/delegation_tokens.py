@@ -4,6 +4,8 @@ DescribeDelegationToken 1-3.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from barnabas.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, String, field, message, struct
 
 __all__ = [
@@ -42,6 +44,8 @@ class CreateDelegationTokenRequest(Message):
 class CreateDelegationTokenResponse(Message):
     """The token. Times are in ms since 1970."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
+
     error_code: int = field(Int16)
     principal_type: str = field(String)
     principal_name: str = field(String)
@@ -59,6 +63,8 @@ class CreateDelegationTokenResponse(Message):
 class RenewDelegationTokenRequest(Message):
     """Moves the expiry of a token."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
+
     hmac: bytes = field(Bytes)
     renew_period_ms: int = field(Int64)
 
@@ -75,6 +81,8 @@ class RenewDelegationTokenResponse(Message):
 @message(api_key=40, versions=(1, 2), flexible_since=2)
 class ExpireDelegationTokenRequest(Message):
     """Lets a token expire sooner, or at once."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
 
     hmac: bytes = field(Bytes)
     expiry_time_period_ms: int = field(Int64)  # negative: at once
@@ -99,6 +107,8 @@ class DescribeDelegationTokenRequest(Message):
 @struct
 class DescribedDelegationToken:
     """One token. Times are in ms since 1970."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"hmac"})
 
     principal_type: str = field(String)
     principal_name: str = field(String)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from joserfc.jwk import ECKey
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.errors import BrokerError
+from barnabas.runtime.offload import WorkerThread
 from tests.support.oracle.sasl_script import SaslWire, bearer
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
@@ -70,6 +73,46 @@ async def test_tokens_are_checked_with_the_keys_of_a_file_also_after_their_rotat
         await until(lambda: [each.keys and each.keys.keys[0].kid for each in logins.signing_keys] == ["second"])
         assert (await asyncio.to_thread(login, address, token(second)))[:3] == ("token", 0, "")
         assert await asyncio.to_thread(login, address, token(first)) == refused
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_slow_server_of_keys_keeps_only_logins_waiting(readable: bool) -> None:
+    signer, may_answer = key("first"), threading.Event()
+
+    class Keys(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            may_answer.wait(30)
+            self.send_response(200 if readable else 503)
+            self.end_headers()
+            self.wfile.write(json.dumps({"keys": [signer.as_dict(private=False)]}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    worker = WorkerThread()
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"http://127.0.0.1:{server.server_port}/keys",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    try:
+        async with sasl_node(settings, "SASL", offload=worker.run) as node:
+            logins = node.server.logins
+            assert logins is not None
+            await asyncio.wait_for(worker.run(lambda: None), 10)  # other work of the node's thread goes on
+            (keys,) = logins.signing_keys
+            begun = asyncio.ensure_future(asyncio.to_thread(login, address_of(node, "SASL"), token(signer)))
+            await until(lambda: keys.waiting == 1)
+            may_answer.set()
+            said = await begun
+            assert said[:2] == ("token", 0 if readable else 58)
+            assert keys.waiting == 0
+    finally:
+        may_answer.set()
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,15 @@ CONVERSATIONS |= {
     "SCRAM: wrong nonce": lambda w: scram(
         w, Scram("alice", SCRAM_USERS["alice"], change_final=lambda text: text + "x")
     ),
+    # librdkafka before 2.6.1 sends this; Kafka accepted it before 3.7.2 and 3.8.1 (CVE-2024-56128).
+    "SCRAM: the client's nonce twice": lambda w: scram(
+        w,
+        Scram(
+            "alice",
+            SCRAM_USERS["alice"],
+            change_final=lambda text: text.replace(",r=", ",r=clientnonce0123456789"),
+        ),
+    ),
     "SCRAM: wrong binding": lambda w: scram(
         w, Scram("alice", SCRAM_USERS["alice"], change_final=lambda text: text.replace("biws", "eSws"))
     ),

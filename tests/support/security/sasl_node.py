@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
+from barnabas.broker.slices import Offload, in_place
 from barnabas.client import Admin
 from barnabas.client.admin.scram_users import ScramMechanism
 from barnabas.runtime.clock import SystemClock
@@ -24,7 +25,7 @@ async def add_scram_user(node: Node, name: str, password: str, mechanism: ScramM
 
 
 @asynccontextmanager
-async def sasl_node(settings: Mapping[str, str], *listeners: str) -> AsyncIterator[Node]:
+async def sasl_node(settings: Mapping[str, str], *listeners: str, offload: Offload = in_place) -> AsyncIterator[Node]:
     """A started node with a plaintext listener and SASL listeners on free ports."""
     names = ("PLAINTEXT", *listeners)
     mapped = ",".join(f"{name}:SASL_PLAINTEXT" for name in listeners)
@@ -38,7 +39,9 @@ async def sasl_node(settings: Mapping[str, str], *listeners: str) -> AsyncIterat
             **settings,
         }
     )
-    node = Node(config, clock=SystemClock(), rng=SystemRng(), disk=MemoryDisk(), network=AsyncioNetwork())
+    node = Node(
+        config, clock=SystemClock(), rng=SystemRng(), disk=MemoryDisk(), network=AsyncioNetwork(), offload=offload
+    )
     await node.start()
     try:
         yield node

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from http.client import HTTPMessage
+from io import BytesIO
 from typing import Any
+from urllib.request import Request
 
 import pytest
 from hypothesis import given
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
-from barnabas.broker.security.jwks import UnusableKeys, parsed_keys
+from barnabas.broker.security.jwks import SameProtection, UnusableKeys, parsed_keys
 from barnabas.broker.security.oauthbearer_server import (
     BearerRules,
     BearerServer,
@@ -117,6 +120,50 @@ def test_keys_of_a_document() -> None:
     keys = parsed_keys(json.dumps(document).encode())
     assert [each.kid for each in keys.keys] == ["one", "rsa"]
     assert signed_claims(signed(rsa, "RS256"), keys)["sub"] == "carol"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kty": "AKP", "alg": "ML-DSA-44", "kid": "other", "pub": "AAAA"},
+        {"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"},
+        {"kty": "RSA", "n": "!!", "e": "AQAB"},
+        {"kty": "RSA", "n": [1], "e": "AQAB"},
+        {"kty": []},
+        7,
+    ],
+    ids=range(7),
+)
+def test_a_key_that_cannot_be_used_keeps_the_others(other: object) -> None:
+    keys = parsed_keys(json.dumps({"keys": [other, KEY.as_dict(private=False)]}).encode())
+    assert "one" in [each.kid for each in keys.keys]
+    assert signed_claims(signed(KEY, "ES256"), keys)["sub"] == "carol"
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "follows"),
+    [
+        ("https://a/keys", "https://b/keys", True),
+        ("http://a/keys", "https://b/keys", True),
+        ("http://a/keys", "http://b/keys", True),
+        ("https://a/keys", "http://a/keys", False),
+        ("http://a/keys", "ftp://a/keys", False),
+        ("http://a/keys", "file:///etc/keys", False),
+    ],
+    ids=range(6),
+)
+def test_keys_are_not_read_from_a_less_protected_address(asked: str, answered: str, follows: bool) -> None:
+    def redirected() -> Request | None:
+        return SameProtection().redirect_request(Request(asked), BytesIO(), 302, "Found", HTTPMessage(), answered)
+
+    if follows:
+        found = redirected()
+        assert found is not None
+        assert found.full_url == answered
+    else:
+        with pytest.raises(ValueError, match="redirects to another scheme"):
+            redirected()
 
 
 @pytest.mark.parametrize(
