@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.image import DelegationTokenImage, MetadataImage
-from barnabas.broker.metadata.records import DelegationTokenRecord, RemoveDelegationTokenRecord
+from barnabas.broker.metadata.records import DelegationTokenRecord, MetadataRecord, RemoveDelegationTokenRecord
 from barnabas.broker.security.principal import USER, Principal
 from barnabas.broker.security.token_keys import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
@@ -112,10 +112,17 @@ def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Wo
     return MetadataDecision(ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_renewed(token, expiry_ms)])
 
 
-def expired_tokens(image: MetadataImage, now_ms: int) -> list[RemoveDelegationTokenRecord]:
-    """The records that remove expired tokens, of a limited number of tokens."""
-    found = [each.token_id for each in image.delegation_tokens.values() if min(each.max_ms, each.expiry_ms) < now_ms]
-    return [RemoveDelegationTokenRecord(token_id=each) for each in found[:EXPIRED_OF_A_DECISION_MAX]]
+def expired_tokens(image: MetadataImage, now_ms: int) -> Work:
+    """Decides which tokens have expired. The answer tells whether there may be more: one decision removes a limited number."""
+    found: list[MetadataRecord] = []
+    for number, token in enumerate(image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 1
+        if min(token.max_ms, token.expiry_ms) < now_ms:
+            found.append(RemoveDelegationTokenRecord(token_id=token.token_id))
+            if len(found) == EXPIRED_OF_A_DECISION_MAX:
+                return MetadataDecision(True, found)
+    return MetadataDecision(False, found)
 
 
 def _secret(view: ClusterView) -> str:

@@ -1,6 +1,7 @@
 """TokenExpiry: removes expired delegation tokens, on the active controller.
 
-Driven by: a timer of delegation.token.expiry.check.interval.ms, which the first image starts. Emits: decisions of the controller.
+Driven by: a timer of delegation.token.expiry.check.interval.ms, which the first image starts. Emits: decisions of the controller, one
+after the other while there are more expired tokens.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.decision import ClusterView, MetadataDecision
+from barnabas.broker.metadata.decision import ClusterView
 from barnabas.broker.metadata.delegation_tokens import expired_tokens
 from barnabas.broker.reactor import Reactor
+from barnabas.errors import BrokerError
+from barnabas.work import Work
 
 __all__ = ["TokenExpiry"]
 
@@ -26,7 +29,7 @@ class TokenExpiry:
         self,
         reactor: Reactor,
         config: BrokerConfig,
-        submit: Callable[[Callable[[ClusterView], MetadataDecision[None]]], None],
+        submit: Callable[[Callable[[ClusterView], Work], Callable[[bool | BrokerError], None]], None],
     ) -> None:
         self._reactor = reactor
         self._config = config
@@ -43,6 +46,13 @@ class TokenExpiry:
         self._reactor.call_later(self._config.get_int("delegation.token.expiry.check.interval.ms"), self._check)
 
     def _check(self) -> None:
-        now_ms = self._reactor.clock.now_ms()
-        self._submit(lambda view: MetadataDecision(None, expired_tokens(view.image, now_ms)))
+        self._remove()
         self._later()
+
+    def _remove(self) -> None:
+        now_ms = self._reactor.clock.now_ms()
+        self._submit(lambda view: expired_tokens(view.image, now_ms), self._removed)
+
+    def _removed(self, more: bool | BrokerError) -> None:
+        if more is True:
+            self._remove()

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.delegation_tokens import create_token, expire_token, expired_tokens, renew_token
+from barnabas.broker.metadata.decision import MetadataDecision
+from barnabas.broker.metadata.delegation_tokens import (
+    EXPIRED_OF_A_DECISION_MAX,
+    create_token,
+    expire_token,
+    expired_tokens,
+    renew_token,
+)
 from barnabas.broker.metadata.image import MetadataImage
 from barnabas.broker.security.principal import Principal
 from barnabas.broker.security.token_keys import token_hmac
@@ -20,6 +27,7 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     TokenPrincipal,
 )
+from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed, view
 
 DAY_MS = 86_400_000
@@ -92,5 +100,23 @@ def test_a_token_expires() -> None:
     now = ExpireDelegationTokenRequest(hmac=answer.hmac, expiry_time_period_ms=-1)
     assert code_of(expire_token, seen(image, BOB), now) == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert not replayed(image, expire_token(seen(image), now).records).delegation_tokens
-    assert expired_tokens(image, NOW_MS + DAY_MS) == []
-    assert [each.token_id for each in expired_tokens(image, NOW_MS + DAY_MS + 1)] == [answer.token_id]
+    assert finished(expired_tokens(image, NOW_MS + DAY_MS)) == MetadataDecision(False, [])
+    (removed,) = finished(expired_tokens(image, NOW_MS + DAY_MS + 1)).records
+    assert removed.token_id == answer.token_id
+
+
+def test_many_expired_tokens_are_removed_by_several_decisions() -> None:
+    image, answer = made(cluster((1,)))
+    token = image.delegation_tokens[answer.token_id]
+    many = {str(number): token._replace(token_id=str(number)) for number in range(2 * EXPIRED_OF_A_DECISION_MAX + 1)}
+    image = replace(image, delegation_tokens=many)
+    removed = []
+    for more in (True, True, False):
+        work = expired_tokens(image, NOW_MS + DAY_MS + 1)
+        assert next(work) == 1  # it runs in slices
+        decision = finished(work)
+        assert decision.answer is more
+        removed.append(len(decision.records))
+        image = replayed(image, decision.records)
+    assert removed == [EXPIRED_OF_A_DECISION_MAX, EXPIRED_OF_A_DECISION_MAX, 1]
+    assert not image.delegation_tokens
