@@ -94,9 +94,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
     "listeners are bound before the node recovers and serve once it is unfenced": ("early.start.listeners",),
     "a broker waits for the controller as long as it takes": ("server.max.startup.time.ms",),
     "leaders of partitions without one are elected when a replica comes back": ("unclean.leader.election.interval.ms",),
-    "expressions are looked up again when topics change, with the DESCRIBE permissions of the member that first names them": (
-        "group.consumer.regex.refresh.interval.ms",
-    ),
+    "expressions are looked up again when topics or ACLs change": ("group.consumer.regex.refresh.interval.ms",),
     "it is for tests of Kafka itself": (
         "controller.performance.always.log.threshold.ms",
         "controller.performance.sample.period.ms",

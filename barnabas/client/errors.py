@@ -87,7 +87,10 @@ class KafkaError(BarnabasError):
         where = [
             text
             for text, known in (
-                (f"broker {self.broker}", self.broker is not None),
+                (
+                    f"broker {self.broker}",
+                    self.broker is not None and self.broker >= 0,
+                ),  # a bootstrap address has no id
                 (f"topic {self.topic!r}", self.topic is not None),
                 (f"partition {self.partition}", self.partition is not None),
             )

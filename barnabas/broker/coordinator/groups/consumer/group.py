@@ -50,6 +50,7 @@ class ConsumerGroup:
         regexes: topics that regular expressions of members matched; one that is missing was not resolved yet.
         regex_subscribers: regular expression → number of members that subscribe by it.
         hashed_in: the topics for which `epoch.metadata_hash` was last compared; None for never. Not in the log.
+        searched_acls: the ACLs of that resolution. Not in the log.
         searched_in: the topics in which expressions were last resolved; None for never. Not in the log.
         searched_ms: monotonic time of the last resolution in ms.
         is_searching: a resolution is under way.
@@ -64,6 +65,7 @@ class ConsumerGroup:
         "members",
         "regex_subscribers",
         "regexes",
+        "searched_acls",
         "searched_in",
         "searched_ms",
         "static_members",
@@ -81,6 +83,7 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
         self.hashed_in: Mapping[str, Any] | None = None
+        self.searched_acls: Mapping[bytes, Any] | None = None
         self.searched_in: Mapping[str, Any] | None = None
         self.searched_ms = 0
         self.is_searching = False

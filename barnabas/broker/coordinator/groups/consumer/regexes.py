@@ -75,16 +75,17 @@ class RegexSearch:
         self._found = found
 
     def look_up(self, partition: int, group: ConsumerGroup, access: Access) -> None:
-        """Starts a search if an expression is new, or if topics changed and REFRESH_INTERVAL_MS is over. It finds only topics that
-        the member whose heartbeat starts it may describe."""
+        """Starts a search if an expression is new, or if topics or ACLs changed and REFRESH_INTERVAL_MS is over. It finds only topics
+        that the member whose heartbeat starts it may describe."""
         now_ms = self._reactor.clock.monotonic_ms()
         image = self._current.image
-        changed = group.searched_in is not image.topics_by_name and now_ms - group.searched_ms >= REFRESH_INTERVAL_MS
+        same = group.searched_in is image.topics_by_name and group.searched_acls is image.acls
+        changed = not same and now_ms - group.searched_ms >= REFRESH_INTERVAL_MS
         wanted = [regex for regex in group.regex_subscribers if changed or regex not in group.regexes]
         if wanted and not group.is_searching:
             group.is_searching, group.searched_ms = True, now_ms
             if changed or len(wanted) == len(group.regex_subscribers):
-                group.searched_in = image.topics_by_name
+                group.searched_in, group.searched_acls = image.topics_by_name, image.acls
             self._continue(_Search(partition, group, image, wanted, access), 0)
 
     def _continue(self, search: _Search, start: int) -> None:
