@@ -1,6 +1,7 @@
 """The batches and records of a log or of a metadata snapshot, as entries: a line of text, and the same as a document of `--json`.
 
 Records of internal topics are decoded; the name of the folder says which topic a log belongs to. A .checkpoint file holds metadata.
+Secrets of the metadata log are hidden: keys of SCRAM users, and passwords among the settings of nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from barnabas.storage.checkpoints import encode_uuid
 __all__ = ["DumpedOffsets", "log_entries"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BROKER = 4  # resource type of a node's settings
+HIDDEN = "[hidden]"  # in place of passwords, and of keys of SCRAM users
 TEXT_BYTES_MAX = 120  # bytes shown of a key or value; the rest is only counted
 CONTROL_NAMES = {
     0: "ABORT",
@@ -217,11 +220,18 @@ def _offset(record: Record) -> Explained:
 
 
 def _metadata(record: Record) -> Explained:
-    from barnabas.broker.metadata.records import decode_record
+    from barnabas.broker.metadata.records import ConfigRecord, UserScramCredentialRecord, decode_record
+    from barnabas.broker.server_keys import server_key
 
     if record.value is None:
         return _plain(record)
     message = decode_record(record.value)
+    if isinstance(message, UserScramCredentialRecord):
+        message.salt = message.stored_key = message.server_key = HIDDEN.encode()
+    elif isinstance(message, ConfigRecord) and message.resource_type == BROKER and message.value is not None:
+        key = server_key(message.name)
+        if key is None or key.sensitive:  # as DescribeConfigs
+            message.value = HIDDEN
     return _short(message), {"key": None, "value": _document(message)}
 
 

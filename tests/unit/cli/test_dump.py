@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
 from barnabas.cli.dump import lines_of
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import NewRecord, build_batch
@@ -119,6 +120,32 @@ def test_metadata_snapshots_are_decoded(tmp_path: Path) -> None:
     values = [each["value"] for each in found if each["kind"] == "record"]
     assert {"type": "FeatureLevelRecord", "name": "metadata.version", "feature_level": 30} in values
     assert [each["type"] for each in found if each["kind"] == "control"] == ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=("text", "json"))
+def test_secrets_of_the_metadata_log_are_hidden(tmp_path: Path, form: tuple[str, ...]) -> None:
+    def config(name: str, value: str, kind: int = 4) -> ConfigRecord:
+        return ConfigRecord(resource_type=kind, resource_name="1", name=name, value=value)
+
+    planted = "planted-secret"
+    records: list[MetadataRecord] = [
+        UserScramCredentialRecord(
+            name="alice", mechanism=1, salt=b"planted-salt", stored_key=b"planted-1", server_key=b"planted-2"
+        ),
+        config("listener.name.x.plain.sasl.jaas.config", f'a.B required password="{planted}";'),
+        config("ssl.key.password", planted),
+        config("some.unknown.key", planted),
+        config("log.retention.ms", "7654321"),
+        config("retention.ms", "8765432", 2),
+    ]
+    path = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    path.parent.mkdir()
+    path.write_bytes(build_batch([NewRecord(None, encode_record(each), 0) for each in records]))
+    shown = called("dump", str(path), *form).stdout
+    assert "planted" not in shown
+    assert planted.encode().hex() not in shown
+    for text in ("alice", "some.unknown.key", "[hidden]", "7654321", "8765432"):
+        assert text in shown
 
 
 def test_a_large_log_needs_little_memory(tmp_path: Path) -> None:
