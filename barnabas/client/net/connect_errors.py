@@ -78,5 +78,5 @@ def other_protocol(first: bytes) -> str | None:
     if first.startswith(b"HTTP"):
         return "it speaks HTTP; use the address of a broker's Kafka listener"
     if first[:2] == b"\x15\x03":
-        return "it speaks TLS; set security_protocol to 'SSL' or 'SASL_SSL', or use the address of a plaintext listener"
+        return "it speaks TLS; set security_protocol to 'SSL' or 'SASL_SSL' (for a command: --command-config FILE with security.protocol), or use the address of a plaintext listener"
     return None

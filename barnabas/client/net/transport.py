@@ -273,7 +273,7 @@ class Connection:
         elif self.core.state is ExchangeState.AUTHENTICATING:
             hint = " during the authentication"
         elif self.ready and not self._answered and not self._has_sasl:
-            hint = " at the first request: does this listener require authentication (SASL)? Set security_protocol and sasl_mechanism"
+            hint = " at the first request: does this listener require authentication (SASL)? Set security_protocol and sasl_mechanism (for a command: --command-config FILE)"
         self._lost(BrokerUnreachable(f"{self.host}:{self.port} closed the connection{hint}", broker=self.node_id))
 
     # -- internal --------------------------------------------------------------------------------------------------------
