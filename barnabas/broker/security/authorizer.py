@@ -209,6 +209,8 @@ class Authorizer:
 
     def _drop_cached(self) -> None:
         self.generation += 1
+        for known in self._cached.values():  # idle connections still refer to them
+            known.clear()
         self._cached = {}
         self._cached_count = 0
 

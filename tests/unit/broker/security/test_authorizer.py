@@ -194,6 +194,17 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 20 <= most <= 50
 
 
+def test_an_idle_connection_keeps_no_decisions_that_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client chooses the names, and may open many connections: all of them together keep what the cache may hold."""
+    monkeypatch.setattr(module, "CACHED_MAX", 50)
+    authorizer, _ = made(acl("t", O.READ))
+    accesses = [authorizer.access(Principal(USER, f"u{number}"), HOST) for number in range(20)]
+    for number, access in enumerate(accesses):
+        for name in range(30):
+            assert not access.allows(O.READ, T.TOPIC, f"t{number}-{name}")
+    assert sum(len(access._cached) for access in accesses) <= 50
+
+
 def test_lines_are_written_by_level(caplog: pytest.LogCaptureFixture) -> None:
     authorizer, _ = made(acl("t", O.READ))
     access: Access = authorizer.access(ALICE, HOST).asked_by(1)
