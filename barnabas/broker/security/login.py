@@ -16,6 +16,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from barnabas.broker.call import Answer, Pending
@@ -61,6 +62,7 @@ DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
 TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
+LIKE_MAX: Final = 100  # credentials among which one is looked for that an unknown user's resembles
 
 
 _Service: TypeAlias = "tuple[Router, tuple[int, int]]"  # a router, and the limits of its frames
@@ -240,7 +242,7 @@ class ServerLogins:
         """Salt and iterations for a user without credential: always the same for one name, on every node."""
         code = SCRAM_MECHANISMS[mechanism]
         credentials = self._current.image.scram_credentials
-        like = next((each for (kind, _), each in credentials.items() if kind == code), None)
+        like = next((each for (kind, _), each in islice(credentials.items(), LIKE_MAX) if kind == code), None)
         key = f"{self._cluster_id()} {mechanism}".encode()
         salt = hmac.digest(key, name.encode(), SCRAM_HASHES[mechanism])
         if like is None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]
 
+from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.scram_server import ScramServer, StoredCredential
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
+from barnabas.broker.slices import in_place
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -88,3 +92,22 @@ def test_malformed_first_messages(first: bytes) -> None:
 def test_representations_show_no_key() -> None:
     shown = repr(credential("SCRAM-SHA-256"))
     assert shown == "StoredCredential(iterations=4096)"
+
+
+def test_a_login_of_an_unknown_user_takes_no_longer_with_many_users() -> None:
+    seen = 0
+
+    class Credentials(dict[tuple[int, str], Any]):
+        def items(self) -> Any:
+            nonlocal seen
+            for item in super().items():
+                seen += 1
+                yield item
+
+    users = Credentials({(1, f"user-{number}"): None for number in range(10_000)})
+    current: Any = SimpleNamespace(image=SimpleNamespace(scram_credentials=users))
+    nothing: Any = None
+    logins = ServerLogins(nothing, nothing, current, nothing, lambda: "cluster", [], in_place)
+    salt, iterations = logins._unknown("SCRAM-SHA-512", "carol")
+    assert (len(salt), iterations) == (16, 4_096)
+    assert seen <= 100
