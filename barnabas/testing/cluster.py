@@ -283,6 +283,7 @@ class Broker(Cluster):
         as_version: str | None = None,
         seed: int | None = None,
         admin_port: int | None = None,
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
         super().__init__(
             1,
@@ -294,6 +295,7 @@ class Broker(Cluster):
             as_version=as_version,
             seed=seed,
             admin_port=admin_port,
+            security_protocol=security_protocol,
         )
 
     @property

@@ -36,7 +36,17 @@ from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 __all__ = ["check_ini", "check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
-MARKER_OPTIONS: Final = ("brokers", "config", "topics", "isolation", "as_version", "audit", "faults", "admin_port")
+MARKER_OPTIONS: Final = (
+    "brokers",
+    "config",
+    "topics",
+    "isolation",
+    "as_version",
+    "audit",
+    "faults",
+    "admin_port",
+    "security_protocol",
+)
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
 )
@@ -66,6 +76,7 @@ class Wanted(NamedTuple):
     faults: str | None = None
     admin_port: int | None = None
     as_version: str | None = None
+    security_protocol: str = "PLAINTEXT"
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
@@ -107,6 +118,7 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
             topics=options.get("topics"),
             as_version=options.get("as_version"),
             admin_port=options.get("admin_port"),
+            security_protocol=options.get("security_protocol", "PLAINTEXT"),
         )
         if options.get("faults") is not None:
             from barnabas.testing.faults.document import read
@@ -162,11 +174,21 @@ class KafkaSession:
         """Returns a new cluster that runs: a spare one if it has the right shape."""
         config = {**self.config, **wanted.config}
         if wanted.brokers == 1:
-            return Broker(config=config, topics=wanted.topics, as_version=wanted.as_version).start()
+            return Broker(
+                config=config,
+                topics=wanted.topics,
+                as_version=wanted.as_version,
+                security_protocol=wanted.security_protocol,
+            ).start()
         settings = tuple(sorted((key, str(value)) for key, value in config.items()))
         kafka = self._spares.take(
-            (wanted.brokers, settings, wanted.as_version),
-            lambda: Cluster(wanted.brokers, config=config, as_version=wanted.as_version),
+            (wanted.brokers, settings, wanted.as_version, wanted.security_protocol),
+            lambda: Cluster(
+                wanted.brokers,
+                config=config,
+                as_version=wanted.as_version,
+                security_protocol=wanted.security_protocol,
+            ),
         )
         try:
             for name, partitions in wanted.topics.items():
@@ -226,7 +248,12 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
     if wanted.isolation == "process":
         config = {**session.config, **wanted.config}
         kafka = Cluster(
-            wanted.brokers, mode="process", config=config, topics=wanted.topics, as_version=wanted.as_version
+            wanted.brokers,
+            mode="process",
+            config=config,
+            topics=wanted.topics,
+            as_version=wanted.as_version,
+            security_protocol=wanted.security_protocol,
         ).start()
     else:
         kafka = session.take(wanted)
@@ -256,19 +283,18 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         options.get("faults"),
         options.get("admin_port", session.admin_port),
         options.get("as_version"),
+        options.get("security_protocol", "PLAINTEXT"),
     )
 
 
 def _in_namespace(
     request: pytest.FixtureRequest, session: KafkaSession, wanted: Wanted, fixture: str | None
 ) -> Iterator[Cluster]:
-    if wanted.config:
+    asked: dict[str, object] = {"config": wanted.config, "as_version": wanted.as_version}
+    asked["security_protocol"] = wanted.security_protocol != "PLAINTEXT"
+    for option in (name for name, value in asked.items() if value):
         pytest.fail(
-            "config belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
-        )
-    if wanted.as_version:
-        pytest.fail(
-            "as_version belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
+            f"{option} belongs to new brokers, and isolation 'namespace' shares those of the session", pytrace=False
         )
     kafka: Cluster = request.getfixturevalue(fixture or ("kafka_broker" if wanted.brokers == 1 else "kafka_cluster"))
     if len(kafka.brokers) < wanted.brokers:

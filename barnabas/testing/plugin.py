@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
 
 MARKER = (
-    "kafka(brokers=1, config=None, topics=None, isolation=None, as_version=None, audit=True, faults=None, admin_port=None): the "
+    "kafka(brokers=1, config=None, topics=None, isolation=None, as_version=None, audit=True, faults=None, admin_port=None, "
+    "security_protocol='PLAINTEXT'): the "
     "Kafka that the fixture `kafka` gives this test: number of brokers, broker settings, topics to create (name to partitions), and "
     "'cluster' (new brokers, the default), 'namespace' (the session's brokers) or 'process' (new broker processes); '3.6': brokers that "
     "serve clients as that release of Kafka does; audit=False: --kafka-audit runs it once; a file of faults, beside the test's own "
-    "file; the port for faults over HTTP, 0 for a free one"
+    "file; the port for faults over HTTP, 0 for a free one; what the listener for clients speaks"
 )
 SEED_MAX = 2**32
 

@@ -5,6 +5,7 @@ Driven by: `renewal.py`. Emits: tombstones for groups and transactional ids.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -24,8 +25,11 @@ def lasting_state(host: NodeHost) -> list[str]:
     groups = [each.group_id for _, shard in node.groups.host.active_shards() for each in shard.groups()]
     ids = [each for _, shard in node.transactions.host.active_shards() for each in shard.transactions]
     replicas = sorted((each.topic, each.partition, each.leader_epoch) for each in node.replicas.all())
-    metadata = (image.features, image.configs, image.topics_by_name, image.brokers, image.controllers)
-    return [repr(sorted(each.items())) for each in metadata] + [repr((image.foreign, replicas, groups, ids))]
+    metadata: tuple[Mapping[Any, Any], ...] = (
+        *(image.features, image.configs, image.topics_by_name, image.brokers, image.controllers),
+        *(image.acls, image.scram_credentials, image.delegation_tokens, image.quotas),
+    )
+    return [repr(sorted(map(repr, each.items()))) for each in metadata] + [repr((image.foreign, replicas, groups, ids))]
 
 
 def forget_test(host: NodeHost) -> None:

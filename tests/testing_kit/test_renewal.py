@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
+from barnabas.client import Admin
 from barnabas.testing import Cluster, KitError
 from barnabas.testing.core import Core
 from barnabas.testing.leaks import leaked_clients
@@ -91,6 +101,21 @@ def _set_a_broker_config(kafka: Cluster) -> None:
         done.result(20)
 
 
+def _set_a_quota(kafka: Cluster) -> None:
+    async def work() -> None:
+        async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            await admin.alter_client_quotas({"client-id": "a"}, {"producer_byte_rate": 1.0})
+
+    asyncio.run(work())
+
+
+def _create_a_user(kafka: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    made = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", info, b"planted-secret")])
+    made["alice"].result(20)
+
+
 def _leave_a_transaction_open(kafka: Cluster) -> None:
     kafka.create_topic("orders", 1)
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "copier"})
@@ -112,6 +137,8 @@ def _undo_a_fault(kafka: Cluster) -> None:
 
 TRACES: dict[str, Callable[[Cluster], object]] = {
     "a setting of a broker": _set_a_broker_config,
+    "a quota": _set_a_quota,
+    "a user": _create_a_user,
     "an open transaction": _leave_a_transaction_open,
     "a killed broker": lambda kafka: kafka.kill(2),
     "a broker that was killed and restarted": _restart,

@@ -1,0 +1,58 @@
+"""The marker with `security_protocol`, in pytest runs of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.pytest_runs import plugin
+
+pytest_plugins = ("pytester",)
+__all__ = ["plugin"]
+
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PLAINTEXT_LOGIN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "alice",
+    "sasl_plain_password": "planted-secret",
+}
+MARKED = f"""
+import pytest
+from barnabas.client import KafkaError
+
+CONFIG = {{
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": '{LOGIN_MODULE} required user_alice="planted-secret";',
+}}
+LOGIN = {PLAINTEXT_LOGIN!r}
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.kafka(brokers=BROKERS, config=CONFIG, topics={{"orders": 1}}, security_protocol="SASL_PLAINTEXT")
+def test_a_login_is_needed(make_kafka_producer, n):
+    assert make_kafka_producer(**LOGIN).send("orders", b"tea").offset == 0
+    with pytest.raises(KafkaError):
+        make_kafka_producer(request_timeout_ms=1000, delivery_timeout_ms=1000).send("orders", b"milk")
+"""
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_marker_with_security(brokers: int, pytester: pytest.Pytester) -> None:
+    """Also for a cluster of several brokers, which the second test gets from the first."""
+    pytester.makepyfile(MARKED.replace("BROKERS", str(brokers)))
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)
+
+
+def test_a_marker_with_a_wrong_word_or_shared_brokers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.mark.kafka(security_protocol='SSL', isolation='namespace')\n"
+        "def test_shared(kafka): pass\n"
+    )
+    shared = pytester.runpytest_subprocess()
+    shared.assert_outcomes(errors=1)
+    shared.stdout.fnmatch_lines(["*security_protocol belongs to new brokers*"])
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.kafka(security_protocol='SASL_SLS')\ndef test_wrong(kafka): pass\n"
+    )
+    wrong = pytester.runpytest_subprocess()
+    wrong.stderr.fnmatch_lines(["*unknown security_protocol 'SASL_SLS'; did you mean 'SASL_SSL'*"])
