@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from shlex import quote
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -15,8 +15,6 @@ from rich.text import Text
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
 
 __all__ = ["banner"]
-
-LINE_LENGTH_MAX: Final = 72  # of a command in the banner, on a terminal of 80 columns
 
 
 def banner(
@@ -53,8 +51,10 @@ def banner(
     if security is not None:
         facts.add_row("security", Text(_described(security)))
         facts.add_row("client files", Text(f"{security.folder}/*.properties"))
-    how = f"-b {bootstrap.partition(',')[0]}" if security is None else f"--command-config {security.client_file}"
+    # A variable for the file: a command that is longer than a line of the terminal could not be copied.
+    how = f"-b {bootstrap.partition(',')[0]}" if security is None else "--command-config $ADMIN"
     commands = [
+        *([] if security is None else [f"ADMIN={quote(str(security.client_file))}"]),
         f"barnabas topic create orders {how}",
         f"echo hello | barnabas produce orders {how}",
         f"barnabas consume orders --from-beginning {how}",
@@ -65,7 +65,7 @@ def banner(
             facts,
             "",
             Text("In another terminal:", style="dim"),
-            *(Text(f"  {_continued(each)}", style="cyan", overflow="fold") for each in commands),
+            *(Text(f"  {each}", style="cyan", overflow="fold") for each in commands),
             "",
             Text("Ctrl-C stops the cluster.", style="dim"),
         ),
@@ -76,12 +76,6 @@ def banner(
         padding=(1, 2),
         expand=False,
     )
-
-
-def _continued(command: str) -> str:
-    """The command, on two lines of a shell if one line of the terminal is too short."""
-    name, option, path = command.partition("--command-config")
-    return f"{name}\\\n      {option}{path}" if option and len(command) > LINE_LENGTH_MAX else command
 
 
 def _described(security: ClusterSecurity) -> str:
