@@ -16,6 +16,7 @@ from barnabas.protocol.messages.delegation_tokens import (
     RenewDelegationTokenRequest,
     TokenPrincipal,
 )
+from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from tests.support.oracle.sasl_script import ALICE, BOB, SCRAM_USERS, USERS, SaslWire, Scram, sasl_settings
 from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
@@ -119,3 +120,26 @@ async def test_the_admin_client_manages_tokens_over_tls(ca: CertificateAuthority
             assert await admin.describe_delegation_tokens() == []
             with pytest.raises(KafkaError, match="DELEGATION_TOKEN_NOT_FOUND"):
                 await admin.renew_delegation_token(made.hmac)
+
+
+async def test_the_deletion_of_a_user_refuses_new_logins_and_keeps_open_connections() -> None:
+    deletion = ScramCredentialDeletion(name="alice", mechanism=1)
+
+    def begun(address: str) -> SaslWire:
+        wire, client = SaslWire(address), Scram("alice", SCRAM_USERS["alice"])
+        wire.handshake("SCRAM-SHA-256")
+        wire.token(client.final(wire.token(client.first())))
+        return wire
+
+    def script(address: str, plaintext: str) -> None:
+        with begun(address) as before, Wire(plaintext) as admin:
+            assert before.said[-1][1] == 0
+            deleted = admin.call(AlterUserScramCredentialsRequest(deletions=[deletion]), 0)
+            assert [each.error_code for each in deleted.results] == [0]
+            assert before.call(DescribeDelegationTokenRequest(owners=None), 3).error_code == 0
+            with begun(address) as after:
+                assert after.said[-1][1] == 58
+
+    async with sasl_node(SETTINGS, "SASL") as node:
+        await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
+        await asyncio.to_thread(script, address_of(node, "SASL"), address_of(node, "PLAINTEXT"))
