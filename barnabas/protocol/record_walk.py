@@ -70,8 +70,8 @@ def walk(
     """
     limit = len(data) - _VARINT_BYTES_MAX if partial else len(data)
     try:
-        if stop - first < _RUN_MIN:
-            if _COMPILED:
+        if partial or stop - first < _RUN_MIN:  # columns are compared in whole batches only
+            if _COMPILED or partial:
                 stop = min(stop, first + max(cost_max, 1) * _LOOP)
             following, position, lowest, highest, without_key, headers = _walk(data, position, first, stop, limit)
             return following, position, lowest, highest, without_key, (following - first + headers) // _LOOP

@@ -125,6 +125,12 @@ def test_pieces_of_a_batch_are_checked_as_the_whole_is(
     assert outcome(count, lambda: walk_view(memoryview(data), count, 10**9, piece_bytes)) == whole
 
 
+def test_pieces_of_many_equal_records_after_a_longer_one() -> None:
+    rows = [NewRecord(bytes(60), None, NOW - 10, ()), *([NewRecord(None, None, NOW - 10, ())] * 31)]
+    data = encode(rows, NOW)[0]
+    assert walk_view(memoryview(data), 32, 10**9, 20)[:5] == walk(data, 0, 0, 32, 10**9)[:5]
+
+
 @pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
 def test_pieces_of_many_records(size: int) -> None:
     """Also of records that are longer than a piece; the cost stays limited."""
