@@ -42,6 +42,11 @@ ALERTS = {
 LISTENERS = ("PLAINTEXT", "SSL", "MUTUAL", "EXPIRED", "ELSEWHERE")
 
 
+LEARNT_SECONDS_MAX = 30.0
+# With TLS 1.3 a client has sent its first request when the refusal of its certificate arrives: it learns the alert or the close. `by_python` compares the alerts.
+RACED = frozenset({"no certificate", "expired certificate", "certificate of another authority"})
+
+
 class Sides:
     """Both brokers' ports by listener, and the clients' files."""
 
@@ -156,12 +161,18 @@ def by_librdkafka(sides: Sides, side: str, case: str) -> str:
         settings["ssl.certificate.location"] = str(sides.files[identity].certificate)
         settings["ssl.key.location"] = str(sides.files[identity].key)
     admin = AdminClient(settings)
-    try:
-        admin.list_topics(timeout=3)
-    except KafkaException:
-        admin.poll(0.2)
-    shown = sorted({_bare(each) for each in found if "ALL_BROKERS" not in each})
-    return shown[0] if shown else "answer"
+    deadline = time.monotonic() + LEARNT_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            admin.list_topics(timeout=3)
+        except KafkaException:
+            admin.poll(0.2)
+        else:
+            return "answer"
+        shown = sorted({_bare(each) for each in found if "ALL_BROKERS" not in each})
+        if shown:
+            return shown[0]
+    raise AssertionError(f"neither an answer nor an error from {side}")
 
 
 def _bare(text: str) -> str:
@@ -199,6 +210,8 @@ def test_a_client_learns_the_same(sides: Sides, client: Any, case: str) -> None:
     theirs, ours = client(sides, "Kafka", case), client(sides, "Barnabas", case)
     if client is by_python and case in ALERTS:
         assert (theirs, ours) == ALERTS[case]
+    elif client is by_librdkafka and case in RACED:
+        assert theirs == ours or {theirs.split()[0], ours.split()[0]} <= {"_SSL", "_TRANSPORT"}
     else:
         assert theirs == ours
 
