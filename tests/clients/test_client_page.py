@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, Record, TopicPartition
+from barnabas.client import Admin, Consumer, Producer, Record, TopicPartition
+from barnabas.testing import Broker
 from tests.support.processes.fixtures import Serve
+from tests.support.security.certificates import CertificateAuthority
 from tests.support.snippets import snippets
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
-FIRST, COPY, NOTES, GROUPS, TWO_PHASE = snippets(PAGE, "python")
+FIRST, COPY, NOTES, GROUPS, TWO_PHASE, LOGIN = snippets(PAGE, "python")
 
 
 async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
@@ -70,3 +72,25 @@ async def test_the_examples_do_what_the_page_says(
         names = await run(TWO_PHASE, bootstrap)
         names["db"].close()
     assert await values(bootstrap, "orders") == [b"value"] * 3 + [b"tea", b"cake", b"milk"] * 2
+
+
+async def test_the_login_of_the_page(ca: CertificateAuthority) -> None:
+    config = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required user_root="planted-root";',
+        **ca.issue("page").by_file(),
+    }
+    with Broker(config=config, security_protocol="SASL_SSL") as kafka:
+        over_tls: Any = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(ca.certificate),
+        }
+        root: Any = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "root", "sasl_plain_password": "planted-root"}
+        async with Admin(**over_tls, **root) as admin:
+            await admin.set_scram_password("alice", "planted-alice", mechanism="SCRAM-SHA-512")
+        printed = LOGIN.replace("broker:9093", kafka.bootstrap_servers).replace("ca.pem", str(ca.certificate))
+        async with eval(printed, {"Producer": Producer, "password": "planted-alice"}) as producer:
+            await producer.send("orders", b"tea")
+        async with Admin(**over_tls, **root) as admin:
+            assert await admin.list_topics() == ["orders"]

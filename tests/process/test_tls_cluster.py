@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -15,7 +14,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from tests.support.processes.copiers import SECURITY_VARIABLE
 from tests.support.processes.copying import QUICK, SOURCE, TARGET, CopyWorker
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
@@ -69,7 +67,7 @@ def until(reached: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def test_a_copy_goes_on_while_certificates_change_and_a_broker_is_killed(
-    nodes: dict[int, ServedBroker], ca: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: dict[int, ServedBroker], ca: CertificateAuthority, tmp_path: Path
 ) -> None:
     client = ca.issue("cluster-client")
     secure: dict[str, Any] = {
@@ -90,8 +88,7 @@ def test_a_copy_goes_on_while_certificates_change_and_a_broker_is_killed(
         producer.produce(SOURCE, value, partition=number % PARTITIONS)
     assert producer.flush(60) == 0
 
-    monkeypatch.setenv(SECURITY_VARIABLE, json.dumps(secure))
-    copier = CopyWorker("librdkafka", bootstrap, tmp_path, session_ms=6_000)
+    copier = CopyWorker("librdkafka", bootstrap, tmp_path, session_ms=6_000, settings=secure)
     try:
         until(lambda: copier.copied > 0)
         for node, each in nodes.items():  # new files for all, then one by its settings

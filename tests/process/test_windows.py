@@ -28,6 +28,7 @@ POSIX_ONLY = {
     "cli/flights/driver.py",
     "cli/lab.py",
     "cli/local_cluster.py",
+    "cli/node_program.py",
     "cli/up.py",
     "runtime/file_calls.py",
     "runtime/files.py",

@@ -34,7 +34,8 @@ def test_a_commit_outlives_a_partition_leader_that_is_away_for_a_minute(version:
 
         async def worker(ports: Ports) -> None:
             nonlocal victim
-            async with Producer(transactional_id="t", transaction_version=version, **clients(ports)) as producer:
+            patient = {"max_block_ms": 180_000, **clients(ports)}  # the second commit waits for the first one's markers
+            async with Producer(transactional_id="t", transaction_version=version, **patient) as producer:
                 async with producer.transaction():  # so that the coordinator is known
                     await producer.send("solo", b"before", partition=0)
                 coordinator = there.leader(

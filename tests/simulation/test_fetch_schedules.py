@@ -26,6 +26,7 @@ from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationThrottles
+from barnabas.broker.security.access import FULL_ACCESS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.records import NewRecord, build_batch
@@ -124,6 +125,7 @@ class Broker:
     listener_name = "PLAINTEXT"
     client_port = 50_000
     login: ConnectionLogin | None = None
+    access = FULL_ACCESS
     software = ("", "")
     fetch_max_bytes = 1 << 20
 
