@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from barnabas.client.consumer import Consumer, ConsumerConfig
     from barnabas.client.group import RebalanceListener
     from barnabas.client.net.connection_config import ConnectionConfig
+    from barnabas.client.net.security_properties import oauth_tokens
     from barnabas.client.producer import Producer, ProducerConfig, Transaction
 
 __all__ = [
@@ -131,6 +132,7 @@ __all__ = [
     "UnknownTopicOrPartition",
     "UnsupportedByBroker",
     "exactly_once",
+    "oauth_tokens",
 ]
 
 _IMPORTED_ON_USE: Final = {
@@ -144,6 +146,7 @@ _IMPORTED_ON_USE: Final = {
     "ProducerConfig": "barnabas.client.producer",
     "RebalanceListener": "barnabas.client.group",
     "Transaction": "barnabas.client.producer",
+    "oauth_tokens": "barnabas.client.net.security_properties",
 }
 
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Admin, Consumer, Producer, Record, TopicPartition
+from barnabas.client import Admin, Consumer, Producer, Record, TopicPartition, oauth_tokens
 from barnabas.testing import Broker
 from tests.support.processes.fixtures import Serve
 from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.identity_server import SECRET, identity_server
 from tests.support.snippets import snippets
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
-FIRST, COPY, NOTES, GROUPS, TWO_PHASE, LOGIN = snippets(PAGE, "python")
+FIRST, COPY, NOTES, GROUPS, TWO_PHASE, LOGIN, TOKENS = snippets(PAGE, "python")
 
 
 async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
@@ -94,3 +95,20 @@ async def test_the_login_of_the_page(ca: CertificateAuthority) -> None:
             await producer.send("orders", b"tea")
         async with Admin(**over_tls, **root) as admin:
             assert await admin.list_topics() == ["orders"]
+
+
+async def test_the_tokens_of_the_page(ca: CertificateAuthority) -> None:
+    with identity_server() as idp:
+        config = {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": idp.keys_url,
+            **ca.issue("page").by_file(),
+        }
+        with Broker(config=config, security_protocol="SASL_SSL") as kafka:
+            printed = TOKENS.replace("broker:9093", kafka.bootstrap_servers).replace("ca.pem", str(ca.certificate))
+            printed = printed.replace("https://idp.example.com/token", idp.token_url)
+            names: dict[str, Any] = {"Producer": Producer, "oauth_tokens": oauth_tokens, "password": SECRET}
+            exec(printed.replace("\nProducer(", "\nproducer = Producer("), names)
+            async with names["producer"] as producer:
+                assert (await producer.send_and_wait("orders", b"tea")).offset == 0
+    assert [each.form["grant_type"] for each in idp.asked] == ["client_credentials"]

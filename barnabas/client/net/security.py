@@ -8,6 +8,7 @@ Invariants: passwords stay in here and in the config; no text names them. A toke
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.security_config import SecurityConfig
+from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
 from barnabas.protocol.exchange import Exchange
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
@@ -54,8 +56,11 @@ class ClientSecurity:
         jitter = self._rng.random()
         return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=self._conversation, jitter=jitter)
 
-    async def prepare(self) -> None:
+    async def prepare(self, timeout_ms: int) -> None:
         """Gets what the next conversation needs: a token.
+
+        Args:
+            timeout_ms: for a token provider without a limit of its own (`timeout_ms`).
 
         Raises:
             SaslFailed: the token provider failed.
@@ -63,10 +68,17 @@ class ClientSecurity:
         provider: Any = self.config.sasl_oauth_token_provider
         if not self.config.uses_sasl or provider is None:
             return
+        timeout_ms = getattr(provider, "timeout_ms", timeout_ms)
+        limit = asyncio.timeout(timeout_ms / 1_000)
         try:
-            token = await provider.token()
-            extensions = provider.extensions() if hasattr(provider, "extensions") else {}
+            async with limit:
+                token = await provider.token()
+                extensions = provider.extensions() if hasattr(provider, "extensions") else {}
+        except BarnabasError as error:  # of a provider of this package
+            raise SaslFailed(f"OAUTHBEARER: no token: {error}") from None
         except Exception as error:  # of the caller's own code, of any kind
+            if limit.expired():
+                raise SaslFailed(f"OAUTHBEARER: the token provider gave no token within {timeout_ms} ms") from None
             raise SaslFailed(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
         if not isinstance(token, str):
             raise SaslFailed(f"OAUTHBEARER: the token provider must return a str, not {type(token).__name__}")

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.net.token_providers import FileTokens, UnsecuredTokens
+from barnabas.client.net.security_config import TokenProvider
 from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
+from barnabas.protocol.oauth_settings import LOGIN_KEYS, OAuthInvalid
 
-__all__ = ["SECURITY_PROPERTIES", "is_security_property", "security_from_properties"]
+__all__ = ["SECURITY_PROPERTIES", "is_security_property", "oauth_tokens", "security_from_properties"]
 
 _PROTOCOL: Final = "security.protocol"
 _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
-_TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TLS: Final = (
     "ssl.truststore.type",
@@ -35,7 +35,7 @@ _TLS: Final = (
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
 )
-_SASL: Final = (_MECHANISM, _JAAS, _TOKEN_URL)
+_SASL: Final = (_MECHANISM, _JAAS, *LOGIN_KEYS)
 SECURITY_PROPERTIES: Final = (_PROTOCOL, *_SASL, *_TLS)  # those with an effect
 _PACKAGE: Final = "org.apache.kafka.common.security"
 _MODULES: Final = {
@@ -44,7 +44,6 @@ _MODULES: Final = {
     "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
 }
-_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
 
 
 def is_security_property(name: str) -> bool:
@@ -93,10 +92,7 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
     works = f"write {_JAAS}={module} required {options};"
     if not text:
         raise IllegalState(f"{_MECHANISM}={mechanism} needs {_JAAS}: {works}")
-    try:
-        jaas = parse_jaas(text)
-    except JaasError as error:
-        raise IllegalState(f"{_JAAS}: {error}") from None
+    jaas = _parsed(text)
     if jaas.class_name != module.rpartition(".")[2]:
         raise IllegalState(
             f"{_JAAS} names the login module {jaas.class_name[:80]!r}, which is not that of {mechanism}: {works}"
@@ -116,17 +112,37 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
     return found
 
 
-def _tokens(given: Mapping[str, str], jaas: Jaas) -> FileTokens | UnsecuredTokens:
-    url = given.get(_TOKEN_URL, "")
-    extensions = {
-        name.removeprefix("extension_"): value for name, value in jaas.options.items() if name.startswith("extension_")
-    }
-    if url.startswith("file:"):
-        return FileTokens(url.removeprefix("file://").removeprefix("file:"), extensions)
-    subject = jaas.options.get(_SUBJECT)
-    if not url and subject:
-        return UnsecuredTokens(subject, extensions)
-    raise IllegalState(
-        f"sasl.mechanism=OAUTHBEARER needs {_TOKEN_URL}=file:///PATH, a file with a token, or {_SUBJECT} in {_JAAS} for tokens "
-        f"without a signature; Python programs may use any sasl_oauth_token_provider"
-    )
+def oauth_tokens(properties: Mapping[str, str]) -> TokenProvider:
+    """A `sasl_oauth_token_provider` made by Kafka's client properties: `sasl.oauthbearer.*` and `sasl.login.*`.
+
+    It asks a token endpoint (client_credentials, client assertions or jwt-bearer), keeps the token and renews it before its end. Clients
+    may share it.
+
+    Args:
+        properties: by name. `sasl.jaas.config` is needed only for its options: `ssl.…` of the endpoint, SASL extensions, and the older
+            names clientId, clientSecret and scope.
+
+    Raises:
+        IllegalState: a property is unknown, missing or invalid.
+    """
+    for name in properties:
+        if name not in (_JAAS, *LOGIN_KEYS):
+            raise IllegalState(f"{name} does not concern tokens: give it to the client")
+    text = properties.get(_JAAS, "").strip()
+    return _tokens(properties, _parsed(text) if text else Jaas(_MODULES["OAUTHBEARER"], "required", {}))
+
+
+def _parsed(text: str) -> Jaas:
+    try:
+        return parse_jaas(text)
+    except JaasError as error:
+        raise IllegalState(f"{_JAAS}: {error}") from None
+
+
+def _tokens(given: Mapping[str, str], jaas: Jaas) -> TokenProvider:
+    from barnabas.runtime.token_providers import login_tokens  # here, because few clients use OAUTHBEARER
+
+    try:
+        return login_tokens(given.get, jaas.options)
+    except OAuthInvalid as error:
+        raise IllegalState(str(error)) from None

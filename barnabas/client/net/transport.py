@@ -287,11 +287,13 @@ class Connection:
             return  # closed before this task began
         secured: Any = {}
         try:
+            if self._security is not None:
+                await self._security.prepare(self._connect_timeout_ms)
+                if self._security.tls is not None:
+                    secured = {"tls": self._security.tls, "server_name": self.host}
+            if self._socket is not socket:
+                return  # closed while the token was got
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
-                if self._security is not None:
-                    await self._security.prepare()
-                    if self._security.tls is not None:
-                        secured = {"tls": self._security.tls, "server_name": self.host}
                 await self._network.connect(lambda: socket, self.host, self.port, **secured)
         except SaslFailed as error:
             if socket.owner is not None:
@@ -326,7 +328,7 @@ class Connection:
         """Renews the session (KIP-368)."""
         socket = self._socket
         try:
-            await security.prepare()
+            await security.prepare(self._connect_timeout_ms)
         except SaslFailed as error:
             if self._socket is socket:
                 self._lost(self._not_authenticated(error))

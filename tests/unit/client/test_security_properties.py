@@ -16,6 +16,7 @@ from barnabas.client.net.security_config import SecurityConfig
 from barnabas.client.net.security_properties import (
     SECURITY_PROPERTIES,
     is_security_property,
+    oauth_tokens,
     security_from_properties,
 )
 from barnabas.runtime.randomness import SystemRng
@@ -75,6 +76,30 @@ async def test_tokens(tmp_path: Path) -> None:
     assert await found["sasl_oauth_token_provider"].token() == "a.b.c"
 
 
+def test_client_credentials() -> None:
+    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required clientId="bob" clientSecret="planted-secret" extension_a="b";'
+    endpoint = {"sasl.oauthbearer.token.endpoint.url": "http://idp/token"}
+    found = security_from_properties({**properties("SASL_PLAINTEXT", "OAUTHBEARER", jaas), **endpoint})
+    tokens = pickle.loads(pickle.dumps(found["sasl_oauth_token_provider"]))  # Spark sends it to other processes
+    assert tokens.extensions() == {"a": "b"}
+    assert repr(tokens) == "EndpointTokens(http://idp/token)"
+    assert tokens._settings == found["sasl_oauth_token_provider"]._settings
+    assert "planted-secret" not in repr(tokens._settings)
+
+
+def test_a_provider_of_tokens_for_programs() -> None:
+    given = {
+        "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
+        "sasl.oauthbearer.client.credentials.client.id": "bob",
+    }
+    with pytest.raises(IllegalState, match=r"needs sasl\.oauthbearer\.client\.credentials\.client\.secret"):
+        oauth_tokens(given)
+    jaas = f'{MODULE}.oauthbearer.OAuthBearerLoginModule required clientSecret="planted-secret";'
+    assert repr(oauth_tokens({**given, "sasl.jaas.config": jaas})) == "EndpointTokens(http://idp/token)"
+    with pytest.raises(IllegalState, match=r"sasl\.mechanism does not concern tokens"):
+        oauth_tokens({**given, "sasl.mechanism": "OAUTHBEARER"})
+
+
 def test_stores(ca: CertificateAuthority) -> None:
     client = ca.issue("properties", password="planted-key")
     stores = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(client.pkcs12)}
@@ -109,7 +134,14 @@ def test_stores(ca: CertificateAuthority) -> None:
         (properties(jaas=PLAIN.replace("password", "pass")), "sasl.jaas.config has no password: write"),
         (
             properties("SASL_SSL", "OAUTHBEARER", f"{MODULE}.oauthbearer.OAuthBearerLoginModule required;"),
-            "needs sasl.oauthbearer.token.endpoint.url=file:///PATH",
+            "needs sasl.oauthbearer.token.endpoint.url=https://HOST/PATH with",
+        ),
+        (
+            {
+                **properties("SASL_SSL", "OAUTHBEARER", f"{MODULE}.oauthbearer.OAuthBearerLoginModule required;"),
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+            },
+            "needs sasl.oauthbearer.client.credentials.client.id: set it",
         ),
         ({"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/none"}, "/none"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/none/x.jks"}, "ssl.truststore"),

@@ -1,23 +1,63 @@
-"""Providers of tokens for OAUTHBEARER that Kafka's client properties can name: a file, and tokens without a signature.
+"""Providers of tokens for OAUTHBEARER that Kafka's keys can name: an endpoint, a file, and tokens without a signature.
 
-Driven by: `security.py`, before each authentication. Emits: tokens. The objects can be sent to other processes.
+Driven by: logins of a client or of a node, before each authentication. Emits: tokens. The objects can be sent to other processes.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+from barnabas.protocol.oauth_settings import (
+    FileLogin,
+    UnsecuredLogin,
+    Value,
+    extensions_of,
+    login_settings,
+)
 from barnabas.runtime.clock import SystemClock
 
-__all__ = ["FileTokens", "UnsecuredTokens"]
+__all__ = ["FileTokens", "Tokens", "UnsecuredTokens", "login_tokens"]
 
 _LIFETIME_S: Final = 3_600  # as Kafka's unsecured tokens
 _FILE_BYTES_MAX: Final = 1024 * 1024
+
+
+class Tokens(Protocol):
+    """Provides the token of each login."""
+
+    async def token(self) -> str:
+        """A valid token. Any exception fails the login."""
+        ...
+
+    def extensions(self) -> Mapping[str, str]:
+        """The SASL extensions of each login (KIP-342)."""
+        ...
+
+
+def login_tokens(value: Value, options: Mapping[str, str]) -> Tokens:
+    """The provider that Kafka's keys name.
+
+    Args:
+        value: looks up a key.
+        options: of the JAAS text.
+
+    Raises:
+        OAuthInvalid: a key is missing or wrong.
+    """
+    found, extensions = login_settings(value, options, os.environ), extensions_of(options)
+    if isinstance(found, FileLogin):
+        return FileTokens(found.path, extensions)
+    if isinstance(found, UnsecuredLogin):
+        return UnsecuredTokens(found.subject, extensions)
+    from barnabas.runtime.endpoint_tokens import EndpointTokens  # here, because few logins need http and TLS
+
+    return EndpointTokens(found, extensions)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,212 @@
+"""EndpointTokens: the tokens of an OAuth token endpoint, kept and renewed before their end.
+
+Driven by: logins of a client or of a node, which ask for a token before each authentication. Emits: tokens; TokenNotGiven, without secrets.
+
+A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
+next one. If the endpoint does not answer then, logins get the former token as long as it is valid, and the endpoint is asked again after
+RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
+and has a deadline. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from functools import partial
+from http.client import HTTPException
+from typing import Final
+
+from barnabas.ports import Clock, Rng
+from barnabas.protocol.oauth import (
+    TokenNotGiven,
+    TokenRequest,
+    TokenTimes,
+    assertion_request,
+    bearer_request,
+    endpoint_refusal,
+    renew_at_ms,
+    secret_request,
+    token_in,
+    token_times,
+)
+from barnabas.protocol.oauth_settings import OAuthInvalid, OAuthSettings
+from barnabas.runtime.assertions import assertion_text
+from barnabas.runtime.clock import SystemClock
+from barnabas.runtime.offload import in_own_thread
+from barnabas.runtime.randomness import SystemRng
+from barnabas.runtime.tls import TlsError, TlsSettings, client_context
+from barnabas.runtime.tls_errors import explained
+from barnabas.runtime.token_endpoint import TokenCall
+
+__all__ = ["EndpointTokens", "endpoint_tls"]
+
+RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed
+
+
+class EndpointTokens:
+    """See the module.
+
+    Args:
+        extensions: SASL extensions of each login.
+
+    Raises:
+        OAuthInvalid: the TLS settings cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: OAuthSettings,
+        extensions: Mapping[str, str],
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+    ) -> None:
+        self._settings = settings
+        self._extensions = extensions
+        self._clock = clock or SystemClock()
+        self._rng = rng or SystemRng()
+        self._tls = endpoint_tls(settings)
+        self._token = ""
+        self._times = TokenTimes(None, 0)
+        self._renew_at_ms = 0
+        self._failure: tuple[int, TokenNotGiven] = (0, TokenNotGiven(""))  # the last one, with its number
+        self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    def __repr__(self) -> str:
+        return f"EndpointTokens({self._settings.url})"
+
+    def __reduce__(self) -> tuple[type[EndpointTokens], tuple[OAuthSettings, Mapping[str, str]]]:
+        return EndpointTokens, (self._settings, self._extensions)  # other processes get tokens of their own
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long `token` takes at most."""
+        settings = self._settings
+        return 2 * (settings.connect_timeout_ms + settings.read_timeout_ms) + settings.retry_ms_max
+
+    def extensions(self) -> Mapping[str, str]:
+        """The SASL extensions of each login."""
+        return self._extensions
+
+    async def token(self) -> str:
+        """A valid token. Raises TokenNotGiven."""
+        failures = self._failure[0]
+        if not self._due():
+            return self._token
+        async with self._lock():
+            if not self._due():
+                return self._token
+            if self._failure[0] != failures:  # of the request that this login has waited for
+                raise self._failure[1]
+            try:
+                await self._renew()
+            except TokenNotGiven as error:
+                now_ms = self._clock.now_ms()
+                if now_ms >= self._times.expires_ms:
+                    self._failure = failures + 1, error
+                    raise
+                self._renew_at_ms = now_ms + RETRY_MS
+            return self._token
+
+    def _due(self) -> bool:
+        now_ms = self._clock.now_ms()
+        return now_ms >= self._renew_at_ms or now_ms >= self._times.expires_ms
+
+    def _lock(self) -> asyncio.Lock:
+        """The lock of this event loop."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or self._asking[0] is not loop:
+            self._asking = loop, asyncio.Lock()
+        return self._asking[1]
+
+    async def _renew(self) -> None:
+        settings = self._settings
+        token = await self._repeated()
+        times = token_times(token, settings.sub_claim)
+        now_ms = self._clock.now_ms()
+        if times.expires_ms <= now_ms:
+            raise TokenNotGiven("the token endpoint gave a token that has expired: compare the clocks of both machines")
+        self._token, self._times = token, times
+        self._renew_at_ms = renew_at_ms(
+            times,
+            now_ms,
+            share=settings.window_factor + settings.window_jitter * self._rng.random(),
+            min_period_ms=settings.min_period_s * 1_000,
+            buffer_ms=settings.buffer_s * 1_000,
+        )
+
+    async def _repeated(self) -> str:
+        """Asks until there is an answer or the time is over."""
+        settings = self._settings
+        ends_ms = self._clock.monotonic_ms() + settings.retry_ms_max
+        pause_ms = settings.retry_ms
+        while True:
+            try:
+                return await self._asked()
+            except TokenNotGiven as error:
+                rest_ms = ends_ms - self._clock.monotonic_ms()
+                if not error.retriable or min(pause_ms, rest_ms) <= 0:
+                    raise
+                await asyncio.sleep(min(pause_ms, rest_ms) / 1_000)
+                pause_ms *= 2
+
+    async def _asked(self) -> str:
+        settings = self._settings
+        request = await self._request()
+        call = TokenCall(
+            settings.url,
+            request.headers,
+            request.body,
+            connect_timeout_ms=settings.connect_timeout_ms,
+            read_timeout_ms=settings.read_timeout_ms,
+            tls=self._tls,
+        )
+        limit_ms = settings.connect_timeout_ms + settings.read_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1_000):
+                await in_own_thread(call.run)
+        except (OSError, HTTPException) as error:  # also TimeoutError
+            raise self._not_reached(error, limit_ms) from None
+        finally:
+            call.abort()
+        if call.status not in (200, 201):
+            raise endpoint_refusal(call.status, call.answer, request.secrets)
+        return token_in(call.answer)
+
+    async def _request(self) -> TokenRequest:
+        settings = self._settings
+        if settings.assertion is None:
+            return secret_request(
+                settings.client_id, settings.client_secret, settings.scope, url_encode=settings.url_encode
+            )
+        made: list[str] = []
+        make = partial(assertion_text, settings.assertion, self._clock.now_ms() // 1_000, self._rng.uuid().hex())
+        await in_own_thread(lambda: made.append(make()))
+        if settings.bearer:
+            return bearer_request(made[0], settings.scope)
+        return assertion_request(made[0], settings.client_id, settings.scope)
+
+    def _not_reached(self, error: Exception, limit_ms: int) -> TokenNotGiven:
+        where = f"the token endpoint {self._settings.url}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            remedy = "options ssl.truststore.type and ssl.truststore.location of sasl.jaas.config name the authorities to trust"
+            return TokenNotGiven(f"{where} cannot be trusted: {explained(error)}; {remedy}")
+        if isinstance(error, ssl.SSLError):
+            return TokenNotGiven(f"the TLS connection to {where} failed: {explained(error)}", retriable=True)
+        if isinstance(error, TimeoutError):
+            return TokenNotGiven(
+                f"{where} did not answer within {limit_ms} ms (sasl.login.connect.timeout.ms, sasl.login.read.timeout.ms)",
+                retriable=True,
+            )
+        said = f": {error.strerror or error}" if isinstance(error, OSError) else f": {type(error).__name__}"
+        return TokenNotGiven(f"{where} cannot be reached{said}", retriable=True)
+
+
+def endpoint_tls(settings: OAuthSettings) -> ssl.SSLContext | None:
+    """The TLS context for the endpoint; None for http. Raises OAuthInvalid."""
+    if not settings.url.startswith("https:"):
+        return None
+    try:
+        return client_context(TlsSettings.from_keys(dict(settings.tls).get, "sasl.jaas.config: "))
+    except TlsError as error:
+        raise OAuthInvalid(str(error)) from None

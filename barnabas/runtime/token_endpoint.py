@@ -1,0 +1,87 @@
+"""TokenCall: one POST to a token endpoint by http or https; blocks, so a thread of its own runs it.
+
+Driven by: `endpoint_tokens.py`. Emits: status and body of the answer; OSError, HTTPException. A redirection is not followed, because it would
+carry the client's secret to another place, and no proxy is used. The answer's size is limited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from barnabas.protocol.oauth import ANSWER_BYTES_MAX
+
+__all__ = ["TokenCall"]
+
+_READ_BYTES: Final = 65_536  # at once
+
+
+class TokenCall:
+    """One request.
+
+    Args:
+        tls: for https.
+
+    Attributes:
+        status: 0 before the answer.
+        answer: cut after ANSWER_BYTES_MAX + 1 bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: str,
+        *,
+        connect_timeout_ms: int,
+        read_timeout_ms: int,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        timeout_s = connect_timeout_ms / 1_000
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._headers = headers
+        self._body = body.encode()
+        self._read_timeout_s = read_timeout_ms / 1_000
+        self._aborted = False
+        self.status = 0
+        self.answer = b""
+
+    def run(self) -> None:
+        """Sends the request and reads the answer. Raises OSError, HTTPException."""
+        connection = self._connection
+        try:
+            connection.connect()
+            if connection.sock is not None:
+                connection.sock.settimeout(self._read_timeout_s)
+            if self._aborted:
+                return
+            connection.request("POST", self._path, self._body, dict(self._headers))
+            response = connection.getresponse()
+            data = bytearray()
+            while len(data) <= ANSWER_BYTES_MAX and (part := response.read1(_READ_BYTES)):
+                data += part
+            if response.length and len(data) <= ANSWER_BYTES_MAX:
+                raise http.client.IncompleteRead(b"", response.length)
+            self.status, self.answer = response.status, bytes(data[: ANSWER_BYTES_MAX + 1])
+        finally:
+            connection.close()
+
+    def abort(self) -> None:
+        """Ends a request that takes too long; from another thread."""
+        self._aborted = True
+        connected = self._connection.sock
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
