@@ -6,7 +6,8 @@ key that no code reads and that has no mark. Keys of features that are not built
 
 Invariants: every default passes its own check; names are sorted within a group and unique.
 Defaults are those of Kafka 4.3.1, except transaction.two.phase.commit.enable (true), controller.quorum.append.linger.ms (0),
-socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Three keys are ours: record.validation, cluster.id and metrics.listen.
+socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Four keys are ours: record.validation, cluster.id, metrics.listen and
+delegation.token.max.per.owner.
 `BrokerConfig` lowers the replication factors and the min ISR of the internal topics if the quorum has fewer than three brokers.
 """
 

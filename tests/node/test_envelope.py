@@ -17,7 +17,7 @@ from barnabas.broker.security.access import CLUSTER_NAME, Access
 from barnabas.broker.security.api_operations import cluster_operation
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.security.envelopes import open_answer, seal
-from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.server import Server
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
@@ -29,6 +29,7 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicState,
     UpdateFeaturesRequest,
 )
+from barnabas.protocol.messages.delegation_tokens import CreateDelegationTokenRequest
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.messages.fetch import FetchRequest, ReplicaState
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
@@ -41,7 +42,11 @@ from tests.support.broker.nodes import Nodes, Peer
 from tests.support.broker.some_access import SomeAccess
 from tests.support.oracle.outlines import outline
 
-SETTINGS = {"authorizer_class_name": AUTHORIZER_CLASS, "super_users": "User:ANONYMOUS;User:admin"}
+SETTINGS = {
+    "authorizer_class_name": AUTHORIZER_CLASS,
+    "super_users": "User:ANONYMOUS;User:admin",
+    "delegation_token_secret_key": "secret",
+}
 
 
 class Client(SomeAccess):
@@ -106,6 +111,30 @@ async def test_a_request_about_the_cluster_is_refused_as_a_whole(broker: Peer) -
     assert (await forwarded(broker, UpdateFeaturesRequest(), "alice")).error_code == 31
     assert (await forwarded(broker, DescribeQuorumRequest(), "alice")).error_code == 31
     assert (await forwarded(broker, DescribeQuorumRequest(), "admin")).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("principal", "owner", "code"),
+    [
+        (Principal("User", "alice"), "", 0),
+        (Principal("User", "alice"), "bob", ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED),
+        (Principal("User", "admin"), "bob", 0),
+        (Principal("User", "alice", token=True), "", ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (ANONYMOUS, "", ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    ],
+    ids=["own", "another owner", "super user", "by a token", "anonymous"],
+)
+async def test_the_controller_does_not_trust_a_broker_with_delegation_tokens(
+    broker: Peer, guarded: Node, principal: Principal, owner: str, code: int
+) -> None:
+    request = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name=owner, max_lifetime_ms=-1)
+    client = Client(principal.name)
+    client.principal = principal
+    sealed = finished(seal(request, 3, client, "c"))
+    answer: Any = finished(open_answer(request, 3, await broker.call(sealed.envelope, 0)))
+    assert answer.error_code == code
+    assert answer.principal_name == (owner or principal.name)
+    assert len(guarded.current_image.image.delegation_tokens) == (not code)
 
 
 async def test_a_long_request_and_a_long_answer_go_through(broker: Peer) -> None:

@@ -13,7 +13,7 @@ from barnabas.broker.metadata.decision import MetadataDecision
 from barnabas.broker.metadata.records import AccessControlEntryRecord
 from barnabas.broker.node import Node
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
-from barnabas.broker.security.principal import Principal
+from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.registry import ENVELOPE_KEY
 from tests.support.broker.nodes import Nodes, Peer
@@ -28,12 +28,11 @@ KAFKA: dict[str, Any] = json.loads(GOLDEN.read_text())
 
 
 async def peer_of(nodes: Nodes, node: Node, user: str) -> Peer:
-    """A connection of a user, as after a login."""
-    before = set(node.server.connections)
-    peer = await nodes.peer(node)
-    await peer.call(FindCoordinatorRequest(key="", key_type=0), 1)
-    (connection,) = set(node.server.connections) - before
-    connection.authenticated(Principal("User", user))
+    """A connection of a user."""
+    peer = await nodes.peer(node, "GUARDED")
+    await peer.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await peer.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}".encode()), 2)
+    assert answer.error_code == 0
     return peer
 
 
@@ -47,9 +46,20 @@ async def started(nodes: Nodes, forwards: bool) -> tuple[Node, QuorumController]
         "transaction_state_log_num_partitions": "1",
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",
+        "delegation_token_secret_key": "secret",
+    }
+    logins = " ".join(f'user_{name}="{name}"' for name in users())
+    guarded = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,GUARDED://127.0.0.1:0",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+        "inter_broker_listener_name": "PLAINTEXT",
+        "sasl_enabled_mechanisms": "PLAIN",
+        "listener_name_guarded_plain_sasl_jaas_config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
+        ),
     }
     if not forwards:
-        node = await nodes.start(**settings)
+        node = await nodes.start(**settings, **guarded)
         assert node.quorum_controller is not None
         return node, node.quorum_controller
     (port,) = free_ports(1)
@@ -57,7 +67,7 @@ async def started(nodes: Nodes, forwards: bool) -> tuple[Node, QuorumController]
     controller = await nodes.start(
         **settings, node_id="9", process_roles="controller", listeners=f"CONTROLLER://127.0.0.1:{port}"
     )
-    node = await nodes.start(**settings, process_roles="broker")
+    node = await nodes.start(**settings, **guarded, process_roles="broker")
     assert controller.quorum_controller is not None
     return node, controller.quorum_controller
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
-from barnabas.broker.handlers import acls, admin, configs, quotas, reassignments, scram_users
+from barnabas.broker.handlers import acls, admin, configs, delegation_tokens, quotas, reassignments, scram_users
 from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.broker.metadata.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.quotas.mutations import MutatingClient
@@ -70,6 +70,10 @@ class Needs(Protocol):
 
 class AclNeeds(acls.Needs, Needs, Protocol):
     """What the handlers of ACLs work on."""
+
+
+class TokenNeeds(delegation_tokens.Needs, Needs, Protocol):
+    """What the handlers of delegation tokens work on."""
 
 
 def decide(needs: Needs, call: Call[Any]) -> Answer:
@@ -127,10 +131,9 @@ def decide_scram_users(needs: Needs, call: Call[AlterUserScramCredentialsRequest
     return decide(needs, call)
 
 
-def decide_tokens(needs: Needs, call: Call[Message]) -> Answer:
-    """Asks this node's controller to change delegation tokens, for a client whose broker forwards the request."""
-    if not isinstance(call.connection, ForwardedOrigin):
-        raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+def decide_tokens(needs: TokenNeeds, call: Call[delegation_tokens.TokenChange]) -> Answer:
+    """Asks this node's controller to change delegation tokens, for a client that may."""
+    delegation_tokens.check_change(needs.config, call)
     return decide(needs, call)
 
 
@@ -143,7 +146,7 @@ CONTROLLER_HANDLERS: Final[Table] = {
     CreateAclsRequest: (decide_acls, refuse),
     DeleteAclsRequest: (decide_acls, refuse),
     AlterUserScramCredentialsRequest: (decide_scram_users, refuse),
-    **dict.fromkeys(OF_CLIENTS, (decide_tokens, refuse)),
+    **dict.fromkeys(OF_CLIENTS, (decide_tokens, delegation_tokens.refuse_token_request)),
 }
 
 # Requests that begin nothing after their timeout_ms, each with the answer that refuses everything they name.

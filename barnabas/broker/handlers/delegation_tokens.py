@@ -1,21 +1,24 @@
 """Handles CreateDelegationToken (38) 1 to 3, RenewDelegationToken (39) and ExpireDelegationToken (40) 1 to 2, DescribeDelegationToken (41) 1 to 3.
 
 Behaviour (KIP-48, KIP-373): a client that has authenticated, and not by a token itself, may make tokens for itself; for another owner it
-needs CREATE_TOKENS of that user. The controller decides, on behalf of the client; the answer is sent once this node's own image has the
-token. DescribeDelegationToken shows the tokens of which the client is owner, requester or renewer, and those that it may DESCRIBE.
+needs CREATE_TOKENS of that user. The controller decides, on behalf of the client, and asks for the permission again; the answer is sent
+once this node's own image has the token. DescribeDelegationToken shows the tokens of which the client is owner, requester or renewer, and
+those that it may DESCRIBE. The controller listener serves 38 to 40 by the same rules.
 
 Version notes: version 3 has the owner of a new token, and its requester.
-Deviations: an owner must be a user, because a login by a token gives a user; a token has 100 renewers at most.
+Deviations: an owner must be a user, because a login by a token gives a user; a token has 100 renewers at most. A request that a broker
+forwards is decided whatever protocol the controller listener has; Kafka refuses it where that listener is PLAINTEXT.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Refuse, Table
+from barnabas.broker.call import Answer, Call, Table
 from barnabas.broker.handlers.admin import answered_later
+from barnabas.broker.handlers.envelope import ForwardedOrigin
 from barnabas.broker.metadata.delegation_tokens import token_parties
-from barnabas.broker.security.principal import ANONYMOUS, Principal
+from barnabas.broker.security.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.security.token_keys import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -39,9 +42,25 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["HANDLERS", "Needs", "change_delegation_token", "create_delegation_token", "describe_delegation_tokens"]
+__all__ = [
+    "HANDLERS",
+    "Needs",
+    "TokenChange",
+    "change_delegation_token",
+    "check_change",
+    "create_delegation_token",
+    "describe_delegation_tokens",
+    "refuse_token_request",
+]
+
+TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
+TokenRefusal = CreateDelegationTokenResponse | RenewDelegationTokenResponse | ExpireDelegationTokenResponse
 
 TOKENS_A_YIELD: Final = 16
+_REFUSED_BEFORE: Final = {
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
 
 
 class Needs(Protocol):
@@ -54,28 +73,24 @@ class Needs(Protocol):
 
 def create_delegation_token(needs: Needs, call: Call[CreateDelegationTokenRequest]) -> Answer:
     """Makes a token."""
-    _check_allowed(needs, call)
-    request, principal = call.request, call.access.principal
-    if request.owner_principal_name:
-        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
-        same = (owner.kind, owner.name) == (principal.kind, principal.name)
-        if not same and not call.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
-            raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-    return _asked(needs, call, _refuse_create)
+    check_change(needs.config, call)
+    if any(each.principal_type != USER for each in call.request.renewers):
+        raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    return _asked(needs, call)
 
 
 def change_delegation_token(
     needs: Needs, call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest]
 ) -> Answer:
     """Renews a token, or lets it expire."""
-    _check_allowed(needs, call)
+    check_change(needs.config, call)
     call.request.hmac = bytes(call.request.hmac)  # a copy, because the request waits
-    return _asked(needs, call, _refused_change)
+    return _asked(needs, call)
 
 
 def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenRequest]) -> Work:
     """Lists the tokens that the client may see."""
-    _check_allowed(needs, call)
+    _check_allowed(needs.config, call)
     secret = needs.config.get_str("delegation.token.secret.key")
     if not secret:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
@@ -114,16 +129,34 @@ def describe_delegation_tokens(needs: Needs, call: Call[DescribeDelegationTokenR
     return DescribeDelegationTokenResponse(tokens=found)
 
 
-def _check_allowed(needs: Needs, call: Call[Message]) -> None:
+def check_change(config: BrokerConfig, call: Call[TokenChange]) -> None:
+    """Refuses a request to make, renew or expire a token; asked by the broker, and again by the controller.
+
+    Raises:
+        BrokerError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTHORIZATION_FAILED.
+    """
+    _check_allowed(config, call)
+    request, principal = call.request, call.access.principal
+    if isinstance(request, CreateDelegationTokenRequest) and request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+        same = (owner.kind, owner.name) == (principal.kind, principal.name)
+        if not same and not call.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
+            raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+
+
+def _check_allowed(config: BrokerConfig, call: Call[Message]) -> None:
     """Raises BrokerError for a client that has not proved who it is, or has done so by a token."""
     principal = call.access.principal
-    protocol = needs.config.security_protocol(call.listener)
-    if principal.token or protocol == "PLAINTEXT" or (protocol == "SSL" and principal == ANONYMOUS):
+    # The listener of a forwarded request is that of the broker's connection: the broker has checked the client's.
+    protocol = "" if isinstance(call.connection, ForwardedOrigin) else config.security_protocol(call.listener)
+    if principal.token or protocol == "PLAINTEXT" or (protocol in ("", "SSL") and principal == ANONYMOUS):
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
-def _asked(needs: Needs, call: Call[Message], refuse: Refuse) -> Answer:
-    return answered_later(call, lambda done: needs.controller.request(call.request, done, access=call.access), refuse)
+def _asked(needs: Needs, call: Call[TokenChange]) -> Answer:
+    return answered_later(
+        call, lambda done: needs.controller.request(call.request, done, access=call.access), _refused_by_controller
+    )
 
 
 def _principal(text: str) -> TokenPrincipal:
@@ -131,9 +164,9 @@ def _principal(text: str) -> TokenPrincipal:
     return TokenPrincipal(principal_type=kind, principal_name=name)
 
 
-def _refuse_create(call: Call[CreateDelegationTokenRequest], error: BrokerError) -> CreateDelegationTokenResponse:
-    requester = call.access.principal
-    request = call.request
+def _refused_creation(
+    request: CreateDelegationTokenRequest, requester: Principal, error: BrokerError
+) -> CreateDelegationTokenResponse:
     named = bool(request.owner_principal_name)
     return CreateDelegationTokenResponse(
         error_code=error.code,
@@ -147,20 +180,22 @@ def _refuse_create(call: Call[CreateDelegationTokenRequest], error: BrokerError)
     )
 
 
-def _refuse_change(
-    call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest], error: BrokerError
-) -> RenewDelegationTokenResponse | ExpireDelegationTokenResponse:
+def refuse_token_request(call: Call[TokenChange], error: BrokerError) -> TokenRefusal:
+    """Refuses a request before it is decided."""
+    if isinstance(call.request, CreateDelegationTokenRequest):
+        return _refused_creation(call.request, call.access.principal, error)
     if isinstance(call.request, RenewDelegationTokenRequest):
         return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
     return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
 
 
-def _refused_change(
-    call: Call[RenewDelegationTokenRequest] | Call[ExpireDelegationTokenRequest], error: BrokerError
-) -> RenewDelegationTokenResponse | ExpireDelegationTokenResponse:
-    """A refusal of the controller names no time, as in Kafka."""
-    refused = _refuse_change(call, error)
-    refused.expiry_timestamp_ms = 0
+def _refused_by_controller(call: Call[TokenChange], error: BrokerError) -> TokenRefusal:
+    """A refusal of the controller names no time, as in Kafka. Its refusals for lack of permission are those of the broker."""
+    refused = refuse_token_request(call, error)
+    if error.code not in _REFUSED_BEFORE:
+        if isinstance(refused, CreateDelegationTokenResponse):
+            refused.issue_timestamp_ms = refused.max_timestamp_ms = 0
+        refused.expiry_timestamp_ms = 0
     return refused
 
 
@@ -169,8 +204,8 @@ def _refuse_describe(call: Call[DescribeDelegationTokenRequest], error: BrokerEr
 
 
 HANDLERS: Final[Table] = {
-    CreateDelegationTokenRequest: (create_delegation_token, _refuse_create),
-    RenewDelegationTokenRequest: (change_delegation_token, _refuse_change),
-    ExpireDelegationTokenRequest: (change_delegation_token, _refuse_change),
+    CreateDelegationTokenRequest: (create_delegation_token, refuse_token_request),
+    RenewDelegationTokenRequest: (change_delegation_token, refuse_token_request),
+    ExpireDelegationTokenRequest: (change_delegation_token, refuse_token_request),
     DescribeDelegationTokenRequest: (describe_delegation_tokens, _refuse_describe),
 }

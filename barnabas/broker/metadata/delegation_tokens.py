@@ -1,7 +1,7 @@
 """Decisions about delegation tokens: CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, and the end of expired tokens.
 
 Pure functions of a ClusterView, whose `principal` and `now_ms` are those of the request. A token is found by its HMAC, which is made of
-its id. Its owner, its requester and its renewers may renew it and let it expire. Codes are Kafka's (DelegationTokenControlManager).
+its id. Its owner and its renewers may renew it and let it expire. Codes are Kafka's (DelegationTokenControlManager).
 Follows KIP-48, KIP-373 and KIP-900.
 """
 
@@ -37,13 +37,12 @@ MS_MAX: Final = 2**62
 
 
 def token_parties(token: DelegationTokenImage) -> tuple[str, ...]:
-    """Who may renew a token and see it: owner, requester and renewers, as "User:alice"."""
+    """Who may see a token: owner, requester and renewers, as "User:alice"."""
     return (token.owner, token.requester, *token.renewers)
 
 
-def create_token(
-    view: ClusterView, request: CreateDelegationTokenRequest
-) -> MetadataDecision[CreateDelegationTokenResponse]:
+@LongDecision[CreateDelegationTokenRequest, CreateDelegationTokenResponse]
+def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Work:
     """Decides a CreateDelegationToken request."""
     secret = _secret(view)
     now_ms, requester = view.now_ms, view.principal
@@ -57,6 +56,7 @@ def create_token(
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if len(view.image.delegation_tokens) >= TOKENS_MAX:
         raise BrokerError(ErrorCode.POLICY_VIOLATION)
+    yield from _check_number(view, str(owner))
     longest_ms = view.config.get_int("delegation.token.max.lifetime.ms")
     if request.max_lifetime_ms > 0:
         longest_ms = min(longest_ms, request.max_lifetime_ms)
@@ -132,6 +132,22 @@ def _secret(view: ClusterView) -> str:
     return secret
 
 
+def _check_number(view: ClusterView, owner: str) -> Work:
+    """Refuses one more token of an owner that has as many as it may. Expired tokens count until they are removed.
+
+    Raises:
+        BrokerError: POLICY_VIOLATION.
+    """
+    left = view.config.get_int("delegation.token.max.per.owner")
+    for number, token in enumerate(view.image.delegation_tokens.values()):
+        if number % TOKENS_A_YIELD == 0:
+            yield 1
+        if token.owner == owner:
+            left -= 1
+            if left <= 0:
+                raise BrokerError(ErrorCode.POLICY_VIOLATION)
+
+
 def _found(view: ClusterView, wanted: bytes) -> Work:
     """Returns the token with this HMAC. Raises BrokerError."""
     secret = _secret(view)
@@ -149,7 +165,7 @@ def _check_alive(token: DelegationTokenImage, now_ms: int) -> None:
 
 
 def _check_party(token: DelegationTokenImage, principal: Principal) -> None:
-    if str(principal) not in token_parties(token):
+    if str(principal) not in (token.owner, *token.renewers):
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 

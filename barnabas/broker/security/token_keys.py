@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Final
 
-from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, long
+from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, integer, long
 
 __all__ = ["SECRET_KEY", "TOKEN_KEYS", "token_hmac"]
 
@@ -17,6 +17,12 @@ TOKEN_KEYS: Final[list[ConfigKey]] = [
     ),
     long("delegation.token.expiry.time.ms", 86_400_000, "Time until a token must be renewed.", at_least(1)),
     long("delegation.token.max.lifetime.ms", 604_800_000, "Time after which a token cannot be renewed.", at_least(1)),
+    integer(
+        "delegation.token.max.per.owner",
+        1_000,
+        "Barnabas only: tokens that one owner may have; a request for another one gets POLICY_VIOLATION.",
+        at_least(1),
+    ),
     ConfigKey(
         "delegation.token.secret.key",
         ConfigType.PASSWORD,

@@ -19,7 +19,7 @@ _REFUSALS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_COUNTED = {"configs", "active_producers", "brokers", "log_dirs", "node_endpoints", "api_keys", "replicas"}
+_COUNTED = {"tokens", "configs", "active_producers", "brokers", "log_dirs", "node_endpoints", "api_keys", "replicas"}
 
 
 def outline(answer: Any) -> Any:

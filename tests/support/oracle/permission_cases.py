@@ -27,6 +27,7 @@ from tests.support.oracle.permission_requests import (
     GROUP,
     MEMBERS,
     OPEN,
+    OWNER,
     SHUT,
     TRANSACTION,
     World,
@@ -43,6 +44,7 @@ from tests.support.oracle.permission_requests import (
     describe_scram,
     election,
     epochs,
+    expiry,
     fetch,
     increment,
     init,
@@ -54,12 +56,16 @@ from tests.support.oracle.permission_requests import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    own_token,
     produce,
     quorum,
     quota,
     reassignment,
     records_below,
+    renewal,
     replace,
+    token_for_another,
+    tokens,
     txn_offsets,
 )
 
@@ -399,6 +405,13 @@ def scenarios() -> Iterator[Scenario]:
     yield s("DescribeUserScramCredentials", 0, describe_scram, (cluster(Op.DESCRIBE), cluster(Op.ALTER)))
     yield s("AlterUserScramCredentials", 0, delete_scram, (cluster(Op.ALTER), cluster(Op.DESCRIBE)))
     yield s("AlterClientQuotas", 1, quota, (cluster(Op.ALTER_CONFIGS),))
+    made = Acl(Op.CREATE_TOKENS, Kind.USER, f"User:{OWNER}")
+    yield s("CreateDelegationToken for another owner", 3, token_for_another, (made, cluster(Op.ALTER)))
+    yield s("CreateDelegationToken", 3, own_token, (made,))
+    yield s("RenewDelegationToken", 2, renewal, (made,))
+    yield s("ExpireDelegationToken", 2, expiry, (made,))
+    shown = Acl(Op.DESCRIBE_TOKENS, Kind.USER, f"User:{OWNER}")
+    yield s("DescribeDelegationToken", 3, tokens, (Acl(Op.DESCRIBE, Kind.DELEGATION_TOKEN, "*"), shown, made))
 
 
 def _combinations(needs: tuple[Acl, ...]) -> Iterator[tuple[str, tuple[Acl, ...]]]:

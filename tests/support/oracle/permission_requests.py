@@ -14,6 +14,13 @@ from barnabas.protocol.messages.acls import (
     DescribeAclsRequest,
 )
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+    TokenPrincipal,
+)
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
@@ -46,6 +53,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 
 OPEN, SHUT, DOOMED = "open", "shut", "doomed"
 TOPICS = (OPEN, SHUT, DOOMED)
+OWNER = "owner"  # of delegation tokens
 GROUP, MEMBERS, TRANSACTION = "offsets-group", "members-group", "transfer"
 
 
@@ -316,6 +324,30 @@ def create_acl(_w: World) -> CreateAclsRequest:
         resource_type=2, resource_name="", principal="User:none", host="*", operation=3, permission_type=3
     )
     return CreateAclsRequest(creations=[acl])
+
+
+def token_for_another(_w: World) -> CreateDelegationTokenRequest:
+    return CreateDelegationTokenRequest(
+        owner_principal_type="User", owner_principal_name=OWNER, renewers=[], max_lifetime_ms=-1
+    )
+
+
+def own_token(_w: World) -> CreateDelegationTokenRequest:
+    """Refused after the permissions: a renewer is a group."""
+    renewer = TokenPrincipal(principal_type="Group", principal_name="g")
+    return CreateDelegationTokenRequest(renewers=[renewer], max_lifetime_ms=-1)
+
+
+def renewal(_w: World) -> RenewDelegationTokenRequest:
+    return RenewDelegationTokenRequest(hmac=b"unknown", renew_period_ms=-1)
+
+
+def expiry(_w: World) -> ExpireDelegationTokenRequest:
+    return ExpireDelegationTokenRequest(hmac=b"unknown", expiry_time_period_ms=-1)
+
+
+def tokens(_w: World) -> DescribeDelegationTokenRequest:
+    return DescribeDelegationTokenRequest(owners=[TokenPrincipal(principal_type="User", principal_name=OWNER)])
 
 
 def describe_scram(_w: World) -> DescribeUserScramCredentialsRequest:

@@ -79,13 +79,21 @@ def kafka_outlines() -> dict[str, Any]:
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1},GUARDED://127.0.0.1:{guarded}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,GUARDED:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.guarded.plain.sasl.jaas.config": (
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
         ),
+        # Kafka makes no delegation tokens where its controller listener has no login.
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="node" password="node" '
+            'user_node="node";'
+        ),
+        "delegation.token.secret.key": "secret",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+        "super.users": "User:ANONYMOUS;User:node",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }

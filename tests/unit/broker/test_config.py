@@ -20,7 +20,12 @@ from barnabas.storage.log_config import LogConfig
 
 KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
 
-OURS = {"metrics.listen", "record.validation", "cluster.id"}  # keys that Kafka does not have
+OURS = {
+    "metrics.listen",
+    "record.validation",
+    "cluster.id",
+    "delegation.token.max.per.owner",
+}  # keys that Kafka does not have
 
 HIDDEN_IN_KAFKA = {"producer.id.expiration.check.interval.ms"}
 

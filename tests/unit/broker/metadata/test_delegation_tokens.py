@@ -75,6 +75,18 @@ def test_tokens_that_are_not_made() -> None:
         assert code_of(create_token, seen(image), request) == ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
+def test_the_tokens_of_one_owner_are_limited() -> None:
+    image, answer = made(cluster((1,)))
+    token = image.delegation_tokens[answer.token_id]
+    many = {str(number): token._replace(token_id=str(number)) for number in range(999)}
+    full = replace(image, delegation_tokens={**many, "bob": token._replace(token_id="bob", owner="User:bob")})
+    full, _ = made(full)
+    refused = code_of(create_token, seen(full), CreateDelegationTokenRequest(max_lifetime_ms=-1))
+    assert refused == ErrorCode.POLICY_VIOLATION
+    assert made(full, owner_principal_type="User", owner_principal_name="bob")[1].error_code == 0
+    assert next(create_token.in_slices(seen(full), CreateDelegationTokenRequest())) == 1  # it runs in slices
+
+
 def test_a_token_is_renewed_by_its_parties() -> None:
     bob = TokenPrincipal(principal_type="User", principal_name="bob")
     image, answer = made(cluster((1,)), renewers=[bob])
@@ -85,6 +97,9 @@ def test_a_token_is_renewed_by_its_parties() -> None:
         assert decision.answer.expiry_timestamp_ms == later_ms + DAY_MS
         assert replayed(image, decision.records).delegation_tokens[answer.token_id].expiry_ms == later_ms + DAY_MS
     mismatch = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    token = image.delegation_tokens[answer.token_id]
+    others = replace(image, delegation_tokens={token.token_id: token._replace(owner="User:carol")})
+    assert code_of(renew_token, seen(others, ALICE), request) == mismatch  # the requester
     assert code_of(renew_token, seen(image, CAROL), request) == mismatch
     assert code_of(renew_token, seen(image, now_ms=NOW_MS + 2 * DAY_MS), request) == ErrorCode.DELEGATION_TOKEN_EXPIRED
     other = RenewDelegationTokenRequest(hmac=b"x" * 64)
