@@ -143,7 +143,7 @@ class Node:
         )
         self.listing = BrokerListing(self.reactor, config, self.current_image)
         self.connection_fence = ConnectionFence()
-        self.tls, peer_network = secured(network, config)
+        self.tls, peer_network = secured(self.reactor, network, config)
         self.peers = Peers(self.reactor, peer_network, config, self.slices, peer_logins(config, rng), below=network)
         self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])

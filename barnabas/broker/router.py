@@ -167,8 +167,14 @@ class Router:
             api = self.apis.get(api_key)
             if api is None:
                 known = registry.API.get(api_key)
-                what = f"unknown API key {api_key}" if known is None else f"{known.name} is not served on this listener"
-                raise RemoteProtocolError(what)
+                if known is None:
+                    raise RemoteProtocolError(f"unknown API key {api_key}")
+                if self.listener == "login":
+                    raise RemoteProtocolError(
+                        f"{known.name} before a login: this listener needs SASL, is the client's security.protocol SASL_SSL or "
+                        "SASL_PLAINTEXT?"
+                    )
+                raise RemoteProtocolError(f"{known.name} is not served on this listener")
             if not api.versions[0] <= version <= api.versions[1]:
                 raise RemoteProtocolError(
                     f"{api.name} version {version} is not served, only {api.versions[0]} to {api.versions[1]}"

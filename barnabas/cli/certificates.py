@@ -53,8 +53,14 @@ def certificates(
         print(authority.file)
         for name, hosts_of in wanted:
             print(authority.issue(name, hosts_of))
-    except (BarnabasError, OSError) as error:
+    except BarnabasError as error:
         print(f"barnabas certificates: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"barnabas certificates: cannot write into {directory}: {error.strerror or error}; name a directory that you can write to",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -13,7 +13,7 @@ import contextlib
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,12 +26,14 @@ __all__ = [
     "TlsSettings",
     "check_ciphers",
     "client_context",
+    "own_certificates",
     "server_context",
 ]
 
 CLIENT_AUTH: Final = ("none", "requested", "required")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CHAIN_TRIED_MAX: Final = 10  # certificates that an error looks at
 # Python's ssl cannot select among the suites of TLS 1.3.
 _SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 
@@ -172,6 +174,23 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def own_certificates(settings: TlsSettings) -> tuple[list[bytes], list[bytes]]:
+    """The certificate chain of the key store, and the store's other certificates, as DER. Reads the store's file.
+
+    Raises:
+        TlsError: the store cannot be read.
+    """
+    store = settings._key_store()
+    if store is None:
+        return [], []
+    return _as_der(store.chain), _as_der(store.others)
+
+
+def _as_der(certificates: Sequence[str]) -> list[bytes]:
+    plain = (each.replace("X509 CERTIFICATE", "CERTIFICATE") for each in certificates)
+    return [ssl.PEM_cert_to_DER_cert(each) for each in plain]
+
+
 def working_block(prefix: str) -> str:
     """An example of settings for a key, for errors."""
     return (
@@ -244,16 +263,35 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     store = settings._key_store()
     if store is None:
         raise TlsError(f"{settings.prefix}ssl.keystore.location is not set; {working_block(settings.prefix)}")
-    password = store.password
     try:
-        with _file_of(store.key + store.chain) as path:
-            # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(path, password="" if password is None else password)
+        _load_chain(context, store, store.chain)
     except ssl.SSLError as error:
         reason = _reason(error)
-        if password is not None and "key values mismatch" not in reason:
+        if "key values mismatch" in reason or "key type mismatch" in reason:
+            reason = _mismatch(store)
+        elif store.password is not None:
             reason = f"{settings.prefix}ssl.key.password is wrong, or the key is damaged"
-        raise TlsError(f"{settings.prefix}ssl.keystore: the key or certificate cannot be used: {reason}") from None
+        raise TlsError(f"{store.place}: the key or certificate cannot be used: {reason}") from None
+
+
+def _load_chain(context: ssl.SSLContext, store: KeyStore, chain: tuple[str, ...]) -> None:
+    with _file_of(store.key + "".join(chain)) as path:
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(path, password=store.password or "")
+
+
+def _mismatch(store: KeyStore) -> str:
+    """Why the first certificate is not the one of the key, and what to do."""
+    for number, each in enumerate(store.chain[1:CHAIN_TRIED_MAX], 2):
+        try:
+            _load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), store, (each,))
+        except ssl.SSLError:
+            continue
+        return (
+            f"the certificates are in the wrong order: number {number} belongs to the key and must be the first, followed by "
+            "the one that signed it"
+        )
+    return "key values mismatch: the first certificate is for another key; take the key and the certificate that belong together"
 
 
 @contextlib.contextmanager

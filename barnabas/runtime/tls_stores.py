@@ -26,11 +26,16 @@ class TlsError(BarnabasError):
 
 
 class KeyStore(NamedTuple):
-    """A private key and its certificate chain as PEM text. The key is encrypted if `password` is set."""
+    """A private key and its certificate chain as PEM text. The key is encrypted if `password` is set.
+
+    `others` are certificates of the store that do not belong to the chain, `place` is the file, or the setting with the text.
+    """
 
     key: str
-    chain: str
+    chain: tuple[str, ...]
     password: str | None = None
+    others: tuple[str, ...] = ()
+    place: str = ""
 
     def __repr__(self) -> str:
         return "KeyStore([hidden])"
@@ -71,10 +76,11 @@ def key_store(
     kind = _kind(data, kind, location, names)
     if kind == "PEM":
         text = data.decode("ascii", "replace")
-        return _pem_keys(text, f"{names}location", f"{names}location", prefix, key_password)
+        place = f"{names}location: {location}"
+        return _pem_keys(text, place, place, prefix, key_password)
     if password is None:
         raise TlsError(f"{names}password is not set: the PKCS12 store {location} needs it")
-    return _pkcs12_keys(data, location, password, f"{names}password")
+    return _pkcs12_keys(data, location, password, names)
 
 
 def trust_store(
@@ -97,7 +103,7 @@ def trust_store(
         return None
     data = _read(location, f"{names}location")
     if _kind(data, kind, location, names) == "PEM":
-        return _pem_certificates(data.decode("ascii", "replace"), f"{names}location")
+        return _pem_certificates(data.decode("ascii", "replace"), f"{names}location: {location}")
     return _pkcs12_certificates(data, location, password, f"{names}password")
 
 
@@ -146,14 +152,20 @@ def _pem_keys(text: str, key_name: str, chain_name: str, prefix: str, key_passwo
     keys = [(label, block) for label, block in blocks if label.endswith("PRIVATE KEY")]
     chain = [block for label, block in blocks if label in ("CERTIFICATE", "X509 CERTIFICATE")]
     if len(keys) != 1:
-        raise TlsError(f"{key_name} has {len(keys)} private keys (-----BEGIN PRIVATE KEY-----): write one")
+        raise TlsError(
+            f"{key_name} has {len(keys) or 'no'} private key{'s' if keys else ''} (-----BEGIN PRIVATE KEY-----): write one"
+            f"{' together with the certificate chain' if key_name == chain_name else ''}"
+        )
     if not chain:
-        raise TlsError(f"{chain_name} has no certificate (-----BEGIN CERTIFICATE-----)")
+        raise TlsError(
+            f"{chain_name} has no certificate (-----BEGIN CERTIFICATE-----): write the certificate of the key and those "
+            f"of its authorities"
+        )
     label, key = keys[0]
     encrypted = "ENCRYPTED" in label or "ENCRYPTED" in key
     if encrypted and key_password is None:
         raise TlsError(f"{key_name} is encrypted: set {prefix}ssl.key.password")
-    return KeyStore(key, "".join(chain), key_password if encrypted else None)
+    return KeyStore(key, tuple(chain), key_password if encrypted else None, place=chain_name)
 
 
 def _pem_certificates(text: str, name: str) -> str:
@@ -173,18 +185,29 @@ def _pkcs12(data: bytes, location: str, password: str | None, name: str) -> Any:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
-        raise TlsError(f"{location} is no PKCS12 store, or {name} is wrong") from None
+        wrong = "not set, and the store has one" if password is None else "wrong"
+        raise TlsError(f"{location} is no PKCS12 store, or {name} is {wrong}") from None
 
 
-def _pkcs12_keys(data: bytes, location: str, password: str, name: str) -> KeyStore:
-    store = _pkcs12(data, location, password, name)
+def _pkcs12_keys(data: bytes, location: str, password: str, names: str) -> KeyStore:
+    store = _pkcs12(data, location, password, f"{names}password")
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if store.key is None or store.cert is None:
-        raise TlsError(f"{location} has no private key with a certificate")
+        raise TlsError(f"{names}location: {location} has no private key with a certificate: is it a trust store?")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    every = (store.cert, *store.additional_certs)
-    return KeyStore(key, "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in every))
+    chain, others = [store.cert.certificate], [each.certificate for each in store.additional_certs]
+    while chain[-1].issuer != chain[-1].subject:  # a store does not keep the order of a chain
+        issuers = [each for each in others if each.subject == chain[-1].issuer]
+        if not issuers:
+            break
+        chain.append(issuers[0])
+        others.remove(issuers[0])
+
+    def pem(certificates: list[Any]) -> tuple[str, ...]:
+        return tuple(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+    return KeyStore(key, pem(chain), others=pem(others), place=f"{names}location: {location}")
 
 
 def _pkcs12_certificates(data: bytes, location: str, password: str | None, name: str) -> str:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from barnabas.broker.security.der import certificate_fields, elements
 from barnabas.errors import BarnabasError
 
 __all__ = ["CertificateNameError", "check_mapping_rules", "mapping_rules", "subject_name"]
@@ -63,49 +64,20 @@ def subject_name(certificate: bytes) -> str:
     return name
 
 
-class _Element(NamedTuple):
-    tag: int
-    value: bytes
-    whole: bytes  # with tag and length
-
-
-def _elements(data: bytes) -> list[_Element]:
-    """The DER elements of a constructed value. Raises IndexError, ValueError."""
-    found = []
-    at = 0
-    while at < len(data):
-        begin, tag, size = at, data[at], data[at + 1]
-        at += 2
-        if size & 0x80:
-            count = size & 0x7F
-            if not 0 < count <= 3:
-                raise ValueError("length")
-            size = int.from_bytes(data[at : at + count], "big")
-            at += count
-        if at + size > len(data):
-            raise ValueError("length")
-        found.append(_Element(tag, data[at : at + size], data[begin : at + size]))
-        at += size
-    return found
-
-
 def _subject(certificate: bytes) -> bytes:
-    fields = _elements(_elements(_elements(certificate)[0].value)[0].value)
-    if fields[0].tag == 0xA0:  # the version, where it is not 1
-        fields = fields[1:]
-    return fields[4].value  # serial number, signature, issuer, validity, subject
+    return certificate_fields(certificate)[4].value  # serial number, signature, issuer, validity, subject
 
 
 def _name(subject: bytes) -> str:
     """RFC 2253 begins with the last part."""
     return ",".join(
-        "+".join(_attribute(attribute.value) for attribute in _elements(part.value))
-        for part in reversed(_elements(subject))
+        "+".join(_attribute(attribute.value) for attribute in elements(part.value))
+        for part in reversed(elements(subject))
     )
 
 
 def _attribute(data: bytes) -> str:
-    kind, value = _elements(data)
+    kind, value = elements(data)
     dotted = _dotted(kind.value)
     keyword = _KEYWORDS.get(dotted)
     if keyword is None or value.tag not in _TEXTS:

@@ -18,20 +18,21 @@ from barnabas.ports import Rng
 if TYPE_CHECKING:
     import ssl
 
+    from barnabas.broker.reactor import Reactor
     from barnabas.broker.security.node_tls import NodeTls
     from barnabas.broker.security.peer_logins import PeerLogins
 
 __all__ = ["NodeNetwork", "peer_logins", "secured"]
 
 
-def secured(network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
+def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
     """The node's TLS contexts, None if nothing uses TLS, and the network for connections to other nodes."""
     names = {config.inter_broker_listener, config.controller_listener_name}
     if not config.tls_listeners and not any(config.security_protocol(name) in TLS_PROTOCOLS for name in names):
         return None, network
     from barnabas.broker.security.node_tls import NodeTls  # imported only if TLS is used
 
-    tls = NodeTls(config)
+    tls = NodeTls(config, reactor)
     return tls, NodeNetwork(network, config, tls)
 
 

@@ -1,7 +1,7 @@
 """NodeTls: the TLS contexts of a node: of its listeners, and of its connections to other nodes.
 
 Driven by: the node (`open` at the start, `reload` when settings or files change), accepted connections, `NodeNetwork`.
-Emits: contexts; principals of client certificates; log lines.
+Emits: contexts; principals of client certificates; log lines, also about certificates that end soon.
 
 Each listener has one context for connections from clients and one for connections to the same listener of other nodes, with the same
 stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake.
@@ -10,38 +10,51 @@ stores. A reload makes both anew; if that fails the old ones stay. Open connecti
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.certificate_names import CertificateNameError, mapping_rules, subject_name
+from barnabas.broker.security.der import validity
 from barnabas.broker.security.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
-from barnabas.runtime.tls import TlsError, TlsSettings, client_context, server_context
+from barnabas.runtime.tls import TlsError, TlsSettings, client_context, own_certificates, server_context
 
 __all__ = ["NodeTls", "certificate_principal", "tls_settings"]
 
+if TYPE_CHECKING:
+    from barnabas.broker.reactor import Reactor
+
 log = logger("kafka.server")
+
+DAY_MS: Final = 24 * 3_600_000  # between two looks at the certificates
+WARNING_DAYS: Final = 14  # before the end of a certificate
+OTHERS_NAMED_MAX: Final = 5
 
 
 class _Contexts(NamedTuple):
     settings: TlsSettings
     server: ssl.SSLContext | None  # None for a listener of other nodes
     client: ssl.SSLContext
+    chain: list[bytes]  # its own certificates, as DER
+    others: list[bytes]  # certificates of the key store that are not used
 
 
 class NodeTls:
     """The TLS contexts of one node."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, reactor: Reactor) -> None:
         self._config = config
+        self._reactor = reactor
         self._served = config.tls_listeners
         other = {config.inter_broker_listener, config.controller_listener_name}
         reached = [name for name in sorted(other) if config.security_protocol(name) in TLS_PROTOCOLS]
         self._names = tuple(dict.fromkeys((*self._served, *reached)))
         self._contexts: dict[str, _Contexts] = {}
+        self._watches = False
 
     def open(self) -> None:
         """Reads the stores of all listeners.
@@ -54,10 +67,63 @@ class NodeTls:
                 self._contexts[name] = self._made(name, tls_settings(self._config, name))
             except TlsError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, f"listener {name}: {error}") from None
+            self._tell_others(name)
+        if not self._watches:
+            self._watches = True
+            self._watch()
+
+    def _watch(self) -> None:
+        """Looks at the certificates now, and each day."""
+        self._tell_ends(list(self._contexts))
+        self._reactor.call_later(DAY_MS, self._watch)
+
+    def _tell_ends(self, names: Sequence[str]) -> None:
+        """Logs which certificates of these listeners are not valid, or end soon; one that several have only once."""
+        now = datetime.fromtimestamp(self._reactor.clock.now_ms() / 1_000, UTC)
+        having: dict[bytes, list[str]] = {}
+        for name in names:
+            for each in self._contexts[name].chain:
+                having.setdefault(each, []).append(name)
+        for certificate, listeners in having.items():
+            try:
+                begin, end = validity(certificate)
+                subject = subject_name(certificate)
+            except (ValueError, IndexError, CertificateNameError):
+                continue  # OpenSSL has read it, so clients may, too
+            where = ",".join(listeners)
+            if now < begin:
+                log.warning(
+                    "Certificate is not valid yet, clients refuse it: listeners=%s subject=%s begins=%s",
+                    *(where, subject, begin.isoformat()),
+                )
+            elif now > end:
+                log.warning(
+                    "Certificate has ended, clients refuse it; replace it and send SIGHUP: listeners=%s subject=%s ended=%s",
+                    *(where, subject, end.isoformat()),
+                )
+            elif end - now < timedelta(days=WARNING_DAYS):
+                log.warning(
+                    "Certificate ends soon; replace it and send SIGHUP: listeners=%s subject=%s ends=%s",
+                    *(where, subject, end.isoformat()),
+                )
+
+    def _tell_others(self, name: str) -> None:
+        """Logs that the key store has more than one chain."""
+        contexts = self._contexts[name]
+        if not contexts.others:
+            return
+        try:
+            used, *others = map(subject_name, (contexts.chain[0], *contexts.others[:OTHERS_NAMED_MAX]))
+        except CertificateNameError:
+            return
+        log.warning(
+            "Key store has more than one chain; the first key is used, keep one in a store: listener=%s used=%s others=%s",
+            *(name, used, " and ".join(others)),
+        )
 
     def _made(self, name: str, settings: TlsSettings) -> _Contexts:
         server = server_context(settings) if name in self._served else None
-        return _Contexts(settings, server, client_context(settings))
+        return _Contexts(settings, server, client_context(settings), *own_certificates(settings))
 
     def provider(self, listener: str) -> Callable[[], ssl.SSLContext] | None:
         """Returns the present context for clients of a listener at each call; None for a listener without TLS."""
@@ -86,6 +152,7 @@ class NodeTls:
         Args:
             changed_only: whether only listeners with changed settings are read, or all, because files may have changed.
         """
+        reloaded: list[str] = []
         for name, old in list(self._contexts.items()):
             settings = tls_settings(self._config, name)
             if changed_only and settings == old.settings:
@@ -96,6 +163,9 @@ class NodeTls:
                 log.error("TLS stores are refused, the old ones stay: listener=%s error=%s", name, error)
             else:
                 log.info("TLS stores are reloaded: listener=%s", name)
+                self._tell_others(name)
+                reloaded.append(name)
+        self._tell_ends(reloaded)
 
     def check(self, layer: dict[str, str]) -> None:
         """Tries the stores that these settings of this broker would give.

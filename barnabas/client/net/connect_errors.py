@@ -46,6 +46,8 @@ def tls_failure(error: ssl.SSLError, host: str, port: int, *, broker: int) -> Ka
             broker=broker,
         )
     set_one = "set ssl_certfile and ssl_keyfile (ssl.keystore.location) to one of an authority that the broker trusts"
+    if "CERTIFICATE_EXPIRED" in reason:
+        set_one = "make a new one and set ssl_certfile and ssl_keyfile (ssl.keystore.location) to it"
     if "CERTIFICATE_REQUIRED" in reason:
         text = f"requires a certificate of this client: {set_one}"
     elif "BAD_CERTIFICATE" in reason:  # Java's answer to a client without a certificate, too
@@ -69,7 +71,12 @@ def _verification(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
         return f"{said}; connect to a name in the certificate, or switch the check off if you know the risk (ssl_check_hostname, ssl.endpoint.identification.algorithm)"
     if error.verify_code in (18, 19, 20, 21):  # self-signed, or its issuer is unknown
-        return f"{said}; set ssl_cafile (ssl.truststore.location) to the certificate of the authority that issued it"
+        return (
+            f"{said}; set ssl_cafile (ssl.truststore.location) to the certificate of the authority that issued it"
+            + ("" if error.verify_code in (18, 19) else ", or let the broker send its whole chain")
+        )
+    if error.verify_code in (9, 10):  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+        return f"{said}; the broker needs a new certificate, unless the clock of this machine is wrong"
     return said
 
 

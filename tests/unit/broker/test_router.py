@@ -63,6 +63,8 @@ def test_a_listener_serves_nothing_of_the_other() -> None:
         Router(NOTHING).route(52, 0)
     with pytest.raises(RemoteProtocolError, match="Metadata is not served on this listener"):
         Router(NOTHING, "controller").route(3, 0)
+    with pytest.raises(RemoteProtocolError, match="Metadata before a login: this listener needs SASL"):
+        Router(NOTHING, "login").route(3, 0)
 
 
 def test_unknown_keys_and_versions_are_named() -> None:

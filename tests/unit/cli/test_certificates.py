@@ -99,3 +99,15 @@ def test_an_authority_that_is_damaged_is_named_and_kept(
     assert "ca.key" in shown(capsys)[1]
     assert (tmp_path / "s" / "ca.pem").read_text() == authority
     assert not (tmp_path / "s" / "b.pem").exists()
+
+
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for directory, reason in ((file / "x", "Not a directory"), (file, "File exists")):
+        assert certificates(directory, "a") == 1
+        assert shown(capsys) == (
+            "",
+            f"barnabas certificates: cannot write into {directory}: {reason}; name a directory that you can write to\n",
+        )
+    assert file.read_text() == "kept"

@@ -36,7 +36,17 @@ def alert(reason: str) -> ssl.SSLError:
             "set ssl_cafile (ssl.truststore.location) to",
         ),
         (verification(62, "Hostname mismatch"), AuthenticationFailed, "connect to a name in the certificate"),
-        (verification(10, "certificate has expired"), AuthenticationFailed, "certificate has expired"),
+        (verification(20, "unable to get local issuer certificate"), AuthenticationFailed, "send its whole chain"),
+        (
+            verification(10, "certificate has expired"),
+            AuthenticationFailed,
+            "certificate has expired; the broker needs a new certificate, unless the clock of this machine is wrong",
+        ),
+        (
+            alert("SSLV3_ALERT_CERTIFICATE_EXPIRED"),
+            AuthenticationFailed,
+            "refuses this client's certificate (certificate expired): make a new one and set ssl_certfile",
+        ),
         (alert("WRONG_VERSION_NUMBER"), NotKafka, "does not answer with TLS"),
         (
             alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"),

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import sys
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import pkcs12
 
-from barnabas.runtime.tls import TlsError, TlsSettings, check_ciphers, client_context, server_context
+from barnabas.broker.security.der import validity
+from barnabas.runtime.tls import (
+    TlsError,
+    TlsSettings,
+    check_ciphers,
+    client_context,
+    own_certificates,
+    server_context,
+)
 from tests.support.security.certificates import CertificateAuthority
 
 PREFIX = "listener.name.clients."
@@ -75,6 +88,38 @@ def test_client_certificates(ca: CertificateAuthority, tmp_path: Path, auth: str
             handshake(server, stranger)
 
 
+def turned(chain: str) -> str:
+    """A chain with its first certificate at the end."""
+    first, second = chain.split("-----END CERTIFICATE-----\n")[:2]
+    return "".join(f"{each}-----END CERTIFICATE-----\n" for each in (second, first))
+
+
+def test_text_of_another_system_and_a_chain_that_a_store_keeps_in_another_order(
+    ca: CertificateAuthority, tmp_path: Path
+) -> None:
+    identity = ca.issue("windows")
+    crlf = tmp_path / "crlf.pem"
+    crlf.write_bytes(b"\xef\xbb\xbf" + identity.both.read_bytes().replace(b"\n", b"\r\n"))
+    server_context(settings({"ssl.keystore.type": "PEM", "ssl.keystore.location": str(crlf)}))
+    key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    own, authority = x509.load_pem_x509_certificates(identity.certificate.read_bytes())
+    (stranger,) = x509.load_pem_x509_certificates(ca.issue("second key").certificate.read_bytes())[:1]
+    store = tmp_path / "several.p12"
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"x", key, own, [stranger, authority], serialization.BestAvailableEncryption(b"changeit")
+        )
+    )
+    values = {"ssl.keystore.location": str(store), "ssl.keystore.password": "changeit"}
+    chain, others = own_certificates(settings(values))
+    der = serialization.Encoding.DER
+    assert chain == [own.public_bytes(der), authority.public_bytes(der)]
+    assert others == [stranger.public_bytes(der)]
+    begin, end = validity(chain[0])
+    assert (begin, end) == (own.not_valid_before_utc, own.not_valid_after_utc)
+
+
 def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_path: Path) -> None:
     identity = ca.issue("wrong", password="planted-word")
     other = ca.issue("other")
@@ -83,6 +128,10 @@ def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_pa
     text = tmp_path / "text.pem"
     text.write_text("no store")
     location = "ssl.keystore.location"
+    authority = tmp_path / "ca.p12"
+    (trusted,) = x509.load_pem_x509_certificates(ca.certificate.read_bytes())
+    encryption = serialization.BestAvailableEncryption(b"changeit")
+    authority.write_bytes(pkcs12.serialize_key_and_certificates(b"ca", None, None, [trusted], encryption))
     cases: list[tuple[dict[str, str], str]] = [
         ({}, r"clients\.ssl\.keystore\.location is not set; a working block is: .*ssl\.keystore\.type=PEM"),
         ({location: "/no/such/file"}, "cannot read /no/such/file: No such file or directory"),
@@ -94,7 +143,19 @@ def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_pa
         (identity.inline() | {location: "/x"}, "are both set"),
         (identity.inline() | {"ssl.keystore.type": "PKCS12"}, r"set .*ssl\.keystore\.type=PEM"),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.key": identity.key_pem}, r"certificate\.chain is not set"),
-        (other.inline() | {"ssl.keystore.certificate.chain": identity.certificate_pem}, "key values mismatch"),
+        (other.inline() | {"ssl.keystore.certificate.chain": identity.certificate_pem}, "is for another key; take"),
+        (
+            other.inline() | {"ssl.keystore.certificate.chain": turned(other.certificate_pem)},
+            r"keystore\.certificate\.chain: .*wrong order: number 2 belongs to the key and must be the first",
+        ),
+        (
+            {"ssl.keystore.type": "PEM", location: str(other.certificate)},
+            r"other\.pem has no private key .*: write one together with the certificate chain",
+        ),
+        (
+            {location: str(authority), "ssl.keystore.password": "changeit"},
+            r"ca\.p12 has no private key with a certificate: is it a trust store",
+        ),
         ({location: str(identity.pkcs12)}, r"keystore\.password is not set"),
         ({location: str(identity.pkcs12), "ssl.keystore.password": "wrong"}, r"keystore\.password is wrong"),
         ({"ssl.keystore.type": "BKS", location: str(identity.pkcs12)}, "BKS is not served: write PEM or PKCS12"),
@@ -108,7 +169,7 @@ def test_errors_name_the_setting_and_the_remedy(ca: CertificateAuthority, tmp_pa
             server_context(settings(values))
         shown = f"{caught.value!s}{caught.value!r}{settings(values)!r}"
         assert "planted-word" not in shown
-        assert "PRIVATE KEY" not in shown
+        assert not re.search(r"PRIVATE KEY-----[^)]", shown)  # a key; the name of the format alone may be there
 
 
 def test_pkcs12_without_cryptography(ca: CertificateAuthority, monkeypatch: pytest.MonkeyPatch) -> None:

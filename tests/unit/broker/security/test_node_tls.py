@@ -1,0 +1,113 @@
+"""The TLS stores of a node: warnings about certificates that end, and about key stores with several keys."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.node_tls import DAY_MS, NodeTls
+from barnabas.runtime.clock import SystemClock
+from tests.support.security.certificates import CertificateAuthority
+
+
+class Time:
+    """A reactor's clock, moved by the test, and its timers."""
+
+    def __init__(self, days: float = 0) -> None:
+        self.ms = SystemClock().now_ms() + int(days * DAY_MS)
+        self.timers: list[tuple[int, Callable[[], None]]] = []
+
+    @property
+    def clock(self) -> Time:
+        return self
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        self.timers.append((delay_ms, callback))
+
+
+def node_tls(values: dict[str, str], time: Any) -> NodeTls:
+    listeners = {
+        "node.id": "1",
+        "listeners": "SSL://127.0.0.1:0,MORE://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL,MORE:SSL,PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    return NodeTls(BrokerConfig({**listeners, **values}), time)
+
+
+@pytest.mark.parametrize(
+    ("days", "begins"),
+    [
+        (-3, "Certificate is not valid yet, clients refuse it: listeners=SSL,MORE subject=CN=dated begins="),
+        (0, "Certificate ends soon; replace it and send SIGHUP: listeners=SSL,MORE subject=CN=dated ends="),
+        (
+            3,
+            "Certificate has ended, clients refuse it; replace it and send SIGHUP: listeners=SSL,MORE subject=CN=dated",
+        ),
+    ],
+)
+def test_a_certificate_that_is_not_valid_is_named(
+    ca: CertificateAuthority, caplog: pytest.LogCaptureFixture, days: int, begins: str
+) -> None:
+    """It is for a day only; the authority's, which is in the chain, is for a day, too."""
+    tls = node_tls(ca.issue("dated").by_file(), Time(days))
+    tls.open()
+    own, authority = (record.getMessage() for record in caplog.records)
+    assert own.startswith(begins)
+    assert "subject=CN=Test CA,O=Tests" in authority
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_each_day_and_after_a_reload(
+    ca: CertificateAuthority, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    time = Time(-30)  # before, the warning says so
+    identity = ca.issue("watched")
+    tls = node_tls(identity.by_file(), time)
+    tls.open()
+    ((delay_ms, again),) = time.timers
+    assert delay_ms == DAY_MS
+    caplog.clear()
+    time.ms += 60 * DAY_MS
+    again()
+    assert len(time.timers) == 2
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "Certificate has ended, clients refuse it"
+    ] * 2
+    caplog.clear()
+    caplog.set_level(logging.INFO)
+    tls.reload(changed_only=False)
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:2] == ["TLS stores are reloaded: listener=SSL", "TLS stores are reloaded: listener=MORE"]
+    assert [each.partition(",")[0] for each in said[2:]] == ["Certificate has ended"] * 2
+
+
+def test_a_key_store_with_several_keys(
+    ca: CertificateAuthority, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    identity = ca.issue("first")
+    key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    (own, authority), (other, _) = (
+        x509.load_pem_x509_certificates(each.certificate.read_bytes()) for each in (identity, ca.issue("second"))
+    )
+    store = tmp_path / "several.p12"
+    encryption = serialization.BestAvailableEncryption(b"changeit")
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"first", key, own, [other, authority], encryption))
+    node_tls({"ssl.keystore.location": str(store), "ssl.keystore.password": "changeit"}, Time()).open()
+    assert (
+        "Key store has more than one chain; the first key is used, keep one in a store: listener=SSL used=CN=first "
+        "others=CN=second"
+    ) in [record.getMessage() for record in caplog.records]
