@@ -78,6 +78,7 @@ class Connection(MutableProtocol):
 
     def __init__(self, server: ConnectionHost[Connection], listener_name: str = "") -> None:
         self.server = server
+        self.login: ServerLogin | None = None
         self.listener_name = listener_name  # the peer's listener; answers give broker addresses of the same one
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
@@ -140,7 +141,7 @@ class Connection(MutableProtocol):
             self.authenticated(self.server.principal_of(self.listener_name, transport))
         except BarnabasError as error:
             self.close(f"its certificate gives no principal: {error}", level=logging.INFO)
-        self.login: ServerLogin | None = self.server.begin_login(self, self.listener_name)
+        self.login = self.server.begin_login(self, self.listener_name)
 
     def authenticated(self, principal: Principal) -> None:
         """The client has proved who it is, or its listener asks for no proof."""
@@ -491,6 +492,7 @@ class Connection(MutableProtocol):
             return
         self._turn = False
         self.core.close()
+        self.login = None  # it has a reference to this connection: the collector does not visit frozen cycles
         self._end_mute()
         self.server.on_disconnected(self)
         on_close, self._on_close = self._on_close, []

@@ -159,7 +159,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._plain = None
         self._backlog.clear()
         self._backlog_bytes = 0
-        error = self._error if exc is None else exc
+        error, self._error = self._error if exc is None else exc, None  # its traceback has frames of this connection
         if self.established is not None and not self.established.done():
             if not isinstance(error, OSError) or isinstance(error, ConnectionResetError):
                 error = ConnectionResetError(
@@ -285,10 +285,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 rest, done = self._read_buffer(rest)
                 if done:
                     break
-        except ssl.SSLError as error:
-            self._error = error
-            self._flush()
-            self._close_plain()
         finally:
             self._reading = False
         if rest and self._state is _State.OPEN:
@@ -315,7 +311,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 done = True
                 break
             except ssl.SSLError as error:
-                failure = error
+                failure = error.with_traceback(None)  # it has this frame: a reference cycle
                 break
             if not got:
                 done = ended = True
@@ -329,7 +325,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         elif count:
             cast(asyncio.Protocol, self._application).data_received(bytes(buffer[:count]))
         if failure is not None:
-            raise failure
+            self._error = failure
+            self._close_plain()
+            return rest, True
         if ended and self._state is _State.OPEN:
             self._application.eof_received()
             self.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
@@ -12,10 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from tests.support.oracle.sasl_script import SaslWire
 from tests.support.processes import collected_broker
 from tests.support.processes.collected_broker import collected
 from tests.support.processes.fuzzing import Fuzzer
 from tests.support.processes.served import ServedBroker
+from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.stranger import USER, OpenBroker, Strangers
 
 FUZZED = 3_000
 CONNECTIONS = 200
@@ -85,3 +89,48 @@ def test_work_leaves_no_garbage_in_cycles(garbage: tuple[ServedBroker, Path]) ->
     assert not (found := collected(broker.pid, path)), f"{found}, after connections and idleness"
     Fuzzer(broker.address, broker.log, 2).run(FUZZED)
     assert not (found := collected(broker.pid, path)), f"{found}, after hostile requests"
+
+
+def log_in(broker: OpenBroker, ca: CertificateAuthority) -> None:
+    """Connections that log in, one whose requests are no TLS after the handshake, and one that tries a wrong password."""
+    context = ssl.create_default_context(cafile=ca.certificate)
+    for password in (USER[1], "wrong"):
+        with SaslWire(f"127.0.0.1:{broker.ports['login']}") as wire:
+            wire.handshake("PLAIN")
+            wire.token(f"\0{USER[0]}\0{password}".encode())
+        with socket.create_connection((broker.host, broker.ports["TLS"])) as plain:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(65_536))
+            plain.sendall(outgoing.read() + b"\x17\x03\x03\x00\x20" + bytes(32))
+            while plain.recv(65_536):
+                pass
+
+
+@pytest.mark.process
+def test_logins_leave_no_garbage_in_cycles(
+    tmp_path: Path, ca: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "garbage.json"
+    monkeypatch.setenv(collected_broker.VARIABLE, str(path))
+    broker = OpenBroker(tmp_path, ca, module="tests.support.processes.collected_broker").start()
+    try:
+        strangers = Strangers(broker.ports, 1)
+        strangers.run(FUZZED // 3)  # imports handlers, makes codecs
+        log_in(broker, ca)
+        collected(broker.pid, path)
+        log_in(broker, ca)
+        time.sleep(1)  # the last connections end
+        assert not (found := collected(broker.pid, path)), f"{found}, after logins"
+        strangers.run(FUZZED)
+        time.sleep(1)
+        assert not (found := collected(broker.pid, path)), f"{found}, after strangers"
+        assert broker.stop() == 0, broker.log()
+    finally:
+        broker.kill()

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from tests.support.security.planted import without_secrets
 
@@ -81,7 +82,7 @@ class ServedBroker:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self) -> ServedBroker:
+    def start(self) -> Self:
         """Starts the process and waits for its ready line; its stderr on failure."""
         self.launch()
         return self.await_ready()
@@ -110,7 +111,7 @@ class ServedBroker:
         if self._limits is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
 
-    def await_ready(self) -> ServedBroker:
+    def await_ready(self) -> Self:
         """Waits for the ready line of a launched process; its stderr on failure."""
         assert self.process is not None
         assert self.process.stdout is not None
@@ -158,7 +159,7 @@ class ServedBroker:
         """SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def restart(self, *, kill: bool = False) -> ServedBroker:
+    def restart(self, *, kill: bool = False) -> Self:
         """Stops or kills the process, and starts it again on the same directory and port."""
         if kill:
             self.kill()
