@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.times import parse_duration, parse_time
 
 __all__ = ["time_argument", "unescaped"]
 
@@ -42,6 +41,8 @@ def time_argument(text: str, option: str, now_ms: int | None = None) -> int:
     """
     if text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _MS_MAX:
         return int(text)
+    from barnabas.cli.times import parse_duration, parse_time  # here, because few calls name a time
+
     if now_ms is not None:
         try:
             return max(0, now_ms - parse_duration(text))

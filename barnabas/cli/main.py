@@ -13,6 +13,7 @@ try:  # Ctrl-C is obeyed from the first import on
     import warnings
     from collections.abc import Callable
     from functools import partial
+    from typing import Final
 
     from barnabas.cli.client_properties import WrongCall
     from barnabas.cli.direct_call import direct_call
@@ -21,6 +22,8 @@ except KeyboardInterrupt:
     raise SystemExit(130) from None
 
 __all__ = ["exit_code", "main"]
+
+GARBAGE_OBJECTS: Final = 20_000  # new objects until a search of cycles: Python's 700 search while a batch is written
 
 
 def main() -> None:
@@ -58,6 +61,8 @@ def _called(arguments: list[str]) -> object:
         from barnabas.cli.app import called
 
         call = partial(called, arguments)
+    gc.freeze()  # the searches of the command leave out what the imports have made
+    gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
     gc.enable()
     return call()
 

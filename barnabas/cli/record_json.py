@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from barnabas.cli.bad_record import BadRecord
 from barnabas.client.types import Headers
 
-__all__ = ["BadRecord", "JsonRecord", "readable", "record_from_json", "timestamp_type_name"]
+__all__ = ["JsonRecord", "readable", "record_from_json", "timestamp_type_name"]
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
@@ -27,10 +28,6 @@ JsonRecord = tuple[
 ]  # partition, timestamp, key, value, headers
 
 _compact: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class BadRecord(ValueError):
-    """A line of input is not a record; the text says why."""
 
 
 def timestamp_type_name(timestamp_type: int) -> str:

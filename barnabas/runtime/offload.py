@@ -9,7 +9,10 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["WorkerThread", "in_own_thread"]
 
@@ -49,5 +52,7 @@ class WorkerThread:
     async def run(self, work: Callable[[], None]) -> None:
         """Runs `work` in the thread, after all earlier calls. Raises its exception."""
         if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # here, because few processes need it
+
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="barnabas-work")
         await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -8,15 +8,17 @@ Invariants: at most one look-up per key runs at a time; a coordinator that is no
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.errors import ErrorCode
 from barnabas.ports import Clock, Rng
-from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.runtime.scope import Scope
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.groups import FindCoordinatorResponse
 
 __all__ = ["Coordinators"]
 
@@ -88,6 +90,10 @@ class Coordinators:
             self._brokers.scope.start(self._look_up(kind, key), name=f"find {kind} coordinator")
 
     async def _look_up(self, kind: str, key: str) -> None:
+        from barnabas.protocol.messages.groups import (
+            FindCoordinatorRequest,
+        )  # here: plain producers need no coordinator
+
         brokers = self._brokers
         request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind], coordinator_keys=[key])
         backoff = Backoff(brokers.retry_backoff_ms, brokers.rng)
