@@ -81,6 +81,10 @@ class Logins(Protocol):
         """Makes the conversations with the node at an address; None if its listener has no SASL."""
         ...
 
+    async def prepare(self, host: str, port: int) -> None:
+        """Gets what the next conversation with the node at an address needs. Raises SaslFailed."""
+        ...
+
 
 class PeersOfNode(Protocol):
     """What a peer needs from `Peers`."""
@@ -273,8 +277,8 @@ class Peer:
     # -- private -------------------------------------------------------------------------------------------------------
 
     async def _connect(self, socket: FramedSocket) -> None:
-        if self._socket is not socket:
-            return  # ended before this task's first step
+        if self._socket is not socket or not await self._prepared(socket):
+            return  # ended before this task's first step, or without a token
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
                 await self._network.connect(lambda: socket, self.host, self.port)
@@ -283,6 +287,21 @@ class Peer:
         except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
             kind = PeerErrorKind.REFUSED if isinstance(error, ConnectionRefusedError) else PeerErrorKind.UNREACHABLE
             self._not_connected(socket, kind, str(error) or type(error).__name__)
+
+    async def _prepared(self, socket: FramedSocket) -> bool:
+        """Gets what the next login needs. False if there is none, or the connection has ended."""
+        logins = self._peers.logins
+        if logins is not None:
+            try:
+                await logins.prepare(self.host, self.port)
+            except SaslFailed as error:
+                if self._socket is socket:
+                    self._fail(PeerErrorKind.UNREACHABLE, f"cannot log in at {self!r}: {error}")
+        return self._socket is socket
+
+    async def _renew_session(self, socket: FramedSocket) -> None:
+        if await self._prepared(socket):
+            self._log_in(lambda: self._exchange.reauthenticate(self._now_ms()))
 
     async def _probe_refusal(self) -> None:
         """Tries a connection to learn whether the machine refuses: the address of a killed container vanishes soon."""
@@ -440,8 +459,9 @@ class Peer:
             return
         renewal_ms = self._exchange.reauthenticate_at_ms
         if renewal_ms is not None and renewal_ms <= now_ms:
-            self._log_in(lambda: self._exchange.reauthenticate(now_ms))
-            renewal_ms = None
+            self._exchange.reauthenticate_at_ms = renewal_ms = None
+            if self._socket is not None and not self._reactor.scope.stopping:
+                self._reactor.scope.start(self._renew_session(self._socket), name=f"renew {self!r}")
         late = [queued for queued in self._queue if queued.deadline_ms <= now_ms]
         self._queue = deque(queued for queued in self._queue if queued.deadline_ms > now_ms)
         deadlines = [queued.deadline_ms for queued in self._queue]

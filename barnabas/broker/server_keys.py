@@ -36,6 +36,7 @@ from barnabas.broker.connection_overrides import check_overrides
 from barnabas.broker.log_keys import LOG_KEYS
 from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
+from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.security.peer_keys import PEER_KEYS
 from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_KEYS
@@ -414,6 +415,7 @@ SERVER_KEYS: Final[dict[str, ConfigKey]] = {
         SASL_KEYS,
         TOKEN_KEYS,
         PEER_KEYS,
+        OAUTH_KEYS,
         _TOPICS,
         LOG_KEYS,
         _REPLICATION,

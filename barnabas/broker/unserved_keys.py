@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.security.peer_keys import PEER_KEYS
 from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
@@ -39,7 +40,7 @@ LISTENER_KEYS: Final = (
     "max.connection.creation.rate",
     "max.connections",
     *SSL_LISTENER_KEYS,
-    *(key.name for key in SASL_KEYS),
+    *(key.name for key in (*SASL_KEYS, *OAUTH_KEYS)),
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
@@ -108,7 +109,7 @@ _IGNORED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _SERVED: Final = frozenset(
-    key.name for key in (*SASL_KEYS, *PEER_KEYS, *TOKEN_KEYS)
+    key.name for key in (*SASL_KEYS, *PEER_KEYS, *OAUTH_KEYS, *TOKEN_KEYS)
 )  # of those that a prefix below refuses
 _LISTENER_ENDS: Final = tuple(f".{name}" for name in LISTENER_KEYS)
 

@@ -39,6 +39,10 @@ _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
 _SCOPE: Final = "sasl.oauthbearer.scope"
 _ASSERTION: Final = "sasl.oauthbearer.assertion."
+_ASSERTION_FILE: Final = "sasl.oauthbearer.assertion.file"
+_KEY_FILE: Final = "sasl.oauthbearer.assertion.private.key.file"
+_TEMPLATE_FILE: Final = "sasl.oauthbearer.assertion.template.file"
+_ISSUER: Final = "sasl.oauthbearer.assertion.claim.iss"
 _HANDLER: Final = "sasl.login.callback.handler.class"
 _RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
 _VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
@@ -58,19 +62,6 @@ _RETRIEVERS: Final = (f"{_PACKAGE}.DefaultJwtRetriever", _FILE, _CREDENTIALS, _B
 _VALIDATORS: Final = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.ClientJwtValidator")
 _ALGORITHMS: Final = ("RS256", "ES256")
 
-# Key, and the lowest and highest value; the numbers of OAuthSettings have these defaults.
-_TIMES: Final[Mapping[str, tuple[str, int, int, int]]] = {
-    "connect_timeout_ms": ("sasl.login.connect.timeout.ms", 10_000, 1, 600_000),
-    "read_timeout_ms": ("sasl.login.read.timeout.ms", 10_000, 1, 600_000),
-    "retry_ms": ("sasl.login.retry.backoff.ms", 100, 0, 600_000),
-    "retry_ms_max": ("sasl.login.retry.backoff.max.ms", 10_000, 0, 600_000),
-    "min_period_s": ("sasl.login.refresh.min.period.seconds", 60, 0, 900),
-    "buffer_s": ("sasl.login.refresh.buffer.seconds", 300, 0, 3_600),
-}
-_SHARES: Final[Mapping[str, tuple[str, float, float, float]]] = {
-    "window_factor": ("sasl.login.refresh.window.factor", 0.8, 0.5, 1.0),
-    "window_jitter": ("sasl.login.refresh.window.jitter", 0.05, 0.0, 0.25),
-}
 _ASSERTION_KEYS: Final = tuple(
     f"{_ASSERTION}{name}"
     for name in (
@@ -78,10 +69,14 @@ _ASSERTION_KEYS: Final = tuple(
         *("claim.aud", "claim.iss", "claim.sub", "claim.exp.seconds", "claim.nbf.seconds", "claim.jti.include"),
     )
 )
+_FIRST_PAUSE: Final = "sasl.login.retry.backoff.ms"
+_LAST_PAUSE: Final = "sasl.login.retry.backoff.max.ms"
 LOGIN_KEYS: Final = (
     *(_URL, _CLIENT_ID, _SECRET, _SCOPE, _HANDLER, _RETRIEVER, _VALIDATOR),
     *("sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.sub.claim.name"),
-    *(entry[0] for entry in (*_TIMES.values(), *_SHARES.values())),
+    *("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", _FIRST_PAUSE, _LAST_PAUSE),
+    *("sasl.login.refresh.min.period.seconds", "sasl.login.refresh.buffer.seconds"),
+    *("sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter"),
     *_ASSERTION_KEYS,
 )
 
@@ -173,10 +168,10 @@ def login_settings(
     Raises:
         OAuthInvalid: a key is missing or wrong.
     """
-    handler = _one_of(value, _HANDLER, _HANDLERS)
-    retriever = _one_of(value, _RETRIEVER, _RETRIEVERS)
-    _one_of(value, _VALIDATOR, _VALIDATORS)
-    url, subject = _text(value, _URL), options.get(_SUBJECT)
+    handler = _one_of(_HANDLER, value(_HANDLER), _HANDLERS)
+    retriever = _one_of(_RETRIEVER, value(_RETRIEVER), _RETRIEVERS)
+    _one_of(_VALIDATOR, value(_VALIDATOR), _VALIDATORS)
+    url, subject = _text(value(_URL)), options.get(_SUBJECT)
     if url is None or handler == _UNSECURED_HANDLER:
         if url is not None:
             raise OAuthInvalid(
@@ -221,9 +216,9 @@ def check_allowed(listed: str, key: str, resource: str, environment: Mapping[str
 def _endpoint(
     value: Value, options: Mapping[str, str], environment: Mapping[str, str], url: str, *, bearer: bool
 ) -> OAuthSettings:
-    client_id = _text(value, _CLIENT_ID) or options.get("clientId", "").strip()
-    secret = _text(value, _SECRET) or options.get("clientSecret", "").strip()
-    uses_assertion = bearer or any(_text(value, f"{_ASSERTION}{name}") for name in ("claim.iss", "file"))
+    client_id = _text(value(_CLIENT_ID)) or options.get("clientId", "").strip()
+    secret = _text(value(_SECRET)) or options.get("clientSecret", "").strip()
+    uses_assertion = bearer or any(_text(value(key)) for key in (_ISSUER, _ASSERTION_FILE))
     if not uses_assertion:
         given = next((key for key in _ASSERTION_KEYS if _is_changed(value, key)), None)
         if given is not None:
@@ -233,52 +228,73 @@ def _endpoint(
         for key, text in ((_CLIENT_ID, client_id), (_SECRET, secret)):
             if not text:
                 raise OAuthInvalid(f"{_URL} needs {key}: set it to what the identity provider gave to this client")
-    numbers: dict[str, Any] = {name: _number(value, *entry, convert=int) for name, entry in _TIMES.items()} | {
-        name: _number(value, *entry, convert=float) for name, entry in _SHARES.items()
+
+    def number(key: str, default: float, low: float, high: float) -> Any:
+        return _number(key, value(key), default, low, high)
+
+    numbers: dict[str, Any] = {
+        "connect_timeout_ms": number("sasl.login.connect.timeout.ms", 10_000, 1, 600_000),
+        "read_timeout_ms": number("sasl.login.read.timeout.ms", 10_000, 1, 600_000),
+        "retry_ms": number(_FIRST_PAUSE, 100, 0, 600_000),
+        "retry_ms_max": number(_LAST_PAUSE, 10_000, 0, 600_000),
+        "min_period_s": number("sasl.login.refresh.min.period.seconds", 60, 0, 900),
+        "buffer_s": number("sasl.login.refresh.buffer.seconds", 300, 0, 3_600),
+        "window_factor": number("sasl.login.refresh.window.factor", 0.8, 0.5, 1.0),
+        "window_jitter": number("sasl.login.refresh.window.jitter", 0.05, 0.0, 0.25),
     }
     if numbers["retry_ms"] > numbers["retry_ms_max"]:
-        raise OAuthInvalid(f"{_TIMES['retry_ms'][0]} is above {_TIMES['retry_ms_max'][0]}: lower the first one")
+        raise OAuthInvalid(f"{_FIRST_PAUSE} is above {_LAST_PAUSE}: lower the first one")
     return OAuthSettings(
         url=url,
         client_id=client_id,
         client_secret="" if uses_assertion else secret,
-        scope=_text(value, _SCOPE) or options.get("scope", "").strip() or None,
-        url_encode=_flag(value, "sasl.oauthbearer.header.urlencode"),
+        scope=_text(value(_SCOPE)) or options.get("scope", "").strip() or None,
+        url_encode=_flag("sasl.oauthbearer.header.urlencode", value("sasl.oauthbearer.header.urlencode")),
         assertion=_assertion(value, environment) if uses_assertion else None,
         bearer=bearer,
-        sub_claim=_text(value, "sasl.oauthbearer.sub.claim.name") or "sub",
+        sub_claim=_text(value("sasl.oauthbearer.sub.claim.name")) or "sub",
         tls=tuple(sorted((name, text) for name, text in options.items() if name.startswith("ssl."))),
         **numbers,
     )
 
 
 def _assertion(value: Value, environment: Mapping[str, str]) -> Assertion:
-    def file_of(name: str) -> str | None:
-        path = _text(value, f"{_ASSERTION}{name}")
+    def file_of(key: str) -> str | None:
+        path = _text(value(key))
         if path is not None:
-            check_allowed(_ALLOWED_FILES, f"{_ASSERTION}{name}", path, environment)
+            check_allowed(_ALLOWED_FILES, key, path, environment)
         return path
 
-    file, key_file = file_of("file"), file_of("private.key.file")
+    def number(key: str, default: int, low: int, high: int) -> int:
+        found: int = _number(key, value(key), default, low, high)
+        return found
+
+    file, key_file = file_of(_ASSERTION_FILE), file_of(_KEY_FILE)
     if file is not None:
         return Assertion(file)
     if key_file is None:
         raise OAuthInvalid(
             f"an assertion needs {_ASSERTION}private.key.file, a private key in PEM, or {_ASSERTION}file, the assertion itself"
         )
-    algorithm = (_text(value, f"{_ASSERTION}algorithm") or "RS256").upper()
+    algorithm = (_text(value("sasl.oauthbearer.assertion.algorithm")) or "RS256").upper()
     if algorithm not in _ALGORITHMS:
         raise OAuthInvalid(f"{_ASSERTION}algorithm={algorithm[:20]} is none of {', '.join(_ALGORITHMS)}")
-    claims = ((name, _text(value, f"{_ASSERTION}claim.{name}")) for name in ("aud", "iss", "sub"))
+    claims = (
+        ("aud", _text(value("sasl.oauthbearer.assertion.claim.aud"))),
+        ("iss", _text(value(_ISSUER))),
+        ("sub", _text(value("sasl.oauthbearer.assertion.claim.sub"))),
+    )
     return Assertion(
         key_file=key_file,
-        passphrase=_text(value, f"{_ASSERTION}private.key.passphrase"),
-        template_file=file_of("template.file"),
+        passphrase=_text(value("sasl.oauthbearer.assertion.private.key.passphrase")),
+        template_file=file_of(_TEMPLATE_FILE),
         algorithm=algorithm,
         claims=tuple((name, text) for name, text in claims if text),
-        expires_s=_number(value, f"{_ASSERTION}claim.exp.seconds", 300, 0, 86_400, convert=int),
-        not_before_s=_number(value, f"{_ASSERTION}claim.nbf.seconds", 60, 0, 3_600, convert=int),
-        has_id=_flag(value, f"{_ASSERTION}claim.jti.include"),
+        expires_s=number("sasl.oauthbearer.assertion.claim.exp.seconds", 300, 0, 86_400),
+        not_before_s=number("sasl.oauthbearer.assertion.claim.nbf.seconds", 60, 0, 3_600),
+        has_id=_flag(
+            "sasl.oauthbearer.assertion.claim.jti.include", value("sasl.oauthbearer.assertion.claim.jti.include")
+        ),
     )
 
 
@@ -294,39 +310,36 @@ def _check_url(key: str, url: str) -> None:
         raise OAuthInvalid(f"{key} contains a login: set {_CLIENT_ID} and {_SECRET} instead")
 
 
-def _text(value: Value, key: str) -> str | None:
-    found = value(key)
+def _text(found: object) -> str | None:
     return None if found is None or isinstance(found, bool) else str(found).strip() or None
 
 
-def _flag(value: Value, key: str) -> bool:
-    found = value(key)
+def _flag(key: str, found: object) -> bool:
     text = "" if found is None else str(found).strip().lower()
     if text not in ("", "true", "false"):
         raise OAuthInvalid(f"{key} is neither true nor false")
     return text == "true"
 
 
-def _number(
-    value: Value, key: str, default: float, low: float, high: float, *, convert: type[int] | type[float]
-) -> Any:
-    text = _text(value, key)
+def _number(key: str, found: object, default: float, low: float, high: float) -> Any:
+    """A number of the type of `default`."""
+    text = _text(found)
     if text is None:
         return default
     try:
-        number = convert(text)
+        number = type(default)(text)
     except ValueError:
-        number = convert(-1)
+        number = -1
     if not low <= number <= high:
         raise OAuthInvalid(f"{key}={text[:40]} is no number from {low} to {high}")
     return number
 
 
-def _one_of(value: Value, key: str, known: tuple[str, ...]) -> str | None:
-    found = _text(value, key)
-    if found is not None and found not in known:
-        raise OAuthInvalid(f"{key}={found[:200]}: Java classes are not loaded; known are {', '.join(known)}")
-    return found
+def _one_of(key: str, found: object, known: tuple[str, ...]) -> str | None:
+    text = _text(found)
+    if text is not None and text not in known:
+        raise OAuthInvalid(f"{key}={text[:200]}: Java classes are not loaded; known are {', '.join(known)}")
+    return text
 
 
 def _is_changed(value: Value, key: str) -> bool:

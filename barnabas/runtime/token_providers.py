@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from barnabas.protocol.oauth_settings import (
     FileLogin,
+    OAuthSettings,
     UnsecuredLogin,
     Value,
     extensions_of,
@@ -22,9 +23,10 @@ from barnabas.protocol.oauth_settings import (
 )
 from barnabas.runtime.clock import SystemClock
 
-__all__ = ["FileTokens", "Tokens", "UnsecuredTokens", "login_tokens"]
+__all__ = ["FileTokens", "LoginTokens", "Tokens", "UnsecuredTokens"]
 
 _LIFETIME_S: Final = 3_600  # as Kafka's unsecured tokens
+_PROVIDERS_MAX: Final = 16  # of one node: more have been replaced
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -40,24 +42,40 @@ class Tokens(Protocol):
         ...
 
 
-def login_tokens(value: Value, options: Mapping[str, str]) -> Tokens:
-    """The provider that Kafka's keys name.
+class LoginTokens:
+    """Makes the provider that Kafka's keys name; the same one as long as they do not change."""
 
-    Args:
-        value: looks up a key.
-        options: of the JAAS text.
+    def __init__(self) -> None:
+        self._made: dict[object, Tokens] = {}
 
-    Raises:
-        OAuthInvalid: a key is missing or wrong.
-    """
-    found, extensions = login_settings(value, options, os.environ), extensions_of(options)
-    if isinstance(found, FileLogin):
-        return FileTokens(found.path, extensions)
-    if isinstance(found, UnsecuredLogin):
-        return UnsecuredTokens(found.subject, extensions)
+    def of(self, value: Value, options: Mapping[str, str]) -> Tokens:
+        """The provider.
+
+        Args:
+            value: looks up a key.
+            options: of the JAAS text.
+
+        Raises:
+            OAuthInvalid: a key is missing or wrong.
+        """
+        settings, extensions = login_settings(value, options, os.environ), extensions_of(options)
+        key = settings, tuple(sorted(extensions.items()))
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= _PROVIDERS_MAX:
+                self._made.clear()
+            made = self._made[key] = _provider(settings, extensions)
+        return made
+
+
+def _provider(settings: OAuthSettings | FileLogin | UnsecuredLogin, extensions: Mapping[str, str]) -> Tokens:
+    if isinstance(settings, FileLogin):
+        return FileTokens(settings.path, extensions)
+    if isinstance(settings, UnsecuredLogin):
+        return UnsecuredTokens(settings.subject, extensions)
     from barnabas.runtime.endpoint_tokens import EndpointTokens  # here, because few logins need http and TLS
 
-    return EndpointTokens(found, extensions)
+    return EndpointTokens(settings, extensions)
 
 
 @dataclass(frozen=True)

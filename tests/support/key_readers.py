@@ -19,6 +19,7 @@ from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.storage.log_config import LogConfig
 
 ACCESSORS = {
+    "file_of",
     "get_bool",
     "get_float",
     "get_int",

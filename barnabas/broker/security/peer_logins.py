@@ -1,32 +1,41 @@
 """PeerLogins: how a node logs in at other nodes.
 
-Driven by: `peers.py`, for each connection and each renewal of a session. Emits: conversations of PLAIN and SCRAM; INVALID_CONFIG.
+Driven by: `peer.py`, for each connection and each renewal of a session: `prepare`, then a conversation. Emits: conversations of PLAIN, SCRAM
+and OAUTHBEARER; INVALID_CONFIG.
 
 The address decides about the listener: the address of a voter is that of a controller listener, every other one that of the
 inter-broker listener. The credentials are the options `username` and `password` of the JAAS text of the listener and the mechanism, as
 in Kafka; they and the mechanism are read at each login, so a changed password counts from the next one. Errors name keys, never values.
+Tokens of OAUTHBEARER come from where Kafka's keys say (`runtime/token_providers.py`); all connections of the node share them.
 
 SCRAM between controllers needs its credentials before the metadata log can be read; use PLAIN or SSL there, as with Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.broker.config_key import ConfigValue
+from barnabas.broker.security.oauth_keys import OAUTH_KEYS
+from barnabas.broker.security.sasl_settings import BEARER_MECHANISM, SaslSettings
+from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.ports import Rng
 from barnabas.protocol.jaas import JaasError, parse_jaas
-from barnabas.protocol.sasl import PlainClient, SaslClient, SaslFailed
+from barnabas.protocol.oauth_settings import OAuthInvalid
+from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
 from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
+from barnabas.runtime.token_providers import LoginTokens, Tokens
 
 __all__ = ["PeerLogins"]
 
 _CONTROLLER: Final = "sasl.mechanism.controller.protocol"
 _INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+# Not the class that validates: it is for tokens of others.
+_OAUTH_NAMES: Final = frozenset((*(key.name for key in OAUTH_KEYS), "sasl.oauthbearer.sub.claim.name"))
 _PACKAGE: Final = "org.apache.kafka.common.security"
 
 
@@ -41,6 +50,8 @@ class PeerLogins:
         self._config = config
         self._rng = rng
         self._keys: dict[str, tuple[str, ScramKeys]] = {}  # by mechanism, with the password
+        self._providers = LoginTokens()
+        self._tokens: dict[str, tuple[str, Mapping[str, str]]] = {}  # by listener, for the next conversation
         self._controllers = {(each.host, each.port) for each in config.voter_endpoints.values()}
         self._keys_of: dict[str, str] = {}  # by listener, of those with SASL: the key of its mechanism
         for listener, key in (
@@ -50,25 +61,55 @@ class PeerLogins:
             if config.security_protocol(listener) in _SASL:
                 self._keys_of[listener] = key
                 try:
-                    self._conversation(listener, key)
+                    if self._mechanism(key) == BEARER_MECHANISM:
+                        self._provider(listener)
+                    else:
+                        self._conversation(listener, key)
                 except SaslFailed as error:
                     raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient] | None:
         """Makes the conversations with the node at an address; None if its listener has no SASL."""
-        config = self._config
-        is_controller = (host, port) in self._controllers
-        listener = config.controller_listener_name if is_controller else config.inter_broker_listener
+        listener = self._listener(host, port)
         key = self._keys_of.get(listener)
         return None if key is None else partial(self._conversation, listener, key)
 
-    def _conversation(self, listener: str, key: str) -> SaslClient:
+    async def prepare(self, host: str, port: int) -> None:
+        """Gets what the next conversation with the node at an address needs: a token.
+
+        Raises:
+            SaslFailed: there is none.
+        """
+        listener = self._listener(host, port)
+        key = self._keys_of.get(listener)
+        if key is None or self._mechanism(key) != BEARER_MECHANISM:
+            return
+        provider = self._provider(listener)
+        try:
+            self._tokens[listener] = await provider.token(), provider.extensions()
+        except (BarnabasError, OSError, UnicodeError) as error:
+            raise SaslFailed(f"{BEARER_MECHANISM}: no token: {error}") from None
+
+    def _listener(self, host: str, port: int) -> str:
+        config = self._config
+        is_controller = (host, port) in self._controllers
+        return config.controller_listener_name if is_controller else config.inter_broker_listener
+
+    def _mechanism(self, key: str) -> str:
         config = self._config
         found = config.get_str(_CONTROLLER) if key == _CONTROLLER else config.get_str(_INTER_BROKER)
-        mechanism = (found or "").upper()
+        return (found or "").upper()
+
+    def _conversation(self, listener: str, key: str) -> SaslClient:
+        mechanism = self._mechanism(key)
+        if mechanism == BEARER_MECHANISM:
+            if listener not in self._tokens:
+                raise SaslFailed(f"{BEARER_MECHANISM}: no token yet")
+            return OAuthBearerClient(*self._tokens[listener])
         if mechanism != "PLAIN" and mechanism not in SCRAM_MECHANISMS:
             raise SaslFailed(
-                f"{key}={mechanism} is not served between nodes: set {key}=PLAIN or SCRAM-SHA-512 for listener {listener}"
+                f"{key}={mechanism} is not served between nodes: set {key}=PLAIN, SCRAM-SHA-512 or OAUTHBEARER for "
+                f"listener {listener}"
             )
         username, password = self._credentials(listener, mechanism)
         if mechanism == "PLAIN":
@@ -78,6 +119,22 @@ class PeerLogins:
             known = self._keys[mechanism] = password, ScramKeys(mechanism, password)
         nonce = self._rng.uuid().hex() + self._rng.uuid().hex()
         return ScramClient(mechanism, username, known[1], nonce)
+
+    def _provider(self, listener: str) -> Tokens:
+        """Where the tokens for a listener come from. Raises SaslFailed."""
+        settings = SaslSettings(self._config, listener)
+
+        def value(name: str) -> ConfigValue:
+            return settings.value(BEARER_MECHANISM, name) if name in _OAUTH_NAMES else None
+
+        prefix = f"listener.name.{listener.lower()}.{BEARER_MECHANISM.lower()}."
+        try:
+            jaas = settings.jaas(BEARER_MECHANISM)
+            return self._providers.of(value, {} if jaas is None else jaas.options)
+        except (OAuthInvalid, BrokerError) as error:
+            raise SaslFailed(
+                f"this node cannot log in at listener {listener} of other nodes: {error} (with the prefix {prefix} or without it)"
+            ) from None
 
     def _credentials(self, listener: str, mechanism: str) -> tuple[str, str]:
         """User name and password. Raises SaslFailed."""

@@ -35,6 +35,12 @@ SASL_KEYS: Final[list[ConfigKey]] = [
     string(
         "sasl.oauthbearer.jwks.endpoint.url", None, "Where the signing keys of tokens are: file://, http://, https://."
     ),
+    ConfigKey(
+        "sasl.oauthbearer.jwt.validator.class",
+        ConfigType.CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        "Kafka's class that checks a signed token; another one is refused.",
+    ),
     string("sasl.oauthbearer.scope.claim.name", "scope", "Claim of a token that has its scopes."),
     string("sasl.oauthbearer.sub.claim.name", "sub", "Claim of a token that has the name of the client."),
     ConfigKey(

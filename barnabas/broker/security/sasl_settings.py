@@ -42,6 +42,8 @@ _SIGNED_HANDLERS: Final = (
     f"{_PACKAGE}.oauthbearer.OAuthBearerValidatorCallbackHandler",
     f"{_PACKAGE}.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
+_VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
+_VALIDATORS: Final = tuple(f"{_PACKAGE}.oauthbearer.{name}" for name in ("DefaultJwtValidator", "BrokerJwtValidator"))
 _URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _HANDLER: Final = "sasl.server.callback.handler.class"
 _MODULES: Final[Mapping[str, str]] = {
@@ -212,6 +214,8 @@ class SaslSettings:
             raise _invalid(
                 _HANDLER, f"Java classes are not loaded; known are {UNSECURED_HANDLER}, {_SIGNED_HANDLERS[0]}"
             )
+        if self.value(BEARER_MECHANISM, "sasl.oauthbearer.jwt.validator.class") not in _VALIDATORS:
+            raise _invalid(_VALIDATOR, f"Java classes are not loaded; known are {', '.join(_VALIDATORS)}")
         url, unsecured = self.keys_url, self.unsecured
         if url is not None and unsecured:
             raise _invalid(_HANDLER, f"unsecured tokens are accepted although {_URL} is set: remove one of them")

@@ -140,9 +140,9 @@ def _parsed(text: str) -> Jaas:
 
 
 def _tokens(given: Mapping[str, str], jaas: Jaas) -> TokenProvider:
-    from barnabas.runtime.token_providers import login_tokens  # here, because few clients use OAUTHBEARER
+    from barnabas.runtime.token_providers import LoginTokens  # here, because few clients use OAUTHBEARER
 
     try:
-        return login_tokens(given.get, jaas.options)
+        return LoginTokens().of(given.get, jaas.options)
     except OAuthInvalid as error:
         raise IllegalState(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -10,7 +11,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, Peers
 from barnabas.client import Admin
 from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.protocol.sasl import PlainClient, SaslClient
+from barnabas.protocol.sasl import PlainClient, SaslClient, SaslFailed
 from barnabas.protocol.scram import ScramClient, ScramKeys
 from barnabas.runtime.network import AsyncioNetwork
 from tests.support.security.sasl_node import address_of, sasl_node
@@ -27,14 +28,25 @@ ITERATIONS = 16_384  # Kafka's limit: more than a node computes in one turn of i
 
 
 class Logins:
-    """Counts the conversations."""
+    """Counts the conversations, and what precedes them.
+
+    Attributes:
+        failure: of the next `prepare`.
+    """
 
     def __init__(self, make: Callable[[], SaslClient]) -> None:
         self.make = make
-        self.count = 0
+        self.count = self.prepared = 0
+        self.failure: SaslFailed | None = None
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient]:
         return self.begin
+
+    async def prepare(self, host: str, port: int) -> None:
+        await asyncio.sleep(0)
+        self.prepared += 1
+        if self.failure is not None:
+            raise self.failure
 
     def begin(self) -> SaslClient:
         self.count += 1
@@ -58,6 +70,7 @@ async def test_the_session_of_a_connection_is_renewed(node: Node) -> None:
     peer = peer_of(node, logins)
     await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
     await until(lambda: logins.count == 2)
+    assert logins.prepared == 2
     answer = await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
     assert answer.brokers
     assert peer.connected
@@ -93,3 +106,24 @@ async def test_a_refused_login_fails_the_request_and_waits_before_the_next(node:
         await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
     assert logins.count == 1
     peer.close()
+
+
+async def test_a_login_without_a_token_fails_the_request_and_no_connection_is_made(node: Node) -> None:
+    logins = Logins(lambda: PlainClient("node", "planted-1"))
+    logins.failure = SaslFailed("OAUTHBEARER: no token: the endpoint is away")
+    peer = peer_of(node, logins)
+    with pytest.raises(PeerError, match=r"cannot log in at .*: OAUTHBEARER: no token: the endpoint is away") as error:
+        await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
+    assert error.value.retry_in_ms > 0
+    assert logins.count == 0
+    logins.failure = None
+    await until(lambda: peer_retries(peer, node))
+    assert (await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)).brokers
+    logins.failure = SaslFailed("OAUTHBEARER: no token: the endpoint is away again")
+    await until(lambda: not peer.connected)  # its session could not be renewed
+    peer.close()
+
+
+def peer_retries(peer: Peer, node: Node) -> bool:
+    """Whether the pause after a failure is over."""
+    return peer._retry_at_ms <= node.reactor.clock.monotonic_ms()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.node_network import peer_logins
 from barnabas.broker.security.peer_logins import PeerLogins
+from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
 from barnabas.errors import BrokerError
 from barnabas.protocol.sasl import PlainClient, SaslFailed
 from barnabas.protocol.scram import ScramClient
@@ -88,7 +92,11 @@ def test_a_node_alone_needs_no_login() -> None:
     ("name", "value", "why"),
     [
         ("sasl.mechanism.controller.protocol", None, "sasl.mechanism.controller.protocol=GSSAPI is not served"),
-        ("sasl.mechanism.inter.broker.protocol", "OAUTHBEARER", "=OAUTHBEARER is not served between nodes: set"),
+        (
+            "sasl.mechanism.inter.broker.protocol",
+            "OAUTHBEARER",
+            "cannot log in at listener NODES of other nodes: sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url",
+        ),
         (
             "listener.name.nodes.scram-sha-512.sasl.jaas.config",
             None,
@@ -111,3 +119,68 @@ def test_incomplete_settings_name_the_key_and_a_working_line(name: str, value: s
         PeerLogins(config(**{name: value}), SeededRng(1))
     assert why in str(refused.value)
     assert "planted" not in str(refused.value)
+
+
+OAUTH = {
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "http://idp/keys",
+}
+MODULE_OAUTH = f"{MODULE}.oauthbearer.OAuthBearerLoginModule required"
+JAAS_OAUTH = "listener.name.nodes.oauthbearer.sasl.jaas.config"
+
+
+async def test_a_token_is_got_before_the_conversation(tmp_path: Path) -> None:
+    url = "listener.name.nodes.oauthbearer.sasl.oauthbearer.token.endpoint.url"
+    (tmp_path / "token").write_text("a.b.c")
+    changes = {**OAUTH, url: f"file://{tmp_path}/token", JAAS_OAUTH: f'{MODULE_OAUTH} extension_x="y";'}
+    logins = PeerLogins(config(**changes), SeededRng(1))
+    sasl = logins.sasl("b", 2)
+    assert sasl is not None
+    with pytest.raises(SaslFailed, match="no token yet"):
+        sasl()
+    await logins.prepare("b", 1)  # the controller listener has PLAIN
+    await logins.prepare("b", 2)
+    assert sasl().start() == b"n,,\1auth=Bearer a.b.c\1x=y\1\1"
+    (tmp_path / "token").unlink()
+    with pytest.raises(SaslFailed, match=r"OAUTHBEARER: no token: .*No such file"):
+        await logins.prepare("b", 2)
+
+
+def provider(logins: PeerLogins) -> Any:
+    return logins._provider("NODES")
+
+
+def test_connections_share_the_tokens_of_a_node_until_a_setting_changes() -> None:
+    secret = "sasl.oauthbearer.client.credentials.client.secret"
+    endpoint = {
+        "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
+        "sasl.oauthbearer.client.credentials.client.id": "node",
+        secret: "planted-5",
+        "sasl.login.read.timeout.ms": "7",
+    }
+    node = config(**OAUTH, **endpoint)
+    logins = PeerLogins(node, SeededRng(1))
+    before = provider(logins)
+    assert provider(logins) is before
+    assert before._settings.read_timeout_ms == 7
+    node.reconfigure({}, {"sasl.login.refresh.window.factor": "0.6"})
+    assert provider(logins)._settings.window_factor == 0.6
+    with pytest.raises(BrokerError, match=r"needs sasl\.oauthbearer\.client\.credentials\.client\.secret"):
+        PeerLogins(config(**OAUTH, **{**endpoint, secret: None}), SeededRng(1))
+    with pytest.raises(BrokerError, match=r"jwt\.retriever\.class=a\.B: Java classes are not loaded"):
+        PeerLogins(config(**OAUTH, **endpoint, **{"sasl.oauthbearer.jwt.retriever.class": "a.B"}), SeededRng(1))
+
+
+async def test_tokens_without_a_signature_between_nodes() -> None:
+    unsecured = {
+        **OAUTH,
+        "sasl.oauthbearer.jwks.endpoint.url": None,
+        "sasl.server.callback.handler.class": UNSECURED_HANDLER,
+        JAAS_OAUTH: f'{MODULE_OAUTH} unsecuredLoginStringClaim_sub="node";',
+    }
+    logins = PeerLogins(config(**unsecured), SeededRng(1))
+    await logins.prepare("b", 2)
+    sasl = logins.sasl("b", 2)
+    assert sasl is not None
+    assert sasl().start().startswith(b"n,,\1auth=Bearer ")
