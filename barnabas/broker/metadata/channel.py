@@ -13,8 +13,8 @@ its change at the broker that it asked.
 `done` gets the response unless the request was refused as a whole; then BrokerError with the response's error code, or with
 REQUEST_TIMED_OUT if no controller was found in time, or UNSUPPORTED_VERSION at once if no version of the controller can carry it.
 
-A request of a client of a node with an authorizer goes in an Envelope, with the client's principal and address (KIP-590); requests of this
-node itself, and all requests without an authorizer, go as they are.
+A request of a client goes in an Envelope, with the client's principal and address (KIP-590), also if this node has no authorizer: the
+controller may have one. Requests of this node itself go as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from barnabas.broker.metadata.decision import AnyDone, deliver
 from barnabas.broker.metadata.forwarding import forward
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
-from barnabas.broker.metadata.requests import ADMINISTRATION, OF_CLIENTS, refused_as_a_whole
+from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
 from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
@@ -255,7 +255,7 @@ class ControllerChannel:
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         timeout_ms = max(entry.deadline_ms - self._now_ms(), 1)
         client = entry.client if self._current.image.quotas else None
-        if client is not None or not entry.access.unrestricted or type(entry.request) in OF_CLIENTS:
+        if entry.access is not FULL_ACCESS:  # a client's
             forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms, client)
             return
         peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)

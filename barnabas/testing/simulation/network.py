@@ -19,6 +19,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.errors import LocalProtocolError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Latency", "SimHost", "SimListener", "SimNetwork"]
 
+_FIRST_ADDRESS = IPv4Address("10.0.0.1")
 _LOCAL_NAMES = ("", "0.0.0.0", "127.0.0.1", "localhost", "::", "::1")
 _EPHEMERAL_PORT_FIRST = 32_768
 _SYN_RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # as Linux doubles them: 127 s in all
@@ -97,8 +99,9 @@ class SimListener:
 class SimHost:
     """A machine in the network: the Network port of the processes that run on it."""
 
-    def __init__(self, network: SimNetwork, name: str) -> None:
+    def __init__(self, network: SimNetwork, name: str, address: str) -> None:
         self.name = name
+        self.address = address
         self.powered = True
         self.listeners: dict[int, SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
@@ -219,7 +222,7 @@ class SimNetwork:
     def host(self, name: str) -> SimHost:
         """The machine of this name, created on first use."""
         if name not in self.hosts:
-            self.hosts[name] = SimHost(self, name)
+            self.hosts[name] = SimHost(self, name, str(_FIRST_ADDRESS + len(self.hosts)))
         return self.hosts[name]
 
     # -- faults ------------------------------------------------------------------------------------------------------
@@ -257,6 +260,10 @@ class SimNetwork:
                 self._arrive_reset_soon(transport)
 
     # -- for transports and hosts --------------------------------------------------------------------------------------
+
+    def address(self, host: str) -> str:
+        """The internet address of a machine. Clients have one in envelopes and ACLs."""
+        return self.hosts[host].address
 
     def is_alive(self, transport: SimTransport) -> bool:
         """Whether the end belongs to a running process and an open connection."""

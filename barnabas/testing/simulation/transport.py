@@ -38,6 +38,10 @@ class Carrier(Protocol):
 
     loop: SimLoop
 
+    def address(self, host: str) -> str:
+        """The internet address of a machine."""
+        ...
+
     def is_alive(self, transport: SimTransport) -> bool:
         """Whether the end belongs to a running process and an open connection."""
         ...
@@ -91,8 +95,9 @@ class SimTransport(asyncio.Transport):
     # -- asyncio.Transport -------------------------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`peername` and `sockname` are (host name, port); there is no socket."""
-        return {"peername": self.remote, "sockname": self.local}.get(name, default)
+        """`peername` and `sockname` are (address, port); there is no socket."""
+        end = {"peername": self.remote, "sockname": self.local}.get(name)
+        return default if end is None else (self._network.address(end[0]), end[1])
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
