@@ -53,6 +53,7 @@ class ListenerOptions:
         tls: the context of each new connection, asked when its handshake begins; None: no TLS. With TLS a protocol gets
             `connection_made` after the handshake, and `connection_accepted(transport)` before it if it has that method.
             Simulated networks refuse it.
+        on_tls_failure: called for each failed handshake.
     """
 
     backlog: int = 1_024
@@ -60,6 +61,7 @@ class ListenerOptions:
     receive_buffer_bytes: int = -1
     descriptors_left: int = 0
     tls: Callable[[], ssl.SSLContext] | None = None
+    on_tls_failure: Callable[[], None] | None = None
 
 
 PLAIN_LISTENER = ListenerOptions()

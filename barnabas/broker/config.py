@@ -11,11 +11,12 @@ role controller is one of the voters; only such a node has a controller listener
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from barnabas.broker.config_key import ConfigSource, ConfigValue
+from barnabas.broker.listener_prefixes import check_listener_prefixes
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
 from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
@@ -98,6 +99,8 @@ class BrokerConfig:
             CONTROLLER_LISTENER,
         )
         self._protocols = self._security_protocols(controller_names)
+        self._listener_names = frozenset({*self._protocols, *controller_names})
+        self.check_listener_names(self.static)
         self.voter_endpoints: dict[int, Endpoint] = self._voters(controller_names[0])
         self._check_voters(controller_names)
         every = tuple(self._endpoints("listeners", self.get_list("listeners")))
@@ -109,7 +112,7 @@ class BrokerConfig:
         self.controller_listener_name = controller_names[0]
         for name in self.tls_listeners:
             check_tls(name, partial(self.tls_value, name))
-        self._check_logins()
+        self.check_logins()
 
     @classmethod
     def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -390,8 +393,13 @@ class BrokerConfig:
                 found.setdefault(name, PLAINTEXT)
         return found
 
-    def _check_logins(self) -> None:
-        """Refuses SASL listeners on which no client could log in."""
+    def check_listener_names(self, names: Iterable[str]) -> None:
+        """Refuses names of settings of listeners that are not there. A controller may have those of brokers. Raises BrokerError."""
+        if BROKER in self.roles:
+            check_listener_prefixes(names, self._listener_names)
+
+    def check_logins(self) -> None:
+        """Refuses SASL listeners on which no client could log in. Raises BrokerError(INVALID_CONFIG)."""
         for endpoint in (*self.listeners, self.controller_listener):
             if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
                 SaslSettings(self, endpoint.name).check()

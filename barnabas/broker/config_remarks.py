@@ -6,6 +6,7 @@ the controller's log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord
+from barnabas.broker.security.authorizer_keys import NAME, SUPER_USERS
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
@@ -20,6 +22,7 @@ from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
 __all__ = ["remarks", "remarks_on_change"]
 
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
+_PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # of KIP-421, such as ${env:PASSWORD}
 NAME_CHARS_MAX: Final = 200  # compared and shown characters of a key: a comparison takes quadratic time
 
 
@@ -32,6 +35,22 @@ def remarks(config: BrokerConfig) -> list[str]:
             found.append(f"setting '{name}' has no effect here: {reason}")
         elif server_key(name) is None:
             found.append(_unknown(name))
+    return found + _remarks_on_security(config)
+
+
+def _remarks_on_security(config: BrokerConfig) -> list[str]:
+    """Settings whose effect is another one than they seem to have."""
+    found = []
+    users = config.get_str(SUPER_USERS) or ""
+    if users and config.authorizer() is None:
+        found.append(f"setting '{SUPER_USERS}' has no effect without {NAME}: every client may do everything")
+    for user in users.split(";"):
+        if ",User:" in user.replace(" ", ""):
+            found.append(f"setting '{SUPER_USERS}' has one principal {user.strip()!r}: semicolons separate principals")
+    for name, text in sorted(config.static.items()):
+        key = server_key(name)
+        if key is not None and key.sensitive and _PLACEHOLDER.search(text):
+            found.append(f"setting '{name}' has a placeholder that is not looked up: the value is the text itself")
     return found
 
 

@@ -23,6 +23,7 @@ from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access, FullAccess
+from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.login import ServerLogin, ServerLogins
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.broker.slices import Slices
@@ -54,6 +55,7 @@ class Server:
 
     Attributes:
         accepted: connections so far, by listener.
+        authentications: logins and TLS handshakes so far, by listener with TLS or SASL.
         client_quotas: charges clients; without effect until it gets images.
         access: makes the access rights of a principal from a host.
         logins: makes the logins of connections of SASL listeners; None if there is no such listener.
@@ -84,6 +86,7 @@ class Server:
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses, by listener name
         self.accepted: dict[str, int] = {}
+        self.authentications: dict[str, Authentications] = {}
         self.quotas = ConnectionQuotas(config, config.inter_broker_listener)
         self._listeners: dict[str, Listener] = {}
         self._held_back: dict[str, None] = {}  # listeners that accept no connections at present
@@ -104,12 +107,16 @@ class Server:
         """Binds an address and returns it; refuses connections until `accept`. Raises OSError if the address is in use."""
         name, config = endpoint.name, self._config
         self.quotas.add_listener(name)
+        counts = Authentications()
+        if endpoint.security_protocol != "PLAINTEXT":
+            self.authentications[name] = counts
         options = ListenerOptions(
             backlog=config.get_int("socket.listen.backlog.size"),
             send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
             receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
             descriptors_left=DESCRIPTORS_FOR_NODES if name in self._names_of_clients() else 0,
             tls=None if self._tls is None else self._tls.provider(name),
+            on_tls_failure=counts.on_failed_handshake,
         )
         listener = await self._network.listen(
             lambda: self._accepted(name), endpoint.host, endpoint.port, accept=False, options=options
@@ -200,9 +207,13 @@ class Server:
 
     def begin_login(self, connection: Connection, listener: str) -> ServerLogin | None:
         """The login of a new connection; None if its listener needs none."""
-        if self.logins is None:
+        counts, limits = self.authentications.get(listener), (self._request_bytes_max, self._frame_bytes_free)
+        if counts is None:
             return None
-        return self.logins.begin(connection, listener, self.router, (self._request_bytes_max, self._frame_bytes_free))
+        login = None if self.logins is None else self.logins.begin(connection, listener, self.router, limits, counts)
+        if login is None:
+            counts.successful += 1  # by its TLS handshake
+        return login
 
     def frame_reader(self, listener: str = "") -> FrameReader:
         """Splits the bytes of one connection into frames and limits their size."""

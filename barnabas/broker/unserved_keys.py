@@ -29,6 +29,7 @@ class Unserved(NamedTuple):
     refused: bool
 
 
+NO_PROVIDERS: Final = "values are not looked up by providers: write the value itself"
 NO_JAVA: Final = "Java classes are not loaded: remove this setting"
 NO_SASL: Final = "it belongs to Kerberos, to a Java class, or to clients: remove this setting"
 NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
@@ -44,6 +45,7 @@ LISTENER_KEYS: Final = (
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
+    "config.providers.": Unserved(NO_PROVIDERS, True),
     "sasl.": Unserved(NO_SASL, True),
     "listener.name.": Unserved("a single listener has no such setting of its own: remove this", True),
     "delegation.token.": Unserved("delegation tokens have no such setting: remove it", True),
@@ -62,7 +64,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "alter.config.policy.class.name": NO_POLICY,
     "create.topic.policy.class.name": NO_POLICY,
     "client.quota.callback.class": NO_POLICY,
-    "config.providers": "values are not looked up by providers: write the value itself",
+    "config.providers": NO_PROVIDERS,
     "remote.log.storage.system.enable": NO_TIERS,
     "cordoned.log.dirs": "directories cannot be cordoned, and replicas would still be placed there: remove this setting",
     "controller.quorum.auto.join.enable": "the quorum's voters are fixed: name them all in controller.quorum.voters",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
@@ -99,7 +100,7 @@ def add(
     """Add ACLs: one for each operation and resource. One that exists stays as it is."""
     command = "acl add"
     try:
-        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=host)
+        acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=_compared_host(host))
     except ValueError as error:
         return wrong_call(command, str(error))
 
@@ -289,6 +290,19 @@ def _acls(
             permission = AclPermission.DENY if deny else AclPermission.ALLOW
             found.append(AclBinding(kind, resource_name or "", principal, _OPERATIONS[name], permission, pattern, host))
     return list(dict.fromkeys(found))
+
+
+def _compared_host(host: str) -> str:
+    """A host as brokers compare it with a client's address: as a text. Raises ValueError for one that no client can have."""
+    if host in ("*", ""):
+        return host
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        raise ValueError(
+            f"{host!r} is no address, and names and ranges match no client: write an IPv4 or IPv6 address, or * for all"
+        ) from None
+    return java_address(host)
 
 
 def _resource(text: str, *, partial: bool = False) -> tuple[AclResourceType, str | None]:

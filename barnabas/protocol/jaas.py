@@ -102,7 +102,7 @@ def parse_jaas(text: str) -> Jaas:
         if tokens.take()[:2] != ("mark", "="):
             # A word without '=' may be a part of a secret that lacks its quotes: it is not quoted.
             raise JaasError(f"the option at character {token.position} has no '='; {SHAPE}")
-        options[token.text] = tokens.name(f"a value of the option {_shown(token.text)}")
+        options[token.text] = tokens.name(f"a value of the option at character {token.position}")
         if len(options) > OPTIONS_MAX:
             raise JaasError(f"{_shown(module)} has more than {OPTIONS_MAX} options")
     rest = tokens.take()
@@ -153,4 +153,6 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _shown(name: str) -> str:
+    if "." not in name:
+        return "the first word"  # it could be a password, set without its login module
     return repr(name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…")

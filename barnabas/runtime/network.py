@@ -50,7 +50,7 @@ class TcpListener:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
-        self._factory = factory if options.tls is None else _with_tls(factory, options.tls)
+        self._factory = factory if options.tls is None else _with_tls(factory, options.tls, options.on_tls_failure)
         self._options = options
         self._reserved = reserved
         self._scope = Scope("listener")
@@ -252,13 +252,15 @@ class AsyncioNetwork:
 
 
 def _with_tls(
-    factory: Callable[[], asyncio.BaseProtocol], tls: Callable[[], ssl.SSLContext]
+    factory: Callable[[], asyncio.BaseProtocol],
+    tls: Callable[[], ssl.SSLContext],
+    on_failure: Callable[[], None] | None,
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Makes protocols that end TLS for those of `factory`."""
     from barnabas.runtime.tls_handshakes import HandshakeGate  # imported only if TLS is used
     from barnabas.runtime.tls_transport import TlsConnection
 
-    gate = HandshakeGate()
+    gate = HandshakeGate(on_failure=on_failure)
     return lambda: TlsConnection(factory(), tls, gate=gate)
 
 

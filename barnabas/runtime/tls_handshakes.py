@@ -11,6 +11,7 @@ than PATIENCE_S. The newest starts first: behind thousands that stall, a client 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from barnabas.loggers import logger
@@ -42,17 +43,18 @@ class Handshaking(Protocol):
 class HandshakeGate:
     """The handshakes of one listener.
 
-    Attributes:
-        failures: failed handshakes so far.
+    Args:
+        most: that run at once.
+        on_failure: called for each failed handshake.
     """
 
-    def __init__(self, most: int = HANDSHAKES_MAX) -> None:
+    def __init__(self, most: int = HANDSHAKES_MAX, *, on_failure: Callable[[], None] | None = None) -> None:
         self._most = most
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._running: dict[Handshaking, float] = {}  # with the time of the start, oldest first
         self._waiting: dict[Handshaking, None] = {}
         self._pump_due: asyncio.Handle | None = None
-        self.failures = 0
         self._untold: dict[str, int] = {}  # failures since the last log line, by reason
         self._next_line_s: dict[str, float] = {}
 
@@ -74,7 +76,8 @@ class HandshakeGate:
 
     def failed(self, host: str, port: int, reason: str) -> None:
         """Logs a failed handshake, one line a second and reason at most."""
-        self.failures += 1
+        if self._on_failure is not None:
+            self._on_failure()
         if len(self._untold) >= REASONS_MAX and reason not in self._untold:
             self._untold.clear()
             self._next_line_s.clear()

@@ -109,7 +109,10 @@ def trust_store(
 
 def _read(location: str, name: str) -> bytes:
     try:
-        with Path(location).open("rb") as file:
+        path = Path(location)
+        if path.exists() and not path.is_file():  # to open a pipe or a terminal would wait for its other end
+            raise TlsError(f"{name}: {location} is no regular file")
+        with path.open("rb") as file:
             data = file.read(STORE_BYTES_MAX + 1)
     except OSError as error:
         raise TlsError(f"{name}: cannot read {location}: {error.strerror}") from None

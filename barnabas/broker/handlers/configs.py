@@ -42,6 +42,7 @@ from barnabas.broker.metadata.image import (
 )
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.security.dynamic_settings import altered_mechanisms, check_dynamic_settings
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import DESCRIBED_BYTES_MAX
@@ -140,7 +141,7 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
-                _check_stores(needs, resource)
+                _check_security(needs, resource, access)
             if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
                 check_permission(access, AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER)
                 _alter_loggers(needs, resource, validate_only)
@@ -155,19 +156,33 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
     return mine, refused
 
 
-def _check_stores(needs: Needs, resource: AlterConfigsResource | AlterConfigsRequestResource) -> None:
-    """Refuses TLS stores that this node cannot use."""
-    if needs.tls is None or not resource.resource_name:
+def _check_security(needs: Needs, resource: AlterConfigsResource | AlterConfigsRequestResource, access: Access) -> None:
+    """Refuses settings of security that this node cannot use. The controller refuses a client without permission, whose request must
+    not read files here."""
+    if not any(each.name.startswith("listener.name.") or "sasl." in each.name for each in resource.configs):
         return
-    if isinstance(resource, AlterConfigsRequestResource):
-        after = {each.name: each.value for each in resource.configs}
-    else:
-        after = dict(needs.current_image.image.config(BROKER_RESOURCE, resource.resource_name))
-        after |= {
-            each.name: None if each.config_operation == ConfigOperation.DELETE else each.value
-            for each in resource.configs
-        }
-    needs.tls.check({name: value for name, value in after.items() if value is not None})
+    if not access.allows(AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER, log=False):
+        return
+    name = resource.resource_name
+    after: dict[str, str | None] = {}
+    changes = {each.name: each.value for each in resource.configs}
+    if isinstance(resource, AlterConfigsResource):
+        after.update(needs.current_image.image.config(BROKER_RESOURCE, name))
+        for each in resource.configs:
+            if each.config_operation == ConfigOperation.DELETE:
+                changes[each.name] = None
+            elif each.config_operation != ConfigOperation.SET:
+                changes[each.name] = altered_mechanisms(
+                    needs.config, each.name, each.value or "", append=each.config_operation == ConfigOperation.APPEND
+                )
+    after |= changes
+    check_dynamic_settings(
+        needs.config,
+        needs.tls,
+        [each for each, value in changes.items() if value is not None],
+        {each: value for each, value in after.items() if value is not None},
+        default=not name,
+    )
 
 
 def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: bool) -> None:

@@ -23,6 +23,12 @@ __all__ = ["ServerSeries"]
 CONNECTIONS_PER_SLICE: Final = 1_000
 LABELS: Final = ("listener", "networkProcessor")
 
+AUTHENTICATIONS: Final = {
+    "successful_authentication": "Clients that logged in, or whose TLS handshake succeeded.",
+    "failed_authentication": "Logins that were refused, and TLS handshakes that failed.",
+    "successful_reauthentication": "Sessions that clients renewed.",
+    "failed_reauthentication": "Renewals of sessions that were refused.",
+}
 # Numbers of org.apache.kafka.metadata.BrokerState.
 STATES: Final = {
     BrokerState.STARTING: 1,
@@ -62,6 +68,7 @@ class ServerSeries:
                 made.add_metric((listener, "0"), accepted)
                 ended.add_metric((listener, "0"), accepted - count)
         yield from (open_now, made, ended)
+        yield from self._authentications()
         idle = self._watch.idle()
         for name in (
             "kafka_network_socketserver_networkprocessoravgidle_percent",
@@ -75,6 +82,18 @@ class ServerSeries:
             state,
         )
         yield from self._waiting()
+
+    def _authentications(self) -> Iterator[Metric]:
+        families = [
+            CounterMetricFamily(f"kafka_server_socket_server_metrics_{name}", text, labels=LABELS)
+            for name, text in AUTHENTICATIONS.items()
+        ]
+        for server in self._servers:
+            for listener, counts in server.authentications.items():
+                every = (counts.successful, counts.failed, counts.renewed, counts.failed_renewals)
+                for family, count in zip(families, every, strict=True):
+                    family.add_metric((listener, "0"), count)
+        yield from families
 
     def _waiting(self) -> Iterator[Metric | None]:
         waiting: Counter[int] = Counter()

@@ -12,7 +12,15 @@ from barnabas.broker.config_key import ConfigKey, boolean, one_of, string
 from barnabas.broker.security.principal import ANONYMOUS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["AUTHORIZER_CLASS", "AUTHORIZER_KEYS", "AuthorizerSettings", "authorizer_settings", "check_nodes"]
+__all__ = [
+    "AUTHORIZER_CLASS",
+    "AUTHORIZER_KEYS",
+    "NAME",
+    "SUPER_USERS",
+    "AuthorizerSettings",
+    "authorizer_settings",
+    "check_nodes",
+]
 
 AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
@@ -56,6 +64,8 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
     for user in users:
         if ":" not in user[1:]:
             raise _wrong(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
+        if not user.startswith("User:") or user in ("User:", "User:*"):
+            raise _wrong(SUPER_USERS, user, "no client has this principal: write User:NAME for each super user")
     if controller and not users:
         raise _wrong(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
     return AuthorizerSettings(frozenset(users), static.get(ALLOW, "").strip().lower() == "true")

@@ -23,6 +23,7 @@ from barnabas.broker.call import Answer, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.jwks import SigningKeys
 from barnabas.broker.security.oauthbearer_server import (
     BearerServer,
@@ -136,12 +137,18 @@ class ServerLogins:
         return None if settings is None else settings.number("", "sasl.server.max.receive.size")
 
     def begin(
-        self, connection: LoginConnection, listener: str, router: Router, frame_limits: tuple[int, int]
+        self,
+        connection: LoginConnection,
+        listener: str,
+        router: Router,
+        frame_limits: tuple[int, int],
+        counts: Authentications,
     ) -> ServerLogin | None:
         """The login of a new connection; None if its listener needs none.
 
         Args:
             router, frame_limits: of a connection that has logged in.
+            counts: of the listener.
         """
         settings = self._settings.get(listener)
         if settings is None:
@@ -161,6 +168,7 @@ class ServerLogins:
             confined=(self.router, (size_bytes_max, size_bytes_max)),
             open_=(router, frame_limits),
             keys=keys,
+            counts=counts,
         )
         connection.router = self.router
         connection.on_close(login.stop)
@@ -269,8 +277,10 @@ class ServerLogin:
     """The logins of one connection."""
 
     __slots__ = (
+        "_authenticated",
         "_confined",
         "_connection",
+        "_counts",
         "_deadline",
         "_delay_ms",
         "_keys",
@@ -289,8 +299,11 @@ class ServerLogin:
         *,
         confined: _Service,
         open_: _Service,
+        counts: Authentications,
         keys: SigningKeys | None = None,
     ) -> None:
+        self._counts = counts
+        self._authenticated = False  # it has logged in before
         self._keys = keys
         self._confined = confined
         self._open = open_
@@ -379,6 +392,8 @@ class ServerLogin:
 
     def _opened(self, principal: Principal, lifetime_ms: int | None) -> None:
         self.stop()
+        self._counts.on_login(again=self._authenticated, failed=False)
+        self._authenticated = True
         self._connection.authenticated(principal)
         self._serve(self._open)
         if lifetime_ms is not None:
@@ -396,6 +411,7 @@ class ServerLogin:
     def _failed(self, response: Message | None, reason: str) -> Answer:
         """Answers and closes after connection.failed.authentication.delay.ms; later requests wait."""
         pending: Pending[Message] = Pending(blocks=True)
+        self._counts.on_login(again=self._authenticated, failed=True)
 
         def end() -> None:
             pending.resolve(response)

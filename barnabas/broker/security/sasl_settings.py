@@ -21,6 +21,7 @@ from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
 __all__ = [
     "BEARER_MECHANISM",
     "ENABLED_MECHANISMS",
+    "JAAS_CONFIG",
     "JWKS_SCHEMES",
     "PLAIN_MECHANISM",
     "SASL_PROTOCOLS",

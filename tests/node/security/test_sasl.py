@@ -10,12 +10,16 @@ import json
 import logging
 import os
 import random
+import socket
+import ssl
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.security import login
+from barnabas.broker.security.authentications import Authentications
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.support.broker.scrapes import scrape
 from tests.support.oracle.sasl_script import (
     ALICE,
     DEVIATIONS,
@@ -26,6 +30,7 @@ from tests.support.oracle.sasl_script import (
     sasl_settings,
 )
 from tests.support.oracle.sasl_timing import goes_as
+from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
 from tests.support.waiting import elapsed, until
 
@@ -100,6 +105,42 @@ def fuzz(address: str, rng: random.Random, count: int) -> None:
                         wire.send(SaslAuthenticateRequest(auth_bytes=body), rng.randrange(3))
             except ConnectionError:
                 continue
+
+
+async def test_logins_and_handshakes_are_counted(ca: CertificateAuthority) -> None:
+    settings = PLAIN_SETTINGS | {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0,TLS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
+        "connections.max.reauth.ms": "60000",
+        "metrics.listen": "127.0.0.1:0",
+        **ca.issue("counted").by_file(),
+    }
+
+    def connect(login: str, tls: str) -> None:
+        wrong = b"\0alice\0wrong"
+        for tokens in ([wrong], [wrong], [ALICE, ALICE], [ALICE, wrong]):
+            with SaslWire(login) as wire:
+                for token in tokens:
+                    wire.handshake("PLAIN")
+                    wire.token(token)
+        host, port = tls.split(":")
+        with socket.create_connection((host, int(port))) as raw:
+            raw.sendall(b"GET / HTTP/1.1")
+            raw.recv(10)
+        context = ssl.create_default_context(cafile=ca.certificate)
+        with socket.create_connection((host, int(port))) as raw, context.wrap_socket(raw, server_hostname="localhost"):
+            pass
+
+    async with sasl_node(settings, "SASL") as node:
+        await asyncio.to_thread(connect, address_of(node, "SASL"), address_of(node, "TLS"))
+        await until(lambda: node.server.authentications["TLS"].successful == 1)
+        assert node.server.authentications == {
+            "SASL": Authentications(successful=2, failed=2, renewed=1, failed_renewals=1),
+            "TLS": Authentications(successful=1, failed=1),
+        }
+        series = await scrape(node)
+        assert series.total("kafka_server_socket_server_metrics_failed_authentication_total", listener="SASL") == 2
+        assert series.total("kafka_server_socket_server_metrics_successful_authentication_total") == 3
 
 
 async def test_a_client_that_does_not_log_in_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_entries import broker_entries, cluster_entries, topic_entries
 from barnabas.broker.config_key import ConfigSource
+from barnabas.broker.config_remarks import remarks
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS, log_config, topic_value, validate_topic_config
@@ -224,6 +225,14 @@ def test_node_id_from_either_key() -> None:
         ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, r"value TLSv1\.1 .*must be one of: TLSv1\.2, TLSv1\.3"),
         ({"ssl.principal.mapping.rules": "RULE:("}, r"ssl\.principal\.mapping\.rules: write RULE:pattern"),
         ({"listener.name.internal.num.partitions": "3"}, "a single listener has no such setting"),
+        ({"listener.name.clinet.ssl.client.auth": "required"}, "there is no such listener; listeners are controller, "),
+        ({"listener.name.SSL.ssl.client.auth": "required"}, r"lower case here: write listener\.name\.ssl\.ssl\.client"),
+        ({"listener.name.ssl.PLAIN.sasl.jaas.config": "x"}, r"write listener\.name\.ssl\.plain\.sasl\.jaas\.config"),
+        ({"listener.name.ssl.plain.ssl.client.auth": "required"}, r"plain\.ssl\.client\.auth is not read"),
+        ({"config.providers": "env"}, "values are not looked up by providers"),
+        ({"config.providers.env.class": "a.B"}, "values are not looked up by providers"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:*"}, r"no client has this principal"),
+        ({"authorizer.class.name": STANDARD, "super.users": "Group:a;User:b"}, r"value Group:a .*no client has this"),
         ({"create.topic.policy.class.name": "a.B"}, "the policy would not hold"),
         ({"remote.log.storage.system.enable": "true"}, "tiered storage"),
     ],
@@ -429,16 +438,30 @@ def test_ssl_client_auth_of_a_sasl_listener_needs_its_prefix() -> None:
 def test_settings_of_a_listener_are_described_without_secrets() -> None:
     config = BrokerConfig(
         {
-            "listener.name.x.ssl.keystore.location": "/k",
-            "listener.name.x.ssl.keystore.password": "planted",
+            "listener.name.ssl.ssl.keystore.location": "/k",
+            "listener.name.ssl.ssl.keystore.password": "planted",
             "of.a.plugin": "p",
         }
     )
     entries = {entry.name: entry for entry in broker_entries(config)}
     found = {name: (entries[name].value, entry.sensitive) for name, entry in entries.items() if name in config.static}
     assert found == {
-        "listener.name.x.ssl.keystore.location": ("/k", False),
-        "listener.name.x.ssl.keystore.password": (None, True),
+        "listener.name.ssl.ssl.keystore.location": ("/k", False),
+        "listener.name.ssl.ssl.keystore.password": (None, True),
         "of.a.plugin": (None, True),
     }
     assert "planted" not in repr(entries)
+
+
+def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_told() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="${env:PASSWORD}";'
+    assert remarks(BrokerConfig({"super.users": "User:a,User:b", "ssl.key.password": "${file:/k:planted-key}"})) == [
+        "setting 'super.users' has no effect without authorizer.class.name: every client may do everything",
+        "setting 'super.users' has one principal 'User:a,User:b': semicolons separate principals",
+        "setting 'ssl.key.password' has a placeholder that is not looked up: the value is the text itself",
+    ]
+    found = remarks(BrokerConfig({"listener.name.ssl.plain.sasl.jaas.config": login}))
+    assert [each.partition(" has ")[2] for each in found] == [
+        "a placeholder that is not looked up: the value is the text itself"
+    ]
+    assert remarks(BrokerConfig({"authorizer.class.name": STANDARD, "super.users": "User:CN=a,OU=b;User:c"})) == []

@@ -19,7 +19,8 @@ def quotas(
 
 
 def config(**settings: str) -> BrokerConfig:
-    return BrokerConfig({key.replace("_", "."): value for key, value in settings.items()})
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT"}
+    return BrokerConfig(protocols | {key.replace("_", "."): value for key, value in settings.items()})
 
 
 def test_all_listeners_together_have_max_connections() -> None:

@@ -56,10 +56,11 @@ def test_values(text: str, value: str) -> None:
         (";", "class of a login module is missing"),
         ("M", "control flag"),
         ("M maybe;", "no control flag"),
+        ("planted-secret", "a control flag after the first word"),
         ("M required", "text ends at character 10"),
         ("M required =x;", "there is a '='"),
         ("M required key;", "has no '='"),
-        ("M required key=;", "value of the option 'key' is missing"),
+        ("M required key=;", "value of the option at character 11 is missing"),
         ('M required key="secret;', "has no end"),
         ("M required key='secret\n';", "has no end"),
         ("M required /* ;", "has no end"),
@@ -68,7 +69,7 @@ def test_values(text: str, value: str) -> None:
         ("x" * (JAAS_LENGTH_MAX + 1), "allowed are"),
         ("M required " + "".join(f"k{n}=v " for n in range(20_001)) + ";", "more than 20000"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_malformed_texts_are_refused_without_their_values(text: str, says: str) -> None:
     with pytest.raises(JaasError, match=re.escape(says)) as caught:

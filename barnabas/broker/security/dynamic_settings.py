@@ -1,0 +1,63 @@
+"""Checks settings of security before they are altered: stores that can be used, and listeners on which clients can log in.
+
+Driven by: AlterConfigs and IncrementalAlterConfigs of a broker, after the client's permission. Emits: BrokerError(INVALID_REQUEST).
+Pure, except that stores are read from their files.
+
+Deviation from Kafka, which checks stores only: a login module that cannot be read, or mechanisms that are not served, would lock out
+every client of the listener, administrators included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
+from barnabas.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.node_tls import NodeTls
+
+__all__ = ["altered_mechanisms", "check_dynamic_settings"]
+
+_OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG)
+
+
+def check_dynamic_settings(
+    config: BrokerConfig, tls: NodeTls | None, changed: Iterable[str], layer: Mapping[str, str], *, default: bool
+) -> None:
+    """Refuses settings that this node cannot use.
+
+    Args:
+        changed: names of the settings that get a value.
+        layer: all dynamic settings after the change, of this broker, or of all brokers if `default`.
+
+    Raises:
+        BrokerError: INVALID_REQUEST, as Kafka answers.
+    """
+    names = list(changed)
+    tried = BrokerConfig(config.static)
+    if default:
+        tried.reconfigure(layer, config.dynamic)
+    else:
+        tried.reconfigure(config.cluster_default, layer)
+    try:
+        tried.check_listener_names(names)
+        if any(name.endswith(_OF_LOGINS) for name in names):
+            tried.check_logins()
+    except BrokerError as error:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
+    if tls is not None and not default:
+        tls.check(dict(layer))
+
+
+def altered_mechanisms(config: BrokerConfig, name: str, value: str, *, append: bool) -> str:
+    """The text of sasl.enabled.mechanisms (or a listener's) after values are appended or removed; another key's value as it is."""
+    if not name.endswith(ENABLED_MECHANISMS):
+        return value
+    listener = name.removeprefix("listener.name.").removesuffix(ENABLED_MECHANISMS).rstrip(".")
+    now = config.listener_value(listener, ENABLED_MECHANISMS)
+    before = [str(each) for each in now] if isinstance(now, tuple) else []
+    changed = [each.strip() for each in value.split(",")]
+    return ",".join(dict.fromkeys([*before, *changed]) if append else [each for each in before if each not in changed])
