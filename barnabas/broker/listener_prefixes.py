@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from barnabas.broker.security.sasl_keys import SASL_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
@@ -19,7 +18,7 @@ __all__ = ["check_listener_prefixes"]
 
 PREFIX: Final = "listener.name."
 MECHANISMS: Final = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
-_OF_MECHANISMS: Final = frozenset(key.name for key in SASL_KEYS)
+_OF_MECHANISMS: Final = frozenset(key for key in LISTENER_KEYS if not key.startswith(("ssl.", "max.")))
 
 
 def check_listener_prefixes(names: Iterable[str], listeners: Collection[str]) -> None:
