@@ -29,7 +29,7 @@ from barnabas.broker.peer_traffic import PeerTraffic
 from barnabas.broker.probe import probe
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Slices, in_thread
+from barnabas.broker.slices import Offload, Slices
 from barnabas.broker.waiting import Timer
 from barnabas.errors import InvariantViolated, LocalProtocolError, RemoteProtocolError
 from barnabas.limits import INFLIGHT_REQUESTS_MAX
@@ -76,6 +76,8 @@ class _Queued(NamedTuple):
 
 class Logins(Protocol):
     """How a node logs in at other nodes."""
+
+    offload: Offload  # runs long steps of conversations
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient] | None:
         """Makes the conversations with the node at an address; None if its listener has no SASL."""
@@ -318,7 +320,8 @@ class Peer:
     def _continue(self) -> None:
         """Handles an answer to a request of the exchange itself; a long computation is done in a thread first."""
         work = self._exchange.own_work()
-        if work is None:
+        logins = self._peers.logins
+        if work is None or logins is None:
             self._log_in(lambda: self._exchange.on_own_answer(self._now_ms()))
             return
         socket = self._socket
@@ -327,7 +330,7 @@ class Peer:
             if self._socket is socket:
                 self._log_in(lambda: self._exchange.on_own_answer(self._now_ms()))
 
-        self._peers.slices.start(in_thread(work), computed, self._reactor.fatal)
+        self._reactor.run_beside(logins.offload, work, computed)
 
     def _log_in(self, step: Callable[[], list[Buffer]]) -> None:
         """A step of the negotiation or of a login. Raises RemoteProtocolError."""

@@ -31,7 +31,7 @@ class Unserved(NamedTuple):
 
 NO_PROVIDERS: Final = "values are not looked up by providers: write the value itself"
 NO_JAVA: Final = "Java classes are not loaded: remove this setting"
-NO_SASL: Final = "it belongs to Kerberos, to a Java class, or to clients: remove this setting"
+NO_SASL: Final = "it belongs to a Java class, or to clients: remove this setting"
 NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
 NO_POLICY: Final = "Java classes are not loaded, so the policy would not hold: remove this setting"
 NO_TIERS: Final = "tiered storage is not served: remove this setting"

@@ -44,6 +44,7 @@ class FrameReader:
 
     Attributes:
         allocated_bytes: size of the present buffer.
+        allows_empty: whether frames without bytes are frames: SASL tokens without a request header may be empty.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class FrameReader:
         "_view",
         "_wanted",
         "allocated_bytes",
+        "allows_empty",
     )
 
     def __init__(
@@ -68,6 +70,7 @@ class FrameReader:
         size_bytes_free: int = 0,
         buffer_bytes: int = _BUFFER_BYTES,
     ) -> None:
+        self.allows_empty = False
         self._buffer_bytes = buffer_bytes
         self._read_bytes_min = min(_READ_BYTES_MIN, buffer_bytes // 4)
         self._size_bytes_max = size_bytes_max
@@ -157,6 +160,8 @@ class FrameReader:
         return frames
 
     def _check(self, size: int, start: int) -> None:
+        if size == 0 and self.allows_empty:
+            return
         if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
             tls = ": it looks like TLS, is this a listener without TLS?" if size >> 16 == _TLS_HANDSHAKE else ""
             raise RemoteProtocolError(

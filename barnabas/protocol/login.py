@@ -45,9 +45,9 @@ class Login:
 
     def work(self, answer: Any) -> Callable[[], None] | None:
         """What `next` would compute with this answer for longer than a turn of the loop; None if it is quick."""
-        if isinstance(answer, SaslAuthenticateResponse) and answer.error_code == ErrorCode.NONE:
-            return self._client.work(bytes(answer.auth_bytes))
-        return None
+        if getattr(answer, "error_code", None) != ErrorCode.NONE:
+            return None
+        return self._client.work(bytes(answer.auth_bytes) if isinstance(answer, SaslAuthenticateResponse) else None)
 
     def next(self, answer: Any) -> SaslAuthenticateRequest | None:
         """The request after an answer; None: the connection is authenticated.

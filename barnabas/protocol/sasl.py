@@ -52,8 +52,11 @@ class SaslClient(Protocol):
         """The answer to a message of the broker; None: the conversation is complete. Raises SaslFailed."""
         ...
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:
-        """What `step` would compute with this message for longer than a turn of the loop; None if it is quick."""
+    def work(self, challenge: bytes | None) -> Callable[[], None] | None:
+        """What `step` would compute with this message, or `start` without one, for longer than a turn of the loop; None if it is quick.
+
+        It raises nothing: what fails there, `step` or `start` raises.
+        """
         ...
 
 
@@ -78,7 +81,7 @@ class PlainClient:
     def step(self, challenge: bytes) -> bytes | None:
         return None
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:
+    def work(self, challenge: bytes | None) -> Callable[[], None] | None:
         return None
 
 
@@ -118,7 +121,7 @@ class OAuthBearerClient:
         self._refusal = _status(challenge)
         return b"\x01"  # RFC 7628 3.2.3: the broker then ends the conversation with an error
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:
+    def work(self, challenge: bytes | None) -> Callable[[], None] | None:
         return None
 
 

@@ -104,8 +104,8 @@ class ScramClient:
         self._signature = self._keys.hmac(keys.server, message)
         return final + b",p=" + base64.b64encode(proof)
 
-    def work(self, challenge: bytes) -> Callable[[], None] | None:
-        if self._signature is not None:
+    def work(self, challenge: bytes | None) -> Callable[[], None] | None:
+        if self._signature is not None or challenge is None:
             return None
         try:
             first = self._server_first(challenge)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from barnabas.broker.security.der import certificate_fields, elements
+from barnabas.broker.security.java_patterns import check_references, java_pattern, replaced
 from barnabas.errors import BarnabasError
 
 __all__ = ["CertificateNameError", "check_mapping_rules", "mapping_rules", "subject_name"]
@@ -37,9 +38,7 @@ _TEXTS: Final = frozenset(
 )  # string types; Java reads the bytes of all as UTF-8
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _RULE: Final = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
-_JAVA_GROUP: Final = re.compile(r"\(\?<(?![=!])")
 _SEPARATOR: Final = re.compile(r"\s*(?:,\s*|$)")
-_REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{([A-Za-z][A-Za-z0-9]*)\}|(\$)", re.DOTALL)
 
 
 class CertificateNameError(BarnabasError):
@@ -122,34 +121,8 @@ class _Rule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        replaced = self.pattern.sub(self._expanded, name)
-        return {"L": replaced.lower, "U": replaced.upper}.get(self.case, lambda: replaced)()
-
-    def _expanded(self, match: re.Match[str]) -> str:
-        def part(found: re.Match[str]) -> str:
-            if found[1] is not None:
-                return str(found[1])
-            if found[3] is not None:
-                return match[found[3]] or ""
-            group, rest = _group(found[2], match.re.groups)
-            return f"${group}{rest}" if group > match.re.groups else (match[group] or "") + rest
-
-        return _REFERENCE.sub(part, self.replacement)
-
-
-def _group(digits: str, groups: int) -> tuple[int, str]:
-    """The group that a reference names, and the digits that follow it: Java takes as many digits as name a group."""
-    size = 1
-    while size < len(digits) and int(digits[: size + 1]) <= groups:
-        size += 1
-    return int(digits[:size]), digits[size:]
-
-
-def _check_references(pattern: re.Pattern[str], replacement: str) -> None:
-    for found in _REFERENCE.finditer(replacement):
-        named = found[3] is not None and found[3] not in pattern.groupindex
-        if found[4] or named or (found[2] and not pattern.groups and int(found[2][0])):
-            raise ValueError(f"the replacement {replacement!r} names a group that the pattern does not have")
+        found = replaced(self.pattern, self.replacement, name)
+        return {"L": found.lower, "U": found.upper}.get(self.case, lambda: found)()
 
 
 def mapping_rules(text: str) -> Callable[[str], str]:
@@ -198,10 +171,7 @@ def _parsed(text: str) -> list[_Rule]:
         if found[1]:
             rules.append(_Rule(None, "", ""))
             continue
-        try:
-            pattern = re.compile(_JAVA_GROUP.sub("(?P<", found[2]))
-        except re.error as error:
-            raise ValueError(f"the pattern {found[2]!r} is wrong: {error}") from None
-        _check_references(pattern, found[3])
+        pattern = java_pattern(found[2])
+        check_references(pattern, found[3])
         rules.append(_Rule(pattern, found[3], found[4]))
     return rules

@@ -25,6 +25,7 @@ from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.jwks import SigningKeys
+from barnabas.broker.security.kerberos_logins import KerberosLogins
 from barnabas.broker.security.oauthbearer_server import (
     BearerServer,
     TokenRefused,
@@ -49,6 +50,7 @@ from barnabas.broker.waiting import Timer
 from barnabas.errors import RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.protocol.connection import ServerConnection
+from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.schema import Message
 from barnabas.runtime.offload import in_own_thread
 
@@ -109,6 +111,9 @@ class ServerLogins:
         cluster_id: returns the id of the cluster.
         listeners: names of the SASL listeners.
         offload: runs calls that block in a thread.
+
+    Raises:
+        BrokerError: INVALID_CONFIG: a keytab cannot be used.
     """
 
     def __init__(
@@ -130,6 +135,7 @@ class ServerLogins:
         self._offload = offload
         self._keys: dict[str, SigningKeys] = {}  # by URL
         self._settings = {name: SaslSettings(config, name) for name in listeners}
+        self._kerberos = KerberosLogins(list(self._settings.values()), offload)
 
     def size_bytes_max(self, listener: str) -> int | None:
         """The largest request before a login is complete; None if the listener needs no login."""
@@ -169,6 +175,7 @@ class ServerLogins:
             open_=(router, frame_limits),
             keys=keys,
             counts=counts,
+            offload=self._kerberos.offload,
         )
         connection.router = self.router
         connection.on_close(login.stop)
@@ -179,6 +186,8 @@ class ServerLogins:
             return PlainServer(settings.plain_users())
         if mechanism == BEARER_MECHANISM:
             return BearerServer(partial(self._bearer, settings), _log_refused)
+        if mechanism == GSSAPI_MECHANISM:
+            return self._kerberos.exchange(settings)
         nonce = base64.b64encode(self.reactor.rng.uuid() + self.reactor.rng.uuid()).decode()
         return ScramServer(mechanism, partial(self._credential, mechanism), partial(self._unknown, mechanism), nonce)
 
@@ -284,6 +293,7 @@ class ServerLogin:
         "_deadline",
         "_delay_ms",
         "_keys",
+        "_offload",
         "_open",
         "_over",
         "_reactor",
@@ -301,10 +311,12 @@ class ServerLogin:
         open_: _Service,
         counts: Authentications,
         keys: SigningKeys | None = None,
+        offload: Offload = in_place,
     ) -> None:
         self._counts = counts
         self._authenticated = False  # it has logged in before
         self._keys = keys
+        self._offload = offload
         self._confined = confined
         self._open = open_
         self._reactor = reactor
@@ -328,10 +340,17 @@ class ServerLogin:
         if self._session.state in (SessionState.OPEN, SessionState.OVER):
             self._serve(self._confined)
             self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
-        return self._done(self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms()))
+        step = self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms())
+        self._connection.core.reader.allows_empty = self._session.state is SessionState.RAW_TOKEN
+        return self._done(step)
 
     def on_token(self, token: bytes) -> Answer:
         """A token of the client. Raises RemoteProtocolError."""
+        work = self._session.work(token)
+        if work is not None:
+            waiting: Pending[Message] = Pending(blocks=True)
+            self._reactor.run_beside(self._offload, work, lambda failure: self._go_on(waiting, token, failure))
+            return waiting
         if self._keys is None or self._keys.keys is not None or self._session.mechanism != BEARER_MECHANISM:
             return self._on_token(token)
         pending: Pending[Message] = Pending(blocks=True)
@@ -344,11 +363,13 @@ class ServerLogin:
     def _on_token(self, token: bytes) -> Answer:
         return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
 
-    def _go_on(self, pending: Pending[Message], token: bytes) -> None:
-        """The signing keys were read for the first time, or could not be read."""
+    def _go_on(self, pending: Pending[Message], token: bytes, failure: Exception | None = None) -> None:
+        """The signing keys were read for the first time, or could not be read; or a step was computed in a thread."""
         if pending.resolved:
             return  # the connection has ended
         try:
+            if failure is not None:  # a bug: the work of a step raises nothing
+                raise RemoteProtocolError(f"the login cannot be checked: {type(failure).__name__}: {failure}")
             answer = self._on_token(token)
         except RemoteProtocolError as error:
             self._connection.close(str(error))
@@ -380,6 +401,7 @@ class ServerLogin:
         router, limits = service
         self._connection.router = router
         self._connection.core.reader.limit(*limits)
+        self._connection.core.reader.allows_empty = False
 
     # -- what the session decides
 

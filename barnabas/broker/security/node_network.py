@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS
+from barnabas.broker.slices import Offload, in_place
 from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions, Network
 from barnabas.ports import Rng
+from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -36,8 +38,11 @@ def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[N
     return tls, NodeNetwork(network, config, tls)
 
 
-def peer_logins(config: BrokerConfig, rng: Rng) -> PeerLogins | None:
+def peer_logins(config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> PeerLogins | None:
     """How the node logs in at other nodes; None if their listeners have no SASL, or there are no other nodes.
+
+    Args:
+        offload: of the node; `in_place` if it has no threads.
 
     Raises:
         BrokerError: INVALID_CONFIG: the settings are incomplete.
@@ -48,7 +53,8 @@ def peer_logins(config: BrokerConfig, rng: Rng) -> PeerLogins | None:
         return None
     from barnabas.broker.security.peer_logins import PeerLogins  # imported only if SASL is used
 
-    return PeerLogins(config, rng)
+    # A KDC may be slow: a thread that others wait for must not wait for it.
+    return PeerLogins(config, rng, offload if offload is in_place else in_own_thread)
 
 
 class NodeNetwork:

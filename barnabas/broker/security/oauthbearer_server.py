@@ -83,6 +83,9 @@ class BearerServer:
         self._refused = False
         self.identity: LoginIdentity | None = None
 
+    def work(self, token: bytes) -> None:
+        """None: a step is quick."""
+
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Answers the token, or the client's acknowledgement of its refusal. Raises LoginFailed."""
         if self._refused:

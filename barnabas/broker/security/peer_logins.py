@@ -1,12 +1,14 @@
 """PeerLogins: how a node logs in at other nodes.
 
-Driven by: `peer.py`, for each connection and each renewal of a session: `prepare`, then a conversation. Emits: conversations of PLAIN, SCRAM
-and OAUTHBEARER; INVALID_CONFIG.
+Driven by: `peer.py`, for each connection and each renewal of a session: `prepare`, then a conversation. Emits: conversations of PLAIN, SCRAM,
+OAUTHBEARER and GSSAPI; INVALID_CONFIG.
 
 The address decides about the listener: the address of a voter is that of a controller listener, every other one that of the
 inter-broker listener. The credentials are the options `username` and `password` of the JAAS text of the listener and the mechanism, as
 in Kafka; they and the mechanism are read at each login, so a changed password counts from the next one. Errors name keys, never values.
 Tokens of OAUTHBEARER come from where Kafka's keys say (`runtime/token_providers.py`); all connections of the node share them.
+
+By GSSAPI a node logs in as the principal of its listener, with the same keytab; the host of the other node's principal is that of its address.
 
 SCRAM between controllers needs its credentials before the metadata log can be read; use PLAIN or SSL there, as with Kafka.
 """
@@ -21,9 +23,11 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigValue
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.security.sasl_settings import BEARER_MECHANISM, SaslSettings
+from barnabas.broker.slices import Offload, in_place
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.ports import Rng
 from barnabas.protocol.jaas import JaasError, parse_jaas
+from barnabas.protocol.kerberos import GSSAPI_MECHANISM, GssapiClient
 from barnabas.protocol.oauth_settings import OAuthInvalid
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
 from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
@@ -44,9 +48,13 @@ class PeerLogins:
 
     Raises:
         BrokerError: INVALID_CONFIG: the settings of a listener of other nodes are incomplete.
+
+    Attributes:
+        offload: runs long steps of conversations: a hash of many iterations, or calls that wait for the KDC.
     """
 
-    def __init__(self, config: BrokerConfig, rng: Rng) -> None:
+    def __init__(self, config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> None:
+        self.offload = offload
         self._config = config
         self._rng = rng
         self._keys: dict[str, tuple[str, ScramKeys]] = {}  # by mechanism, with the password
@@ -64,7 +72,7 @@ class PeerLogins:
                     if self._mechanism(key) == BEARER_MECHANISM:
                         self._provider(listener)
                     else:
-                        self._conversation(listener, key)
+                        self._conversation(listener, key, "")
                 except SaslFailed as error:
                     raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -72,7 +80,7 @@ class PeerLogins:
         """Makes the conversations with the node at an address; None if its listener has no SASL."""
         listener = self._listener(host, port)
         key = self._keys_of.get(listener)
-        return None if key is None else partial(self._conversation, listener, key)
+        return None if key is None else partial(self._conversation, listener, key, host)
 
     async def prepare(self, host: str, port: int) -> None:
         """Gets what the next conversation with the node at an address needs: a token.
@@ -100,16 +108,18 @@ class PeerLogins:
         found = config.get_str(_CONTROLLER) if key == _CONTROLLER else config.get_str(_INTER_BROKER)
         return (found or "").upper()
 
-    def _conversation(self, listener: str, key: str) -> SaslClient:
+    def _conversation(self, listener: str, key: str, host: str) -> SaslClient:
         mechanism = self._mechanism(key)
         if mechanism == BEARER_MECHANISM:
             if listener not in self._tokens:
                 raise SaslFailed(f"{BEARER_MECHANISM}: no token yet")
             return OAuthBearerClient(*self._tokens[listener])
+        if mechanism == GSSAPI_MECHANISM:
+            return self._kerberos(listener, host)
         if mechanism != "PLAIN" and mechanism not in SCRAM_MECHANISMS:
             raise SaslFailed(
-                f"{key}={mechanism} is not served between nodes: set {key}=PLAIN, SCRAM-SHA-512 or OAUTHBEARER for "
-                f"listener {listener}"
+                f"{key}={mechanism} is not served between nodes: set {key}=PLAIN, SCRAM-SHA-512, OAUTHBEARER or GSSAPI "
+                f"for listener {listener}"
             )
         username, password = self._credentials(listener, mechanism)
         if mechanism == "PLAIN":
@@ -135,6 +145,20 @@ class PeerLogins:
             raise SaslFailed(
                 f"this node cannot log in at listener {listener} of other nodes: {error} (with the prefix {prefix} or without it)"
             ) from None
+
+    def _kerberos(self, listener: str, host: str) -> SaslClient:
+        """A conversation by GSSAPI. Raises SaslFailed."""
+        try:
+            service = SaslSettings(self._config, listener).kerberos_service()
+        except BrokerError as error:
+            raise SaslFailed(str(error)) from None
+        from barnabas.runtime.kerberos import KerberosInitiator, kerberos_is_missing  # imported only if GSSAPI is used
+
+        missing = kerberos_is_missing()
+        if missing is not None:
+            raise SaslFailed(missing)
+        initiator = KerberosInitiator(service.service_name, principal=service.principal, keytab=service.keytab)
+        return GssapiClient(initiator.context(host))
 
     def _credentials(self, listener: str, mechanism: str) -> tuple[str, str]:
         """User name and password. Raises SaslFailed."""

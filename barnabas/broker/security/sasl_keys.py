@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, integer, long, several, string
+from barnabas.broker.config_key import (
+    ConfigKey,
+    ConfigType,
+    at_least,
+    double,
+    integer,
+    long,
+    several,
+    string,
+    without_effect,
+)
+from barnabas.broker.security.kerberos_names import check_local_rules
 
 __all__ = ["SASL_KEYS"]
+
+NO_RELOGIN: Final = "the Kerberos library gets new tickets from the keytab before they end"
 
 SASL_KEYS: Final[list[ConfigKey]] = [
     integer(
@@ -25,6 +38,45 @@ SASL_KEYS: Final[list[ConfigKey]] = [
         None,
         "Login module of a listener and mechanism, with its users or its own name and password.",
         dynamic=True,
+    ),
+    without_effect(
+        string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "Command that renews a ticket cache.", dynamic=True),
+        NO_RELOGIN,
+    ),
+    without_effect(
+        long(
+            "sasl.kerberos.min.time.before.relogin",
+            60_000,
+            "Shortest time between two logins at the KDC.",
+            dynamic=True,
+        ),
+        NO_RELOGIN,
+    ),
+    several(
+        "sasl.kerberos.principal.to.local.rules",
+        ("DEFAULT",),
+        "Rules that make a name of a Kerberos principal; the first one that applies decides.",
+        check_local_rules,
+        dynamic=True,
+    ),
+    string(
+        "sasl.kerberos.service.name",
+        None,
+        "First component of the brokers' Kerberos principals, usually kafka.",
+        dynamic=True,
+    ),
+    without_effect(
+        double("sasl.kerberos.ticket.renew.jitter", 0.05, "Random share added to the time of a renewal.", dynamic=True),
+        NO_RELOGIN,
+    ),
+    without_effect(
+        double(
+            "sasl.kerberos.ticket.renew.window.factor",
+            0.8,
+            "Share of a ticket's life after which it is renewed.",
+            dynamic=True,
+        ),
+        NO_RELOGIN,
     ),
     integer("sasl.oauthbearer.clock.skew.seconds", 30, "Difference of clocks that a token may have."),
     several("sasl.oauthbearer.expected.audience", (), "Audiences, one of which a token must name; any where not set."),

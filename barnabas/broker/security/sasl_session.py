@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.security.principal import USER, Principal
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity, ServerMechanism
 from barnabas.errors import ErrorCode, RemoteProtocolError
+from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.messages.authentication import SaslAuthenticateResponse, SaslHandshakeResponse
 from barnabas.protocol.messages.metadata import ApiVersionsResponse
 from barnabas.protocol.schema import Message
@@ -44,7 +45,7 @@ class LoginStep(NamedTuple):
 
     Attributes:
         response: the answer; None: the connection ends without one, or the token was raw.
-        raw: the answer to a raw token.
+        raw: the answer to a raw token; None: it has none.
         failure: why the connection ends after the answer, after the delay of failed logins; empty: it goes on.
         principal: who the client is, if this completes the login.
         lifetime_ms: duration of the session; None: no end.
@@ -145,6 +146,12 @@ class SaslSession:
         self.state = SessionState.TOKEN if version >= 1 else SessionState.RAW_TOKEN
         return LoginStep(SaslHandshakeResponse(mechanisms=list(self._mechanisms)))
 
+    def work(self, token: bytes) -> Callable[[], None] | None:
+        """What `on_token` would compute for longer than a turn of the loop; a thread may run it first. None if it is quick."""
+        if self.state is not SessionState.TOKEN or self._other_mechanism or self._exchange is None:
+            return None
+        return self._exchange.work(token)
+
     def on_token(self, token: bytes, now_ms: int) -> LoginStep:
         """A token in a SaslAuthenticate request; `now_ms` since 1970. Raises RemoteProtocolError."""
         self._count()
@@ -185,7 +192,8 @@ class SaslSession:
         if identity is None:
             return LoginStep(raw=answer)
         lifetime_ms = self._open(identity, now_ms)
-        return LoginStep(raw=answer, principal=self.principal, lifetime_ms=lifetime_ms)
+        raw = None if self.mechanism == GSSAPI_MECHANISM else answer  # which has no message after the client's last one
+        return LoginStep(raw=raw, principal=self.principal, lifetime_ms=lifetime_ms)
 
     def on_over(self) -> None:
         """The session has lasted for its lifetime: the next request must be a handshake."""

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.broker.config_key import ConfigValue
 from barnabas.broker.security.oauthbearer_server import BearerRules
 from barnabas.broker.security.scram_server import SCRAM_HASHES
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
+from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 
 __all__ = [
     "BEARER_MECHANISM",
     "ENABLED_MECHANISMS",
     "JAAS_CONFIG",
     "JWKS_SCHEMES",
+    "KERBEROS_MODULE",
     "PLAIN_MECHANISM",
     "SASL_PROTOCOLS",
     "UNSECURED_HANDLER",
+    "KerberosService",
     "SaslConfig",
     "SaslSettings",
 ]
@@ -45,13 +48,30 @@ _SIGNED_HANDLERS: Final = (
 )
 _VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
 _VALIDATORS: Final = tuple(f"{_PACKAGE}.oauthbearer.{name}" for name in ("DefaultJwtValidator", "BrokerJwtValidator"))
+KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
+_SERVICE_NAME: Final = "sasl.kerberos.service.name"
 _URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 _HANDLER: Final = "sasl.server.callback.handler.class"
 _MODULES: Final[Mapping[str, str]] = {
     PLAIN_MECHANISM: f"{_PACKAGE}.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM_HASHES, f"{_PACKAGE}.scram.ScramLoginModule"),
     BEARER_MECHANISM: f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+    GSSAPI_MECHANISM: KERBEROS_MODULE,
 }
+
+
+class KerberosService(NamedTuple):
+    """A node's own account in Kerberos.
+
+    Attributes:
+        keytab: path of the file with its keys.
+        principal: SERVICE/HOST@REALM.
+        service_name: first component of the principals of all brokers.
+    """
+
+    keytab: str
+    principal: str
+    service_name: str
 
 
 class SaslConfig(Protocol):
@@ -116,7 +136,7 @@ class SaslSettings:
         Raises:
             BrokerError: INVALID_CONFIG: the text is malformed.
         """
-        key = self._jaas_key(mechanism)
+        key = self.jaas_key(mechanism)
         value = self.value(mechanism, JAAS_CONFIG)
         if not isinstance(value, str) or not value:
             return None
@@ -179,13 +199,44 @@ class SaslSettings:
             needs_issued_at=True,
         )
 
+    def kerberos_service(self) -> KerberosService:
+        """The account for GSSAPI.
+
+        Raises:
+            BrokerError: INVALID_CONFIG: an option or a setting is missing.
+        """
+        key = self.jaas_key(GSSAPI_MECHANISM)
+        jaas = self.jaas(GSSAPI_MECHANISM)
+        if jaas is None:
+            is_default = ENABLED_MECHANISMS not in self._config.static
+            why = f" (GSSAPI is the default of {ENABLED_MECHANISMS}). {self._example()}" if is_default else ""
+            raise _invalid(key, f"it is not set, so no client could log in by GSSAPI{why}. {self._kerberos_example()}")
+        options = jaas.options
+        if options.get("useKeyTab", "").lower() != "true":
+            raise _invalid(key, f"a broker needs useKeyTab=true. {self._kerberos_example()}")
+        for name in ("keyTab", "principal"):
+            if not options.get(name):
+                raise _invalid(key, f"it has no {name}. {self._kerberos_example()}")
+        named = self.value(GSSAPI_MECHANISM, _SERVICE_NAME)
+        found = {each for each in (named, options.get("serviceName")) if isinstance(each, str) and each}
+        if not found:
+            raise _invalid(_SERVICE_NAME, f"it is not set. {self._kerberos_example()}")
+        if len(found) > 1:
+            raise _invalid(_SERVICE_NAME, f"it differs from serviceName in {key}. {self._kerberos_example()}")
+        return KerberosService(options["keyTab"], options["principal"], found.pop())
+
+    def kerberos_rules(self) -> tuple[str, ...]:
+        """The rules that make names of Kerberos principals."""
+        value = self.value(GSSAPI_MECHANISM, "sasl.kerberos.principal.to.local.rules")
+        return tuple(map(str, value)) if isinstance(value, tuple) else ()
+
     def check(self) -> None:
         """Refuses settings with which no client could log in.
 
         Raises:
             BrokerError: INVALID_CONFIG, with the key that is missing or wrong and what works.
         """
-        if not self.mechanisms or self.mechanisms == ("GSSAPI",):
+        if not self.mechanisms:
             raise _invalid(
                 ENABLED_MECHANISMS,
                 f"listener {self.listener} uses SASL and enables no mechanism that is served. {self._example()}",
@@ -202,11 +253,14 @@ class SaslSettings:
             raise _invalid(ENABLED_MECHANISMS, f"{mechanism[:80]} is not served; served are {known}. {self._example()}")
         jaas = self.jaas(mechanism)
         if jaas is not None and jaas.module != module:
-            raise _invalid(self._jaas_key(mechanism), f"the login module of {mechanism} is {module}. {self._example()}")
+            example = self._kerberos_example() if mechanism == GSSAPI_MECHANISM else self._example()
+            raise _invalid(self.jaas_key(mechanism), f"the login module of {mechanism} is {module}. {example}")
         if mechanism == BEARER_MECHANISM:
             self._check_bearer()
+        if mechanism == GSSAPI_MECHANISM:
+            self.kerberos_service()
         if mechanism == PLAIN_MECHANISM and (jaas is None or not any(map(_is_user, jaas.options))):
-            raise _invalid(self._jaas_key(mechanism), f"it names no user, so no client could log in. {self._example()}")
+            raise _invalid(self.jaas_key(mechanism), f"it names no user, so no client could log in. {self._example()}")
 
     def _check_bearer(self) -> None:
         """Refuses OAUTHBEARER without a way to check tokens."""
@@ -234,14 +288,21 @@ class SaslSettings:
         if find_spec("joserfc") is None:
             raise _invalid(_URL, "signatures need pip install 'barnabas[security]'")
 
-    def _jaas_key(self, mechanism: str) -> str:
+    def jaas_key(self, mechanism: str) -> str:
+        """The key of the login module of a mechanism."""
         return f"listener.name.{self.listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
 
     def _example(self) -> str:
         return (
-            f"A working block is: {ENABLED_MECHANISMS}=PLAIN and {self._jaas_key(PLAIN_MECHANISM)}="
+            f"A working block is: {ENABLED_MECHANISMS}=PLAIN and {self.jaas_key(PLAIN_MECHANISM)}="
             f'{_MODULES[PLAIN_MECHANISM]} required user_NAME="PASSWORD"; '
             f"or: {ENABLED_MECHANISMS}=SCRAM-SHA-256, whose users are in the metadata log"
+        )
+
+    def _kerberos_example(self) -> str:
+        return (
+            f"A working block for Kerberos is: {ENABLED_MECHANISMS}=GSSAPI and {_SERVICE_NAME}=kafka and {self.jaas_key(GSSAPI_MECHANISM)}="
+            f'{KERBEROS_MODULE} required useKeyTab=true storeKey=true keyTab="/etc/kafka.keytab" principal="kafka/HOST@REALM";'
         )
 
 

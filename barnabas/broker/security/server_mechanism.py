@@ -7,7 +7,7 @@ Follows RFC 4616 (PLAIN). Error texts are Kafka's.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.errors import BarnabasError
@@ -51,6 +51,10 @@ class ServerMechanism(Protocol):
         """Who the client is; None until the exchange is complete."""
         ...
 
+    def work(self, token: bytes) -> Callable[[], None] | None:
+        """What `step` would compute with this token for longer than a turn of the loop; None if it is quick. It raises nothing."""
+        ...
+
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Takes a token of the client and returns the answer.
 
@@ -73,6 +77,9 @@ class PlainServer:
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.identity: LoginIdentity | None = None
+
+    def work(self, token: bytes) -> None:
+        """None: a step is quick."""
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Compares name and password. Raises LoginFailed."""

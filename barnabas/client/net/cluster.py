@@ -375,7 +375,7 @@ class NetworkClient:
     # -- internal ------------------------------------------------------------------------------------------------------
 
     def _connect(self, broker: BrokerEndpoint, purpose: Purpose) -> Connection:
-        core = self.security.exchange(self.client_id, self.request_timeout_ms)
+        core = self.security.exchange(self.client_id, self.request_timeout_ms, broker.host)
         connection = Connection(
             broker.host,
             broker.port,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,13 @@ from barnabas.client.net.security_config import SecurityConfig
 from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
 from barnabas.protocol.exchange import Exchange
+from barnabas.protocol.kerberos import GSSAPI_MECHANISM, GssapiClient
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
 from barnabas.runtime.offload import WorkerThread
 
 if TYPE_CHECKING:
     from barnabas.protocol.scram import ScramKeys
+    from barnabas.runtime.kerberos import KerberosInitiator
 
 __all__ = ["ClientSecurity", "check_security"]
 
@@ -32,12 +35,13 @@ class ClientSecurity:
     """See the module.
 
     Raises:
-        IllegalState: a certificate or key cannot be read.
+        IllegalState: a certificate or key cannot be read, or the package of GSSAPI is missing.
     """
 
     def __init__(self, config: SecurityConfig, rng: Rng) -> None:
         self.config = config
         self.tls = _context(config) if config.uses_tls else None
+        self._kerberos = _initiator(config)
         self._rng = rng
         self._keys: ScramKeys | None = None
         self._token = ""
@@ -49,12 +53,13 @@ class ClientSecurity:
         """The SASL mechanism; None without SASL."""
         return self.config.sasl_mechanism if self.config.uses_sasl else None
 
-    def exchange(self, client_id: str, request_timeout_ms: int) -> Exchange:
-        """The core of a connection."""
+    def exchange(self, client_id: str, request_timeout_ms: int, host: str) -> Exchange:
+        """The core of a connection to a host."""
         if not self.config.uses_sasl:
             return Exchange(client_id, request_timeout_ms=request_timeout_ms)
         jitter = self._rng.random()
-        return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=self._conversation, jitter=jitter)
+        sasl = partial(self._conversation, self.config.sasl_kerberos_domain_name or host)
+        return Exchange(client_id, request_timeout_ms=request_timeout_ms, sasl=sasl, jitter=jitter)
 
     async def prepare(self, timeout_ms: int) -> None:
         """Gets what the next conversation needs: a token.
@@ -88,8 +93,10 @@ class ClientSecurity:
         """Runs a long computation of a conversation in a thread."""
         await self._thread.run(work)
 
-    def _conversation(self) -> SaslClient:
+    def _conversation(self, host: str) -> SaslClient:
         config = self.config
+        if self._kerberos is not None:
+            return GssapiClient(self._kerberos.context(host))
         username, password = config.sasl_plain_username or "", config.sasl_plain_password or ""
         if config.sasl_mechanism == "PLAIN":
             return PlainClient(username, password)
@@ -107,8 +114,29 @@ class ClientSecurity:
 def check_security(arguments: Mapping[str, Any]) -> None:
     """Checks settings of SecurityConfig, and that their files can be read. Raises IllegalState."""
     config = SecurityConfig(**arguments)
+    _initiator(config)
     if config.uses_tls:
         _context(config)
+
+
+def _initiator(config: SecurityConfig) -> KerberosInitiator | None:
+    """This client in Kerberos; None without GSSAPI."""
+    if not config.uses_sasl or config.sasl_mechanism != GSSAPI_MECHANISM:
+        return None
+    from barnabas.runtime.kerberos import (
+        KerberosInitiator,
+        kerberos_is_missing,
+    )  # here, because the package is optional
+
+    missing = kerberos_is_missing()
+    if missing is not None:
+        raise IllegalState(missing)
+    return KerberosInitiator(
+        config.sasl_kerberos_service_name,
+        principal=config.sasl_kerberos_principal,
+        keytab=config.sasl_kerberos_keytab,
+        ticket_cache=config.sasl_kerberos_ticket_cache,
+    )
 
 
 def _context(config: SecurityConfig) -> ssl.SSLContext:

@@ -30,3 +30,8 @@ class SecurityArguments(TypedDict, total=False):
     sasl_plain_password: str | None
     sasl_delegation_token: bool
     sasl_oauth_token_provider: TokenProvider | None
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_kerberos_ticket_cache: str | None

@@ -14,10 +14,17 @@ from barnabas.client.errors import IllegalState
 __all__ = ["SaslMechanism", "SecurityConfig", "SecurityProtocol", "TokenProvider"]
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 _LOGIN: Final = ("sasl_plain_username", "sasl_plain_password")
+_SERVICE: Final = "kafka"
+_KERBEROS: Final = (
+    "sasl_kerberos_domain_name",
+    "sasl_kerberos_principal",
+    "sasl_kerberos_keytab",
+    "sasl_kerberos_ticket_cache",
+)
 
 
 class TokenProvider(Protocol):
@@ -41,10 +48,15 @@ class SecurityConfig:
         ssl_password: of the private key.
         ssl_properties: Kafka's `ssl.*` client properties, instead of the files: for stores in PKCS12 and PEM texts.
         ssl_check_hostname: whether the broker's certificate must have the name that the client connects to.
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "GSSAPI".
         sasl_plain_username, sasl_plain_password: for PLAIN and SCRAM.
         sasl_delegation_token: whether they are the id and the HMAC (base64) of a delegation token (KIP-48); for SCRAM.
         sasl_oauth_token_provider: for OAUTHBEARER.
+        sasl_kerberos_service_name: for GSSAPI: the first component of the brokers' principals.
+        sasl_kerberos_domain_name: for GSSAPI: the host in the brokers' principals; by default the host of the connection.
+        sasl_kerberos_principal: for GSSAPI: this client's principal; by default that of the ticket cache.
+        sasl_kerberos_keytab: for GSSAPI: the file with the keys of `sasl_kerberos_principal`, instead of a ticket cache.
+        sasl_kerberos_ticket_cache: for GSSAPI: the ticket cache; by default that of KRB5CCNAME or krb5.conf.
 
     Raises:
         IllegalState: a setting is invalid, missing, or has no effect with the other settings.
@@ -63,6 +75,11 @@ class SecurityConfig:
     sasl_plain_password: str | None = field(default=None, repr=False)
     sasl_delegation_token: bool = False
     sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = _SERVICE
+    sasl_kerberos_domain_name: str | None = None
+    sasl_kerberos_principal: str | None = None
+    sasl_kerberos_keytab: str | None = None
+    sasl_kerberos_ticket_cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.security_protocol not in get_args(SecurityProtocol):
@@ -104,6 +121,9 @@ class SecurityConfig:
         given = [name for name in _LOGIN if getattr(self, name) is not None]
         if self.sasl_oauth_token_provider is not None:
             given.append("sasl_oauth_token_provider")
+        given += [name for name in _KERBEROS if getattr(self, name) is not None]
+        if self.sasl_kerberos_service_name != _SERVICE:
+            given.append("sasl_kerberos_service_name")
         if not self.uses_sasl:
             unused = given if mechanism is None else ["sasl_mechanism", *given]
             if unused:
@@ -119,6 +139,9 @@ class SecurityConfig:
         if mechanism not in get_args(SaslMechanism):
             raise IllegalState(f"sasl_mechanism={mechanism!r} is none of {mechanisms}")
         needed: tuple[str, ...] = _LOGIN
+        if mechanism == "GSSAPI":
+            self._check_kerberos()
+            needed, given = (), [name for name in given if not name.startswith("sasl_kerberos")]
         if mechanism == "OAUTHBEARER":
             needed = ("sasl_oauth_token_provider",)
             if not callable(getattr(self.sasl_oauth_token_provider, "token", None)):
@@ -134,3 +157,14 @@ class SecurityConfig:
                 raise IllegalState(f"sasl_mechanism={mechanism!r} does not use {name}")
         if self.sasl_delegation_token and not mechanism.startswith("SCRAM"):
             raise IllegalState("sasl_delegation_token needs sasl_mechanism='SCRAM-SHA-256' or 'SCRAM-SHA-512'")
+
+    def _check_kerberos(self) -> None:
+        for name in ("sasl_kerberos_service_name", *_KERBEROS):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+                raise IllegalState(f"{name}={value!r} must be a text that is not empty")
+        if self.sasl_kerberos_keytab is not None:
+            if self.sasl_kerberos_principal is None:
+                raise IllegalState("sasl_kerberos_keytab needs sasl_kerberos_principal, the account whose keys it has")
+            if self.sasl_kerberos_ticket_cache is not None:
+                raise IllegalState("sasl_kerberos_keytab and sasl_kerberos_ticket_cache exclude each other")

@@ -19,6 +19,7 @@ __all__ = ["SECURITY_PROPERTIES", "is_security_property", "oauth_tokens", "secur
 _PROTOCOL: Final = "security.protocol"
 _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
+_SERVICE: Final = "sasl.kerberos.service.name"
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TLS: Final = (
     "ssl.truststore.type",
@@ -35,7 +36,7 @@ _TLS: Final = (
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
 )
-_SASL: Final = (_MECHANISM, _JAAS, *LOGIN_KEYS)
+_SASL: Final = (_MECHANISM, _JAAS, _SERVICE, *LOGIN_KEYS)
 SECURITY_PROPERTIES: Final = (_PROTOCOL, *_SASL, *_TLS)  # those with an effect
 _PACKAGE: Final = "org.apache.kafka.common.security"
 _MODULES: Final = {
@@ -43,6 +44,11 @@ _MODULES: Final = {
     "SCRAM-SHA-256": f"{_PACKAGE}.scram.ScramLoginModule",
     "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
+}
+_OPTIONS: Final = {  # of the login modules, for texts
+    "OAUTHBEARER": "…",
+    "GSSAPI": 'useKeyTab=true keyTab="…" principal="…"',
 }
 
 
@@ -88,7 +94,7 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
         )
         raise IllegalState(f"{said}: choose from {', '.join(_MODULES)}")
     text = given.get(_JAAS, "")
-    options = "…" if mechanism == "OAUTHBEARER" else 'username="…" password="…"'
+    options = _OPTIONS.get(mechanism, 'username="…" password="…"')
     works = f"write {_JAAS}={module} required {options};"
     if not text:
         raise IllegalState(f"{_MECHANISM}={mechanism} needs {_JAAS}: {works}")
@@ -99,6 +105,8 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
         )
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _tokens(given, jaas)}
+    if mechanism == "GSSAPI":
+        return {"sasl_mechanism": mechanism, **_kerberos(given, jaas, works)}
     for name in ("username", "password"):
         if not jaas.options.get(name):
             raise IllegalState(f"{_JAAS} has no {name}: {works}")
@@ -109,6 +117,31 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
     }
     if jaas.options.get("tokenauth", "").lower() == "true":
         found["sasl_delegation_token"] = True
+    return found
+
+
+def _kerberos(given: Mapping[str, str], jaas: Jaas, works: str) -> dict[str, Any]:
+    options = jaas.options
+    named = {each for each in (given.get(_SERVICE), options.get("serviceName")) if each}
+    if len(named) != 1:
+        why = (
+            f"differs from serviceName in {_JAAS}"
+            if named
+            else "is missing: it is the first component of the brokers' principals"
+        )
+        raise IllegalState(f"{_SERVICE} {why}; write {_SERVICE}=kafka")
+    found: dict[str, Any] = {"sasl_kerberos_service_name": named.pop()}
+    if options.get("principal"):
+        found["sasl_kerberos_principal"] = options["principal"]
+    if options.get("useKeyTab", "").lower() == "true":
+        for name in ("keyTab", "principal"):
+            if not options.get(name):
+                raise IllegalState(f"{_JAAS} has no {name}: {works}")
+        return {**found, "sasl_kerberos_keytab": options["keyTab"]}
+    if options.get("useTicketCache", "").lower() != "true":
+        raise IllegalState(f"{_JAAS} has neither useKeyTab=true nor useTicketCache=true: {works}")
+    if options.get("ticketCache"):
+        found["sasl_kerberos_ticket_cache"] = options["ticketCache"]
     return found
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from barnabas.broker.node import Node
 from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, Peers
+from barnabas.broker.slices import Offload
 from barnabas.client import Admin
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.sasl import PlainClient, SaslClient, SaslFailed
 from barnabas.protocol.scram import ScramClient, ScramKeys
 from barnabas.runtime.network import AsyncioNetwork
+from barnabas.runtime.offload import in_own_thread
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
 
@@ -38,6 +40,7 @@ class Logins:
         self.make = make
         self.count = self.prepared = 0
         self.failure: SaslFailed | None = None
+        self.offload: Offload = in_own_thread
 
     def sasl(self, host: str, port: int) -> Callable[[], SaslClient]:
         return self.begin

@@ -200,7 +200,7 @@ def test_node_id_from_either_key() -> None:
             r"ssl\.truststore\.location is not set \(nor listener\.name\.ssl\.ssl\.truststore\.location\)",
         ),
         ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}, "keystore.location is not set"),
-        ({"listeners": "SASL_PLAINTEXT://:2"}, "enables no mechanism that is served"),
+        ({"listeners": "SASL_PLAINTEXT://:2"}, "GSSAPI is the default of sasl.enabled.mechanisms"),
         ({"listeners": "HTTP://:9092"}, r"listener HTTP has no security protocol: .*add HTTP:PLAINTEXT"),
         ({"listeners": "IN://:1", "listener.security.protocol.map": "IN:SSL"}, "listener IN speaks TLS"),
         ({"listener.security.protocol.map": "IN:TLS"}, r"value IN:TLS .*the protocols are PLAINTEXT"),

@@ -31,6 +31,14 @@ def properties(protocol: str = "SASL_SSL", mechanism: str = "PLAIN", jaas: str =
     return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}
 
 
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+KEYTAB = f'{KRB5} useKeyTab=true keyTab="/k" principal="alice@R"'
+
+
+def kerberos(jaas: str, service: str = "kafka") -> dict[str, str]:
+    return {**properties("SASL_PLAINTEXT", "GSSAPI", jaas), "sasl.kerberos.service.name": service}
+
+
 def test_every_property_with_an_effect_is_one_of_security() -> None:
     assert all(map(is_security_property, SECURITY_PROPERTIES))
     assert is_security_property("sasl.kerberos.service.name")
@@ -61,6 +69,29 @@ def test_logins(given: dict[str, str], found: dict[str, Any]) -> None:
     config = SecurityConfig(**arguments)
     assert pickle.loads(pickle.dumps(config)) == config  # Spark sends it to other processes
     assert "planted-secret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("jaas", "found"),
+    [
+        (f"{KEYTAB};", {"sasl_kerberos_principal": "alice@R", "sasl_kerberos_keytab": "/k"}),
+        (f"{KRB5} useTicketCache=true;", {}),
+        (f'{KRB5} useTicketCache=true ticketCache="/t";', {"sasl_kerberos_ticket_cache": "/t"}),
+        (f"{KRB5} useTicketCache=true principal=bob;", {"sasl_kerberos_principal": "bob"}),
+    ],
+)
+def test_kerberos(jaas: str, found: dict[str, str]) -> None:
+    arguments = security_from_properties(kerberos(jaas, "broker"))
+    assert arguments == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_service_name": "broker",
+        **found,
+    }
+    config = SecurityConfig(**arguments)
+    assert pickle.loads(pickle.dumps(config)) == config
+    in_jaas = {**kerberos(jaas, ""), "sasl.jaas.config": jaas.replace(";", ' serviceName="broker";')}
+    assert security_from_properties(in_jaas) == arguments
 
 
 async def test_tokens(tmp_path: Path) -> None:
@@ -123,7 +154,13 @@ def test_stores(ca: CertificateAuthority) -> None:
         ({"ssl.truststore.location": "x"}, "ssl.truststore.location needs security.protocol=SSL"),
         ({"sasl.jaas.config": PLAIN}, "sasl.jaas.config needs security.protocol"),
         ({"security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL needs sasl.mechanism: choose from PLAIN"),
-        (properties(mechanism="GSSAPI"), "sasl.mechanism=GSSAPI is not supported"),
+        (properties(mechanism="NTLM"), "sasl.mechanism=NTLM is not supported"),
+        (properties(mechanism="GSSAPI"), "'PlainLoginModule', which is not that of GSSAPI: write"),
+        (kerberos(f"{KEYTAB};", service=""), "sasl.kerberos.service.name is missing"),
+        (kerberos(f'{KEYTAB} serviceName="x";'), "sasl.kerberos.service.name differs from serviceName"),
+        (kerberos(f"{KRB5} useKeyTab=true;"), "sasl.jaas.config has no keyTab: write"),
+        (kerberos(f'{KRB5} useKeyTab=true keyTab="k";'), "sasl.jaas.config has no principal: write"),
+        (kerberos(f"{KRB5};"), "has neither useKeyTab=true nor useTicketCache=true"),
         (
             properties(jaas=""),
             f"needs sasl.jaas.config: write sasl.jaas.config={MODULE}.plain.PlainLoginModule required",

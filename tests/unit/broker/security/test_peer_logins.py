@@ -91,7 +91,7 @@ def test_a_node_alone_needs_no_login() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("sasl.mechanism.controller.protocol", None, "sasl.mechanism.controller.protocol=GSSAPI is not served"),
+        ("sasl.mechanism.controller.protocol", None, "listener.name.controller.gssapi.sasl.jaas.config: it is not set"),
         (
             "sasl.mechanism.inter.broker.protocol",
             "OAUTHBEARER",

@@ -10,6 +10,9 @@ from barnabas.errors import BrokerError
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = "listener.name.client.plain.sasl.jaas.config"
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+KERBEROS = "listener.name.client.gssapi.sasl.jaas.config"
+ACCOUNT = f"{KRB5} required useKeyTab=true keyTab=k principal=kafka/h@R;"
 USERS = f'{PLAIN} required user_alice="planted-secret";'
 BASE = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CLIENT://127.0.0.1:0",
@@ -21,7 +24,27 @@ BASE = {
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "sasl.enabled.mechanisms"),
+        ({}, "(GSSAPI is the default of sasl.enabled.mechanisms)"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, f"{KERBEROS}: it is not set"),
+        ({"sasl.enabled.mechanisms": "GSSAPI", KERBEROS: f"{KRB5} required;"}, "a broker needs useKeyTab=true"),
+        ({"sasl.enabled.mechanisms": "GSSAPI", KERBEROS: f"{KRB5} required useKeyTab=true;"}, "it has no keyTab"),
+        (
+            {"sasl.enabled.mechanisms": "GSSAPI", KERBEROS: f"{KRB5} required useKeyTab=true keyTab=k;"},
+            "it has no principal",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "GSSAPI", KERBEROS: ACCOUNT},
+            "configuration sasl.kerberos.service.name: it is not set",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "GSSAPI",
+                KERBEROS: ACCOUNT.replace(";", " serviceName=x;"),
+                "sasl.kerberos.service.name": "y",
+            },
+            f"it differs from serviceName in {KERBEROS}",
+        ),
+        ({"sasl.enabled.mechanisms": "GSSAPI", KERBEROS: USERS}, f"the login module of GSSAPI is {KRB5}"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms"),
         ({"sasl.enabled.mechanisms": "PLAIN,NOPE", JAAS: USERS}, "NOPE is not served"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, JAAS),
@@ -33,7 +56,7 @@ BASE = {
             "with the listener and the mechanism",
         ),
     ],
-    ids=range(8),
+    ids=range(15),
 )
 def test_half_a_configuration_is_refused(settings: dict[str, str], says: str) -> None:
     with pytest.raises(BrokerError) as caught:
@@ -60,3 +83,19 @@ def test_settings_of_a_mechanism_are_found_by_listener_and_mechanism() -> None:
     assert settings.number("PLAIN", "connections.max.reauth.ms") == 3_000
     assert settings.number("SCRAM-SHA-256", "connections.max.reauth.ms") == 2_000
     assert SaslSettings(config, "OTHER").number("PLAIN", "connections.max.reauth.ms") == 1_000
+
+
+def test_the_account_of_a_node_in_kerberos() -> None:
+    settings = {**BASE, "sasl.enabled.mechanisms": "GSSAPI"}
+    config = BrokerConfig({**settings, KERBEROS: ACCOUNT, "sasl.kerberos.service.name": "kafka"})
+    assert SaslSettings(config, "CLIENT").kerberos_service() == ("k", "kafka/h@R", "kafka")
+    assert SaslSettings(config, "CLIENT").kerberos_rules() == ("DEFAULT",)
+    config = BrokerConfig(
+        {
+            **settings,
+            KERBEROS: ACCOUNT.replace(";", " serviceName=broker;"),
+            "listener.name.client.sasl.kerberos.principal.to.local.rules": "RULE:[2:$1],DEFAULT",
+        }
+    )
+    assert SaslSettings(config, "CLIENT").kerberos_service().service_name == "broker"
+    assert SaslSettings(config, "CLIENT").kerberos_rules() == ("RULE:[2:$1]", "DEFAULT")

@@ -1,0 +1,105 @@
+"""GSSAPI (Kerberos): the server's side of one exchange.
+
+Driven by: `sasl_session`, with the client's messages. Emits: the answers; the identity, whose name the rules make of the ticket's
+principal; LoginFailed; RemoteProtocolError where the connection ends without an answer.
+
+Messages of the security context go both ways until it is complete. Then the server offers "no security layer" in a wrapped message,
+and the client chooses it. The client's authorization id has no effect, as in Kafka: the principal of the ticket counts.
+
+A step calls the Kerberos library, which reads the keytab and writes its replay cache: `work` is what a shell runs in a thread before
+`step`. Follows RFC 4752. A login that may succeed in a moment ends without an answer, as in Kafka, so that clients try again.
+The identity has no end of its own: Kafka does not end a session with its ticket, only by connections.max.reauth.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from barnabas.broker.security.kerberos_names import KerberosNameError
+from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
+from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.kerberos import NO_LAYER, GssContext, GssFailed
+
+__all__ = ["GssapiServer"]
+
+OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message with a layer: 0 as there is none
+
+
+class _Outcome(NamedTuple):
+    answer: bytes = b""
+    failure: GssFailed | None = None
+    client: str = ""  # its principal, after the last message
+
+
+class GssapiServer:
+    """One exchange.
+
+    Args:
+        context: of the acceptor.
+        local_name: maps a principal to a name in the cluster; raises KerberosNameError.
+        on_refused: called with the reason of a refused login, for the log.
+    """
+
+    def __init__(
+        self, context: GssContext, local_name: Callable[[str], str], on_refused: Callable[[str], None]
+    ) -> None:
+        self._context = context
+        self._local_name = local_name
+        self._on_refused = on_refused
+        self._offered = False
+        self._outcome: _Outcome | None = None  # of `work`
+        self.identity: LoginIdentity | None = None
+
+    def work(self, token: bytes) -> Callable[[], None]:
+        """What `step` computes with this message. It raises nothing."""
+
+        def compute() -> None:
+            self._outcome = self._computed(token)
+
+        return compute
+
+    def step(self, token: bytes, now_ms: int) -> bytes:
+        """Answers a message. Raises LoginFailed, RemoteProtocolError."""
+        outcome, self._outcome = self._outcome or self._computed(token), None
+        if outcome.failure is not None:
+            self._on_refused(str(outcome.failure))
+            if outcome.failure.retriable:
+                raise RemoteProtocolError(f"a Kerberos login that may be repeated: {outcome.failure}")
+            raise LoginFailed(why=str(outcome.failure))
+        if outcome.client:
+            self.identity = self._identified(outcome.client)
+        return outcome.answer
+
+    def _computed(self, token: bytes) -> _Outcome:
+        try:
+            return self._next(token)
+        except GssFailed as error:
+            return _Outcome(failure=error)
+
+    def _next(self, token: bytes) -> _Outcome:
+        context = self._context
+        if not self._is_complete():
+            answer = context.step(token)
+            if answer or not self._is_complete():
+                return _Outcome(answer)
+            token = b""
+        if not self._offered:
+            if token:
+                raise GssFailed("a message where an empty one is expected")
+            self._offered = True
+            return _Outcome(context.wrap(OFFER))
+        chosen = context.unwrap(token)
+        if len(chosen) < 4 or not chosen[0] & NO_LAYER:
+            raise GssFailed("the client chose a security layer that was not offered")
+        return _Outcome(client=context.client)
+
+    def _is_complete(self) -> bool:
+        return self._context.complete
+
+    def _identified(self, client: str) -> LoginIdentity:
+        try:
+            return LoginIdentity(self._local_name(client))
+        except KerberosNameError as error:
+            self._on_refused(str(error))
+            raise LoginFailed(why=str(error)) from None

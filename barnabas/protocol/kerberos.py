@@ -1,0 +1,122 @@
+"""GSSAPI (Kerberos): what the cores need of a security context, and the client's side of the mechanism.
+
+Driven by: `login.py`, with the broker's messages. Emits: the next message, None when the mechanism is satisfied; SaslFailed.
+
+Messages of the context go both ways until it is complete. Then the broker offers security layers in a wrapped message, and the client
+chooses none: requests are protected by TLS or not at all. Follows RFC 4752; `runtime/kerberos.py` has the contexts.
+
+Every step calls the Kerberos library, which reads files and asks other machines: `work` is what a shell runs in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from barnabas.errors import BarnabasError
+from barnabas.protocol.sasl import SaslFailed
+
+__all__ = ["GSSAPI_MECHANISM", "NO_LAYER", "GssContext", "GssFailed", "GssapiClient"]
+
+GSSAPI_MECHANISM: Final = "GSSAPI"
+NO_LAYER: Final = 1  # of the bits of RFC 4752, 3.3: no security layer
+
+
+class GssFailed(BarnabasError):
+    """The Kerberos library refused. The text is the library's, without secrets.
+
+    Attributes:
+        retriable: whether the same login may succeed in a moment: a ticket that is not valid yet, a message that was seen before.
+    """
+
+    def __init__(self, text: str, *, retriable: bool = False) -> None:
+        self.retriable = retriable
+        super().__init__(text)
+
+
+class GssContext(Protocol):
+    """One side of a security context. Its methods may block."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether both sides have proved who they are."""
+        ...
+
+    @property
+    def client(self) -> str:
+        """The principal of the client, once complete."""
+        ...
+
+    def step(self, token: bytes) -> bytes:
+        """Takes a message of the other side, an empty one at the start; returns the next one, maybe empty. Raises GssFailed."""
+        ...
+
+    def wrap(self, data: bytes) -> bytes:
+        """Signs a message. Raises GssFailed."""
+        ...
+
+    def unwrap(self, data: bytes) -> bytes:
+        """Checks a signed message. Raises GssFailed."""
+        ...
+
+
+class _Outcome(NamedTuple):
+    message: bytes
+    failure: SaslFailed | None = None
+
+
+class GssapiClient:
+    """See the module.
+
+    Args:
+        context: of the initiator.
+    """
+
+    mechanism = GSSAPI_MECHANISM
+
+    def __init__(self, context: GssContext) -> None:
+        self._context = context
+        self._chosen = False  # the last message is made
+        self._outcome: _Outcome | None = None  # of `work`
+
+    def start(self) -> bytes:
+        return self._taken(b"")
+
+    def step(self, challenge: bytes) -> bytes | None:
+        if self._chosen and self._outcome is None:
+            if challenge:
+                raise SaslFailed("GSSAPI: the broker continues after the last message")
+            return None
+        return self._taken(challenge)
+
+    def work(self, challenge: bytes | None) -> Callable[[], None] | None:
+        if self._chosen:
+            return None
+
+        def compute() -> None:
+            self._outcome = self._computed(challenge or b"")
+
+        return compute
+
+    def _taken(self, challenge: bytes) -> bytes:
+        outcome, self._outcome = self._outcome or self._computed(challenge), None
+        if outcome.failure is not None:
+            raise outcome.failure
+        return outcome.message
+
+    def _computed(self, challenge: bytes) -> _Outcome:
+        try:
+            return _Outcome(self._next(challenge))
+        except GssFailed as error:
+            return _Outcome(b"", SaslFailed(f"GSSAPI: {error}"))
+        except SaslFailed as error:
+            return _Outcome(b"", error)
+
+    def _next(self, challenge: bytes) -> bytes:
+        if not self._context.complete:
+            return self._context.step(challenge)
+        offer = self._context.unwrap(challenge)
+        if len(offer) != 4 or not offer[0] & NO_LAYER:
+            raise SaslFailed("GSSAPI: the broker insists on a security layer, which Kafka does not have")
+        self._chosen = True
+        return self._context.wrap(bytes((NO_LAYER, 0, 0, 0)))  # without an authorization id: that of the ticket
