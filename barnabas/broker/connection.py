@@ -16,12 +16,12 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from barnabas.broker.call import Answer, AnyPending, Call, Pending
+from barnabas.broker.connection_flow import ConnectionFlow
 from barnabas.broker.connection_host import ConnectionHost
 from barnabas.broker.large_requests import SHORT_FRAME_BYTES, LargeRequest, count_decoding
-from barnabas.broker.mutable_protocol import MutableProtocol
 from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.router import Route
@@ -35,9 +35,12 @@ from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, kept_frame
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
-from barnabas.protocol.registry import API_VERSIONS_KEY, Api
+from barnabas.protocol.registry import API_VERSIONS_KEY, PRODUCE_KEY, Api
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Steps
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.produce import ProduceRequest
 
 __all__ = ["Connection"]
 
@@ -50,19 +53,12 @@ ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
 T = TypeVar("T")
 
 
-class Connection(MutableProtocol):
+class Connection(ConnectionFlow):
     """One client's connection."""
 
     __slots__ = (
         "_client_id_bytes",
-        "_continue_due",
-        "_flush_due",
-        "_on_close",
-        "_slices",
-        "_transport",
-        "_unread_before",
         "access",
-        "active",
         "client_host",
         "client_id",
         "client_port",
@@ -78,7 +74,7 @@ class Connection(MutableProtocol):
 
     def __init__(self, server: ConnectionHost[Connection], listener_name: str = "") -> None:
         self.server = server
-        self.login: ServerLogin | None = None
+        self.login: ServerLogin | None = None  # of a connection whose listener asks for one
         self.listener_name = listener_name  # the peer's listener; answers give broker addresses of the same one
         self.number = server.next_number()  # in the order of acceptance, over all listeners of the server
         self.client_host = "?"
@@ -86,27 +82,15 @@ class Connection(MutableProtocol):
         self.access: Access = FULL_ACCESS
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
-        self.active = True  # bytes were received since the last sweep of idle connections
         reader = server.frame_reader(listener_name)
-        super().__init__(server.reactor, ServerConnection(reader, server.budget, self._apply_limits))
+        super().__init__(server, ServerConnection(reader, server.budget, self._apply_limits))
         self.get_buffer = reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self.router = server.router
-        self._slices = server.slices
-        self._transport: asyncio.Transport | None = None
-        self._unread_before = 0  # written bytes that the peer had not read at the last check
         self.client_id: str | None = None  # of its last request
         self._client_id_bytes = b""
-        self._flush_due = False
-        self._continue_due = False
-        self._on_close: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"{self.client_host}:{self.client_port}"
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self.core.closed
 
     @property
     def apis(self) -> Mapping[int, Api]:
@@ -116,10 +100,6 @@ class Connection(MutableProtocol):
     def begin(self) -> None:
         """The node is ready: serves the requests that waited for it."""
         self._unblock()
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once after this connection ended, at the end of that wake-up; soon if it has ended already."""
-        (self.server.reactor.soon if self.core.closed else self._on_close.append)(callback)
 
     # -- asyncio
 
@@ -141,31 +121,12 @@ class Connection(MutableProtocol):
             self.authenticated(self.server.principal_of(self.listener_name, transport))
         except BarnabasError as error:
             self.close(f"its certificate gives no principal: {error}", level=logging.INFO)
+            return
         self.login = self.server.begin_login(self, self.listener_name)
 
     def authenticated(self, principal: Principal) -> None:
         """The client has proved who it is, or its listener asks for no proof."""
         self.access = self.server.access(principal, self.client_host)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by the loop: the client disconnected. Drops requests that have had no effect."""
-        self._shut()
-        self._transport = None
-
-    def eof_received(self) -> bool:
-        """Called by the loop: the client sends no more. Closes the connection, as Kafka does."""
-        return False
-
-    def pause_writing(self) -> None:
-        """Called by the loop: the peer leaves its answers unread."""
-        self.core.pause_writing(self._transport.get_write_buffer_size() if self._transport is not None else 0)
-        self._apply_limits()
-
-    def resume_writing(self) -> None:
-        """Called by the loop: the peer reads again."""
-        self._unread_before = 0
-        self.core.resume_writing()
-        self._apply_limits()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop: bytes arrived in the buffer from `get_buffer`."""
@@ -261,13 +222,13 @@ class Connection(MutableProtocol):
         while response is not None and not isinstance(response, Message):
             if isinstance(response, Pending):
                 if not response.resolved:
-                    self._await_answer(route, correlation, response, charge)
+                    self._await_answer(route, correlation, response, charge, call)
                     return
                 response = response.response
             else:
                 rest = self._advanced(response)
                 if not isinstance(rest, WorkResult):
-                    self._large(route, correlation, 0, charge).go_on(rest)
+                    self._large(route, correlation, 0, charge, call).go_on(rest)
                     return
                 if rest.units > UNITS_PER_SLICE // REQUESTS_PER_TURN:
                     self.core.count_long(rest.units * REQUESTS_PER_TURN // UNITS_PER_SLICE)
@@ -324,9 +285,19 @@ class Connection(MutableProtocol):
 
     # -- requests that wait
 
-    def _large(self, route: Route, correlation: int, frame_bytes: int, charge: Charge | None = None) -> LargeRequest:
-        """A large request: holds the later requests of this connection until its answer is ready to be written."""
+    def _large(
+        self,
+        route: Route,
+        correlation: int,
+        frame_bytes: int,
+        charge: Charge | None = None,
+        call: Call[Message] | None = None,
+    ) -> LargeRequest:
+        """A large request, decoded if `call` is given: holds the later requests of this connection until its answer is ready to be
+        written.
+        """
         slot = WaitingAnswer(route, correlation, charge)
+        slot.unanswerable = _unanswerable(route, call)
         self.core.open(slot)
         self.core.block(frame_bytes)
 
@@ -338,13 +309,16 @@ class Connection(MutableProtocol):
         slot.cancel = request.cancel
         return request
 
-    def _await_answer(self, route: Route, correlation: int, pending: AnyPending, charge: Charge | None) -> None:
+    def _await_answer(
+        self, route: Route, correlation: int, pending: AnyPending, charge: Charge | None, call: Call[Message]
+    ) -> None:
         if self.core.closed:
             return
         if charge is not None:
             charge.pause()
         slot = WaitingAnswer(route, correlation, charge)
         slot.cancel = pending.closed
+        slot.unanswerable = _unanswerable(route, call)
         self.core.open(slot)
         unblock: Callable[[], None] | None = None
         if pending.blocks:
@@ -391,56 +365,7 @@ class Connection(MutableProtocol):
         if slot.timing is not None:
             slot.route.finish(slot.timing)
         self.core.fill(slot, parts)
-        if not self._turn and not self._flush_due:
-            self._flush_due = True
-            self.server.reactor.soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_due = False
-        self._end_turn()
-
-    def _unblock(self, reserved_bytes: int = 0) -> None:
-        self.core.unblock(reserved_bytes)
-        if not self._turn:
-            self._apply_limits()
-
-    # -- what the core decides
-
-    def _end_turn(self) -> None:
-        """Writes the answers that are ready, and reads on or not."""
-        self._turn = False
-        out = self.core.end_turn()
-        if out:
-            self._write(out)
-        if self.core.limited:
-            self._apply_limits()
-
-    def _write(self, out: list[Buffer]) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        if len(out) == 1:
-            transport.write(out[0])
-        else:
-            transport.writelines(out)
-        if self.core.writing_paused:
-            self.core.pause_writing(transport.get_write_buffer_size())
-
-    def _apply_limits(self) -> None:
-        """Serves the held requests that may continue; reads only while there is room for more."""
-        core = self.core
-        if core.closed or self._transport is None:
-            return
-        if core.may_serve_held and not self._continue_due:
-            self._continue_due = True
-            self._slices.later(self._continue)
-        reading = core.may_read()
-        if reading != core.reading:
-            core.reading = reading
-            if reading:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
+        self._flush_soon()
 
     def _continue(self) -> None:
         """A turn for held requests."""
@@ -456,45 +381,19 @@ class Connection(MutableProtocol):
 
     # -- the end
 
-    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """Closes from our side with one log line; answers that are ready are still sent."""
-        if self.core.closed:
-            return
-        log.log(level, "Connection is closed by this node: connection=%r reason=%s", self, reason)
-        transport = self._transport
-        out = self.core.end_turn()
-        self._shut()
-        if transport is not None:
-            if self.core.writing_paused:
-                transport.abort()  # a client that reads no answers would keep the socket open
-                return
-            if out:
-                transport.writelines(out)
-            transport.close()
+    def _may_finish(self) -> bool:
+        return self.router is self.server.router  # it has logged in
 
-    def abort(self) -> None:
-        """Closes at once without sending ready answers: the node stops."""
-        self._shut()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def is_idle(self) -> bool:
-        """Whether nothing was received and no request waited since the last call, or the peer has read none of its answers."""
-        active, self.active = self.active, False
-        if self.core.writing_paused and self._transport is not None:
-            unread = self._transport.get_write_buffer_size()
-            before, self._unread_before = self._unread_before, unread
-            return 0 < before <= unread
-        return not active and not self.core.waits
-
-    def _shut(self) -> None:
-        if self.core.closed:
-            return
-        self._turn = False
-        self.core.close()
-        self.login = None  # it has a reference to this connection: the collector does not visit frozen cycles
-        self._end_mute()
+    def _ended(self) -> None:
+        login, self.login = (
+            self.login,
+            None,
+        )  # it has a reference to this connection: the collector does not visit frozen cycles
+        if login is not None:
+            login.stop()
         self.server.on_disconnected(self)
-        on_close, self._on_close = self._on_close, []
-        for callback in on_close:
-            self.server.reactor.soon(callback)
+
+
+def _unanswerable(route: Route, call: Call[Message] | None) -> bool:
+    """Whether a request gets no answer; any Produce request may be one before it is decoded."""
+    return route.api_key == PRODUCE_KEY and (call is None or cast("ProduceRequest", call.request).acks == 0)

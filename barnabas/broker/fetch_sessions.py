@@ -161,6 +161,7 @@ class FetchSession:
         wanted: all partitions of the session.
         ready: partitions to read, in this order.
         parked: the waiting request, if any.
+        standing: `Access.standing` of the client for which all partitions that are not ready may be read; None: unknown.
     """
 
     __slots__ = (
@@ -172,6 +173,7 @@ class FetchSession:
         "ready",
         "serves_consumers",
         "session_id",
+        "standing",
         "used_ms",
         "wanted",
     )
@@ -189,6 +191,7 @@ class FetchSession:
         self.wanted: dict[PartitionKey, WantedPartition] = {}
         self.ready: dict[PartitionKey, WantedPartition] = {}
         self.parked: Parked | None = None
+        self.standing: object = None
 
     def begin(self, wanted: dict[PartitionKey, WantedPartition]) -> None:
         """Adopts the partitions of a new session, with the dict itself: a session may have 100,000."""

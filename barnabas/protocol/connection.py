@@ -15,6 +15,7 @@ Invariants:
   unread and all connections together have used their budget.
 - The connection reads on only while the frames that it holds, its requests without answer and the budget of all
   connections allow it.
+- After the peer has ended its side nothing is read. What was received is served as before; then `has_work` is False.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class Slot:
 
     Attributes:
         cancel: drops the request that waits; called if the connection closes before `fill`.
+        unanswerable: the request gets no answer (Produce with acks=0): its peer expects its effect also after it has left.
     """
 
-    __slots__ = ("cancel", "parts", "size_bytes")
+    __slots__ = ("cancel", "parts", "size_bytes", "unanswerable")
 
     def __init__(self) -> None:
         self.cancel: Callable[[], None] | None = None
+        self.unanswerable = False
         self.parts: list[Buffer] | None = None  # None: not answered yet
         self.size_bytes = 0  # bytes that count as unread answers of the peer
 
@@ -70,6 +73,7 @@ class ServerConnection:
 
     Attributes:
         closed: the connection is closed: nothing is served, held or written.
+        ended: the peer sends no more.
         reading: whether the shell reads; the shell sets it after `may_read`.
         writing_paused: whether the peer leaves its answers unread.
         limited: whether reading may have to pause or to continue, or held requests may be served. Set by `end_turn`.
@@ -88,6 +92,7 @@ class ServerConnection:
         "_unread_bytes",
         "_unwritten_bytes",
         "closed",
+        "ended",
         "limited",
         "reader",
         "reading",
@@ -97,6 +102,7 @@ class ServerConnection:
     def __init__(self, reader: FrameReader, budget: MemoryBudget, on_room: Callable[[], None]) -> None:
         self.reader = reader
         self.closed = False
+        self.ended = False
         self.reading = True
         self.writing_paused = False
         self.limited = False
@@ -250,6 +256,12 @@ class ServerConnection:
         self._unread_bytes = 0
         self._count_unread()
 
+    def end(self) -> None:
+        """The peer sends no more: nothing is read, and an incomplete frame is dropped."""
+        self.ended = True
+        self.reading = False
+        self.reader.end()
+
     def _weigh(self, slot: Slot, parts: list[Buffer]) -> None:
         """Counts an answer that waits for earlier answers, as soon as it is made."""
         slot.size_bytes = sum(map(len, parts))
@@ -278,7 +290,8 @@ class ServerConnection:
         """
         # While a request blocks, a little is still read: a peer's close is noticed only by reading.
         return (
-            not self.writing_paused
+            not self.ended
+            and not self.writing_paused
             and not self._blocked & MUTED
             and self._held_bytes < HELD_BYTES_MAX
             and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
@@ -298,6 +311,13 @@ class ServerConnection:
     def held_requests(self) -> int:
         """The number of requests that may not be served yet."""
         return len(self._held)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request is held, or one without an answer waits before its effect: they are served although the peer has left."""
+        if self._held or not self._blocked & BLOCKED:
+            return bool(self._held)
+        return any(slot.unanswerable and slot.parts is None for slot in self._slots)
 
     @property
     def waits(self) -> bool:

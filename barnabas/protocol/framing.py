@@ -106,6 +106,11 @@ class FrameReader:
             self._view = memoryview(self._buffer)
             self.allocated_bytes = self._start = self._end = 0
 
+    def end(self) -> None:
+        """The stream has ended: frees the buffer, also with an incomplete frame."""
+        self._start, self._wanted = self._end, 0
+        self.release()
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """The buffer for the next read. Call `received` with the number of bytes written into it."""
         room = self.allocated_bytes - self._end

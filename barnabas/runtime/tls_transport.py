@@ -139,9 +139,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._shake()
 
     def eof_received(self) -> bool:
-        if self._state is _State.OPEN:
-            self._application.eof_received()
-        return False
+        """The other side sends no more. Returns whether the application has work left, and closes later."""
+        return self._state is _State.OPEN and bool(self._application.eof_received())
 
     def pause_writing(self) -> None:
         self._blocked = True
@@ -329,8 +328,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._close_plain()
             return rest, True
         if ended and self._state is _State.OPEN:
-            self._application.eof_received()
-            self.close()
+            (self.pause_reading if self._application.eof_received() else self.close)()  # nothing may follow
+            return _NOTHING, True
         return rest, done
 
     def pause_reading(self) -> None:

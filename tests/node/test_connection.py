@@ -70,14 +70,14 @@ async def test_an_answer_within_the_call_blocks_nothing(peer: Peer, node: Node) 
     assert [(await peer.receive(one)).error_code for one in sent] == [0, 1, 2]
 
 
-async def test_a_closed_connection_drops_what_waits_and_what_is_held(peer: Peer, node: Node) -> None:
+async def test_a_connection_that_the_node_closes_drops_what_waits_and_what_is_held(peer: Peer, node: Node) -> None:
     script = Scripted(node)
     script.blocks = [False, True]
     for _ in range(4):
         peer.send(REQUEST, 0)
     await until(lambda: len(script.calls) == 2)
-    peer.writer.close()
-    await until(lambda: script.closed)
+    (connection,) = node.server.connections
+    connection.close("test")
     assert script.closed == [0, 1]
     script.answer(0)
     script.answer(1)

@@ -74,6 +74,30 @@ async def test_an_idle_partition_of_a_fetch_session_is_refused_once_it_may_not_b
     assert codes(again) == {"b": 0}
 
 
+async def test_idle_partitions_are_asked_about_again_only_if_decisions_may_have_changed(
+    nodes: Nodes, node: Node, peer: Peer
+) -> None:
+    await peer.create("a")
+    await peer.create("b")
+    access = SomeAccess(*reads("a", "b"))
+    access.standing = "first"
+    client = await client_of(nodes, node, access)
+    number = (await client.call(session("a", "b"), 11)).session_id
+    await client.call(session(session_id=number, epoch=1), 11)
+    access.asked.clear()
+    assert codes(await client.call(session(session_id=number, epoch=2), 11)) == {}
+    assert access.asked == []
+    access.allowed.discard(reads("b")[0])
+    access.standing = "second"
+    for epoch in (3, 4):
+        assert codes(await client.call(session(session_id=number, epoch=epoch), 11)) == {"b": DENIED}
+    assert access.asked == [*reads("a", "b"), *reads("b")], "a refused partition is asked about each time"
+    access.allowed.add(reads("b")[0])
+    access.standing = "third"
+    assert codes(await client.call(session(session_id=number, epoch=5), 11)) == {"b": 0}
+    assert codes(await client.call(session(session_id=number, epoch=6), 11)) == {}
+
+
 async def test_a_refused_partition_answers_a_waiting_fetch_at_once(nodes: Nodes, node: Node, peer: Peer) -> None:
     await peer.create("a")
     client = await client_of(nodes, node, SomeAccess(*reads("a")))

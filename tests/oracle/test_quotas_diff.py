@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 
 import pytest
 
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import QuotaAlteration
 from barnabas.protocol.records import NewRecord, build_batch
@@ -157,10 +159,10 @@ def test_answers_about_quotas_are_those_of_kafka(kafka: str, barnabas: str, scri
             assert answer == expected, f"step {step} of {script}"
 
 
-def produced(size_bytes: int) -> ProduceRequest:
+def produced(size_bytes: int, acks: int = 1, topic: str = TOPIC) -> ProduceRequest:
     batch = build_batch([NewRecord(None, b"x" * size_bytes, WRITTEN_MS)])
-    data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
-    return ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data])
 
 
 def fetched(offset: int) -> FetchRequest:
@@ -211,6 +213,47 @@ def test_throttle_times_are_those_of_kafka(kafka: str, barnabas: str) -> None:
     for name, expected in theirs.items():
         assert expected > 1_000, name
         assert abs(ours[name] - expected) <= 0.15 * expected, (name, ours, theirs)
+
+
+LEFT = 120  # requests of a producer with acks=0 that leaves
+LEFT_RATE = 100_000.0  # they exceed it
+
+
+def written_after_leaving(address: str, *, closes: bool, throttled: bool) -> int:
+    """How many requests with acks=0 are written of a client that closes its connection, or its own side of it."""
+    topic, client = (f"quotas.left-{time.time_ns()}" for _ in range(2))
+    with Wire(address) as administrator:
+        administrator.create_topic(topic)
+        if throttled:
+            alter_quotas(entry([("client-id", client)], (PRODUCED, LEFT_RATE)))(administrator)
+            time.sleep(SPREAD_S)
+        with Wire(address, client) as wire:
+            for _ in range(LEFT):
+                wire.send(produced(9_000, acks=0, topic=topic), 9)
+            if not closes:
+                wire.socket.shutdown(socket.SHUT_WR)
+                while wire.socket.recv(1):
+                    pass
+        asked = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+        deadline = time.monotonic() + 30
+        while True:
+            (found,) = administrator.call(request, 5).topics[0].partitions
+            if found.offset >= LEFT or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        alter_quotas(entry([("client-id", client)], (PRODUCED, None)))(administrator)
+    assert isinstance(found.offset, int)
+    return found.offset
+
+
+@pytest.mark.parametrize("throttled", [False, True], ids=["free", "throttled"])
+@pytest.mark.parametrize("closes", [True, False], ids=["closes", "closes its own side"])
+def test_requests_of_a_producer_that_has_left_are_written(
+    kafka: str, barnabas: str, closes: bool, throttled: bool
+) -> None:
+    for address in (kafka, barnabas):
+        assert written_after_leaving(address, closes=closes, throttled=throttled) == LEFT
 
 
 def kafka_configs(address: str) -> list[list[str]]:

@@ -189,6 +189,18 @@ class _Fetch:
         return one.found()
 
     @property
+    def is_unchecked(self) -> bool:
+        """Whether the client may have lost permissions for idle partitions of its session. Partitions that are ready are checked when they
+        are read.
+        """
+        session, readable = self.session, self.reader.readable
+        return (
+            session is not None
+            and not readable.all
+            and (readable.standing is None or session.standing != readable.standing)
+        )
+
+    @property
     def _to_read(self) -> WantedPartitions:
         return self.wanted if self.session is None else self.session.ready
 
@@ -385,7 +397,7 @@ def fetch(needs: Needs, call: Call[FetchRequest]) -> FetchResponse | Pending[Fet
         name_partitions(call, topic, topic.partitions, named)
     wanted, session = fetched_partitions(needs.fetch_sessions, call, named)
     one = _Fetch(needs, call, wanted, session)
-    if session is not None and not one.reader.readable.all:
+    if one.is_unchecked:
         return _check_session(one)
     if session is not None and len(session.ready) > LARGE:
         return _read_in_slices(one)
@@ -416,7 +428,7 @@ def _fetch_in_slices(needs: Needs, call: Call[FetchRequest]) -> Work:
             name_partitions(call, topic, some, named)
             yield 1 + PARTITIONS_A_YIELD // 4
     one = _Fetch(needs, call, *fetched_partitions(needs.fetch_sessions, call, named), absent)
-    answer = yield from (_read_in_slices(one) if one.reader.readable.all else _check_session(one))
+    answer = yield from (_check_session(one) if one.is_unchecked else _read_in_slices(one))
     return answer
 
 
@@ -424,11 +436,13 @@ def _check_session(one: _Fetch) -> Work:
     """Returns what `fetch` returns, after idle partitions that the client may no longer read are ready to be refused."""
     session = one.session
     if session is not None:
+        standing, session.standing = one.reader.readable.standing, None
         for number, wanted in enumerate(list(session.wanted.values())):
             if wanted.key[0] not in one.reader.readable:
                 session.ready[wanted.key] = wanted
             if number % PARTITIONS_A_YIELD == 0:
                 yield PARTITIONS_A_YIELD // 8
+        session.standing = standing
     answer = yield from _read_in_slices(one)
     return answer
 

@@ -71,13 +71,15 @@ class ReadableTopics:
 
     Attributes:
         all: every topic may be read.
+        standing: `Access.standing` of the client.
     """
 
-    __slots__ = ("_names", "_replicas", "all")
+    __slots__ = ("_names", "_replicas", "all", "standing")
 
     def __init__(self, call: Call[FetchRequest], replicas: Replicas) -> None:
         access = call.access
         self.all = access.unrestricted
+        self.standing = access.standing
         self._names: AllowedNames | None = None
         self._replicas = replicas
         if not self.all and replica_of(call)[0] >= 0:

@@ -26,6 +26,11 @@ class Access(Protocol):
     host: str
     unrestricted: bool
 
+    @property
+    def standing(self) -> object:
+        """While it is equal, so are all decisions, and a question that was answered need not be asked again. None: ask always."""
+        ...
+
     def asked_by(self, api_key: int) -> Access:
         """The same access, for questions of a request of this API: the audit log names it. `Call.access` does this."""
         ...
@@ -64,6 +69,11 @@ class FullAccess:
     def __init__(self, principal: Principal = ANONYMOUS, host: str = "") -> None:
         self.principal = principal
         self.host = host
+
+    @property
+    def standing(self) -> object:
+        """None: a handler skips its questions anyway."""
+        return None
 
     def asked_by(self, api_key: int) -> FullAccess:
         """Itself."""

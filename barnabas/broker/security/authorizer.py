@@ -241,6 +241,12 @@ class AuthorizedAccess:
         self._generation = -1
         self._cached: dict[_Question, Ruling] = {}
 
+    @property
+    def standing(self) -> tuple[int, str, str] | None:
+        """Whose decisions, by which ACLs; None if allowed decisions are logged, as each request has its own lines."""
+        authorizer = self._authorizer
+        return None if authorizer.audit.allowed_wanted() else (authorizer.generation, self._text, self.host)
+
     def asked_by(self, api_key: int) -> AuthorizedAccess:
         """The same access, for questions of a request of this API: the audit log names it."""
         found = self._by_api.get(api_key)

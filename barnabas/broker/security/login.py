@@ -89,10 +89,6 @@ class LoginConnection(Protocol):
         """Closes the connection with one log line."""
         ...
 
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once after the connection ended."""
-        ...
-
 
 class LoginNode(Protocol):
     """What logins need from their node."""
@@ -150,7 +146,7 @@ class ServerLogins:
         frame_limits: tuple[int, int],
         counts: Authentications,
     ) -> ServerLogin | None:
-        """The login of a new connection; None if its listener needs none.
+        """The login of a new connection, which stops it at its end; None if its listener needs none.
 
         Args:
             router, frame_limits: of a connection that has logged in.
@@ -178,7 +174,6 @@ class ServerLogins:
             offload=self._kerberos.offload,
         )
         connection.router = self.router
-        connection.on_close(login.stop)
         return login
 
     def _exchange(self, settings: SaslSettings, mechanism: str) -> ServerMechanism:

@@ -18,6 +18,7 @@ from barnabas.broker.server import Server
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
@@ -71,6 +72,38 @@ async def test_a_change_of_acls_applies_to_open_connections_and_after_a_restart(
     assert await seen(await nodes.peer(node)) == 0
     described = await (await super_user(nodes, node)).call(EVERYTHING, 3)
     assert [each.resource_name for each in described.resources] == ["orders"]
+
+
+def fetch(session_id: int, epoch: int) -> FetchRequest:
+    """The first request of a session names a topic, later ones none."""
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    topics = [] if epoch else [FetchTopic(topic="orders", partitions=[part])]
+    return FetchRequest(session_id=session_id, session_epoch=epoch, max_wait_ms=0, min_bytes=1, topics=topics)
+
+
+async def test_a_fetch_session_knows_the_acls_and_the_principal_of_its_last_request(nodes: Nodes) -> None:
+    node = await nodes.start(**AUTHORIZER)
+    admin = await super_user(nodes, node)
+    await admin.create("orders", 1)
+    await admin.call(CreateAclsRequest(creations=[acl("orders", principal="User:ANONYMOUS", operation=3)]), 3)
+    before = set(node.server.connections)
+    client = await nodes.peer(node)
+    session_id, epoch = (await client.call(fetch(0, 0), 11)).session_id, 0
+    (connection,) = set(node.server.connections) - before
+
+    async def code() -> int | None:
+        nonlocal epoch
+        epoch += 1
+        answer = await client.call(fetch(session_id, epoch), 11)
+        return answer.responses[0].partitions[0].error_code if answer.responses else None
+
+    assert [await code() for _ in range(2)] == [None, None], "nothing new"
+    await admin.call(DeleteAclsRequest(filters=[matching("orders")]), 3)
+    assert [await code() for _ in range(2)] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    connection.authenticated(Principal(USER, "admin"))
+    assert [await code() for _ in range(3)] == [0, None, None], "a super user"
+    connection.authenticated(Principal(USER, "other"))
+    assert await code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_only_those_who_may_alter_the_cluster_change_acls_and_users(nodes: Nodes) -> None:

@@ -17,6 +17,7 @@ class SomeAccess:
     Attributes:
         asked: the questions, in order.
         logged: those of them that are for the audit log.
+        standing: None: decisions may change without a notice.
     """
 
     unrestricted = False
@@ -27,6 +28,7 @@ class SomeAccess:
         self.allowed = set(allowed)
         self.asked: list[Question] = []
         self.logged: list[Question] = []
+        self.standing: object = None
 
     def asked_by(self, api_key: int) -> SomeAccess:
         return self
