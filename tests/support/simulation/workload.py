@@ -53,6 +53,12 @@ class Journal:
     failures: list[str] = field(default_factory=list)
     seen: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITIONS)})
     bootstrap: str = BOOTSTRAP
+    login: dict[str, Any] = field(default_factory=dict)  # how its clients log in
+
+    def clients(self, ports: Ports) -> dict[str, Any]:
+        """The arguments of each client."""
+        world = {"clock": ports.clock, "rng": ports.rng, "network": ports.network}
+        return {"bootstrap_servers": self.bootstrap, **world, **self.login}
 
 
 class Broker:
@@ -114,12 +120,9 @@ def feeder(journal: Journal, *, records: int, pause_s: float, burst_max: int = 1
     async def program(ports: Ports) -> None:
         rng = ports.rng
         async with Producer(
-            bootstrap_servers=journal.bootstrap,
             max_batch_size=500,
             compression_type=(None, "lz4", "zstd")[rng.randrange(3)],
-            clock=ports.clock,
-            rng=rng,
-            network=ports.network,
+            **journal.clients(ports),
         ) as producer:
             sent = 0
             while sent < records:
@@ -169,12 +172,7 @@ def copier(
         return [NewMessage("output", record.value, record.key, record.headers, record.partition)]
 
     async def live(ports: Ports) -> None:
-        clients: dict[str, Any] = {
-            "bootstrap_servers": journal.bootstrap,
-            "clock": ports.clock,
-            "rng": ports.rng,
-            "network": ports.network,
-        }
+        clients = journal.clients(ports)
         async with (
             Producer(
                 transactional_id=name,
@@ -231,12 +229,7 @@ def churner(journal: Journal) -> Program:
 
     async def live(ports: Ports, name: str) -> bool:
         """Handles one topic; returns whether its name may be used again: no request for it can be in flight."""
-        clients: dict[str, Any] = {
-            "bootstrap_servers": journal.bootstrap,
-            "clock": ports.clock,
-            "rng": ports.rng,
-            "network": ports.network,
-        }
+        clients = journal.clients(ports)
         acknowledged: dict[int, list[bytes]] = {0: [], 1: []}
         async with Admin(**clients) as admin:
             await admin.create_topics([NewTopic(name, 2, 3)])
@@ -248,7 +241,7 @@ def churner(journal: Journal) -> Program:
             partitions = [TopicPartition(name, partition) for partition in (0, 1)]
             # A leader that is cut off does not know what its successor has acknowledged.
             for _ in range(STALE_READS_MAX):
-                found = await read_all(ports, partitions, "read_committed", journal.bootstrap)
+                found = await read_all(ports, partitions, "read_committed", journal.bootstrap, **journal.login)
                 if all(set(values) <= set(found[partition]) for partition, values in acknowledged.items()):
                     break
                 await asyncio.sleep(2)
@@ -276,12 +269,7 @@ def observer(journal: Journal) -> Program:
 
     async def program(ports: Ports) -> None:
         async with Consumer(
-            bootstrap_servers=journal.bootstrap,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            clock=ports.clock,
-            rng=ports.rng,
-            network=ports.network,
+            isolation_level="read_committed", auto_offset_reset="earliest", **journal.clients(ports)
         ) as consumer:
             consumer.assign(TARGET)
             while True:
@@ -292,7 +280,12 @@ def observer(journal: Journal) -> Program:
 
 
 async def read_all(
-    ports: Ports, partitions: list[TopicPartition], isolation_level: IsolationLevel, bootstrap: str = BOOTSTRAP
+    ports: Ports,
+    partitions: list[TopicPartition],
+    isolation_level: IsolationLevel,
+    bootstrap: str = BOOTSTRAP,
+    /,
+    **login: Any,
 ) -> dict[int, list[bytes]]:
     """Every value of the partitions, in order of the offsets."""
     found: dict[int, list[bytes]] = {tp.partition: [] for tp in partitions}
@@ -303,6 +296,7 @@ async def read_all(
         clock=ports.clock,
         rng=ports.rng,
         network=ports.network,
+        **login,
     ) as consumer:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
@@ -322,22 +316,16 @@ async def judge(
     async def end_offsets(
         ports: Ports, partitions: list[TopicPartition], isolation_level: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        async with Consumer(
-            bootstrap_servers=journal.bootstrap,
-            isolation_level=isolation_level,
-            clock=ports.clock,
-            rng=ports.rng,
-            network=ports.network,
-        ) as consumer:
+        async with Consumer(isolation_level=isolation_level, **journal.clients(ports)) as consumer:
             return await consumer.end_offsets(partitions)
 
     async def program(ports: Ports) -> None:
-        source = await read_all(ports, SOURCE, "read_uncommitted", journal.bootstrap)
+        source = await read_all(ports, SOURCE, "read_uncommitted", journal.bootstrap, **journal.login)
         for partition, acknowledged in journal.acknowledged.items():
             check_acknowledged(acknowledged, source[partition])
         deadline = asyncio.get_running_loop().time() + settle_s
         while True:
-            target = await read_all(ports, TARGET, "read_committed", journal.bootstrap)
+            target = await read_all(ports, TARGET, "read_committed", journal.bootstrap, **journal.login)
             if sum(map(len, target.values())) >= sum(map(len, source.values())):
                 break
             if asyncio.get_running_loop().time() > deadline:
@@ -347,7 +335,7 @@ async def judge(
         for worker in workers:
             world.machine(worker).kill()  # what it had open is aborted by its time-out
         await asyncio.sleep(60)
-        again = await read_all(ports, TARGET, "read_committed", journal.bootstrap)
+        again = await read_all(ports, TARGET, "read_committed", journal.bootstrap, **journal.login)
         check_copy(source, again)
         for partition, values in journal.seen.items():
             check_live(values, again[partition])
