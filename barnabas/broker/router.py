@@ -35,7 +35,7 @@ from barnabas.work import Work
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["MeasuredWait", "Route", "Router"]
+__all__ = ["LOGIN_LISTENER", "MeasuredWait", "Route", "Router"]
 
 log = logger("kafka.request.logger")
 
@@ -44,7 +44,8 @@ _ANSWERS_WITH_RECORDS: Final = frozenset({1})
 # Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
 _FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "envelope", "metadata"})
 _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
-_TABLES: Final = {"broker": "HANDLERS", "controller": "CONTROLLER_HANDLERS", "login": "LOGIN_HANDLERS"}
+LOGIN_LISTENER: Final = "login"  # of connections that have not logged in
+_TABLES: Final = {"broker": "HANDLERS", "controller": "CONTROLLER_HANDLERS", LOGIN_LISTENER: "LOGIN_HANDLERS"}
 _LOGIN_APIS: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
@@ -151,7 +152,7 @@ class Router:
         self.apis = {
             key: api
             for key, api in registry.API.items()
-            if listener in api.listeners or (listener == "login" and key in _LOGIN_APIS)
+            if listener in api.listeners or (listener == LOGIN_LISTENER and key in _LOGIN_APIS)
         }
         self.routes: dict[int, Route] = {}  # api_key << 16 | version
         self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
@@ -169,7 +170,7 @@ class Router:
                 known = registry.API.get(api_key)
                 if known is None:
                     raise RemoteProtocolError(f"unknown API key {api_key}")
-                if self.listener == "login":
+                if self.listener == LOGIN_LISTENER:
                     raise RemoteProtocolError(
                         f"{known.name} before a login: this listener needs SASL, is the client's security.protocol SASL_SSL or "
                         "SASL_PLAINTEXT?"
@@ -222,7 +223,7 @@ class Router:
 
     def family(self, api: registry.Api) -> str:
         """The module of `broker.handlers` that serves it on this listener."""
-        if self.listener == "login":
+        if self.listener == LOGIN_LISTENER:
             return "authentication"
         if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
             return api.family

@@ -107,7 +107,8 @@ def _examples() -> set[tuple[str, str]]:
     """Pages with fenced examples, with the language of each. The Python of docs/testing/ runs with that of docs/testing.md."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     found = set()
-    for page in [*pages, *(ROOT / "examples").rglob("*.md")]:
+    examples = [each for each in (ROOT / "examples").rglob("*.md") if "node_modules" not in each.parts]
+    for page in [*pages, *examples]:
         name, opened = page.relative_to(ROOT).as_posix(), False
         for fence in re.findall(r"^ *```(\w*)", page.read_text(), re.MULTILINE):
             opened = not opened

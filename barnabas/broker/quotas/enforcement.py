@@ -21,7 +21,7 @@ from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataI
 from barnabas.broker.quotas.client_quotas import QuotaKind, QuotaMeter, QuotaWindow
 from barnabas.broker.quotas.connection_rates import ConnectionRates
 from barnabas.broker.reactor import Reactor
-from barnabas.broker.router import Route
+from barnabas.broker.router import LOGIN_LISTENER, Route, Router
 from barnabas.broker.slices import Slice, Slices
 from barnabas.ports import Buffer
 from barnabas.protocol.schema import Message
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Charge", "MutedConnection", "QuotaEnforcement"]
 
-PRODUCE, FETCH, SASL_HANDSHAKE, OFFSET_FOR_LEADER_EPOCH = 0, 1, 17, 23
+PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 17, 18, 23
 ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, SASL_AUTHENTICATE = 24, 27, 36
 FIRST_WITH_REPLICA_STATE: Final = 15  # version of Fetch
 FIRST_VERIFICATION_OF_BROKERS: Final = 4  # version of AddPartitionsToTxn
@@ -45,7 +45,13 @@ PARTITIONS_PER_UNIT: Final = 16
 
 
 class MutedConnection(Protocol):
-    """The connection of a client."""
+    """The connection of a client.
+
+    Attributes:
+        router: serves its requests.
+    """
+
+    router: Router
 
     def mute(self, throttle_ms: int) -> None:
         """Serves and reads nothing for a time."""
@@ -138,6 +144,8 @@ class QuotaEnforcement:
             api_key == ADD_PARTITIONS_TO_TXN and call.version >= FIRST_VERIFICATION_OF_BROKERS
         ):
             return None
+        if api_key == API_VERSIONS and connection.router.listener == LOGIN_LISTENER:
+            return None  # as in Kafka: before the login the client has no user
         user, client_id = call.access.principal.name, call.client_id or ""
         one = Charge(self, connection, route, user, client_id, size_bytes, began_s)
         if api_key == FETCH:

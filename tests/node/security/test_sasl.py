@@ -19,7 +19,9 @@ import pytest
 from barnabas.broker.security import login
 from barnabas.broker.security.authentications import Authentications
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from tests.support.broker.scrapes import scrape
+from tests.support.oracle.quota_requests import alter_quotas, entry
 from tests.support.oracle.sasl_script import (
     ALICE,
     DEVIATIONS,
@@ -30,6 +32,7 @@ from tests.support.oracle.sasl_script import (
     sasl_settings,
 )
 from tests.support.oracle.sasl_timing import goes_as
+from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
 from tests.support.waiting import elapsed, until
@@ -163,3 +166,18 @@ async def test_a_connection_before_its_login_has_a_small_buffer() -> None:
         await until(lambda: any(each.core.reader.allocated_bytes for each in node.server.connections))
         assert [each.core.reader.allocated_bytes for each in node.server.connections] == [2_048]
         writer.close()
+
+
+async def test_no_quota_counts_before_a_login() -> None:
+    """The connection has no user yet; a quota of ANONYMOUS or of all users would delay the logins of everyone."""
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+
+        def throttle_times() -> tuple[int, int]:
+            with Wire(address_of(node, "PLAINTEXT")) as administrator, SaslWire(address_of(node, "SASL")) as before:
+                alter_quotas(entry([("user", "ANONYMOUS")], ("request_percentage", 0.000_1)))(administrator)
+                plain = administrator.call(MetadataRequest(), 3).throttle_time_ms
+                return plain, before.call(ApiVersionsRequest(), 3).throttle_time_ms
+
+        plain, before = await asyncio.to_thread(throttle_times)
+    assert plain > 0
+    assert before == 0
