@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from barnabas.errors import RemoteProtocolError
 from barnabas.loggers import logger
 
-__all__ = ["HANDSHAKES_MAX", "HANDSHAKE_TIMEOUT_S", "HandshakeGate"]
+__all__ = ["HANDSHAKES_MAX", "HANDSHAKE_TIMEOUT_S", "RECORD_BYTES", "HandshakeGate", "has_first_record"]
 
 log = logger("kafka.network.SocketServer")
 
@@ -26,6 +27,28 @@ PATIENCE_S: Final = 1.0
 TURN_S: Final = 0.004
 LOG_EVERY_S: Final = 1.0
 REASONS_MAX: Final = 32  # whose lines are limited one by one
+RECORD_BYTES: Final = 16 * 1024  # plaintext of a TLS record
+_RECORD_HEADER_BYTES: Final = 5
+_HANDSHAKE_RECORD: Final = 0x16
+
+
+def has_first_record(received: bytearray) -> bool:
+    """Whether the first TLS record of a client is complete.
+
+    Args:
+        received: the client's first bytes, one at least.
+
+    Raises:
+        RemoteProtocolError: they are not the first bytes of a TLS handshake.
+    """
+    if received[0] != _HANDSHAKE_RECORD or (len(received) > 1 and received[1] != 3):
+        raise RemoteProtocolError("the client speaks PLAINTEXT, or no TLS, to a listener with TLS")
+    if len(received) < _RECORD_HEADER_BYTES:
+        return False
+    size = int.from_bytes(received[3:5], "big")
+    if not 0 < size <= RECORD_BYTES:
+        raise RemoteProtocolError("the first message is longer than a TLS record, or empty")
+    return len(received) >= _RECORD_HEADER_BYTES + size
 
 
 class Handshaking(Protocol):

@@ -23,19 +23,18 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Any, Final, cast
 
+from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.runtime.tls_errors import explained
-from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, HandshakeGate
+from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, RECORD_BYTES, HandshakeGate, has_first_record
 
 __all__ = ["TlsConnection"]
 
 READ_BYTES: Final = 256 * 1024
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
-RECORD_BYTES: Final = 16 * 1024  # plaintext of a TLS record
+ENCRYPTED_RECORD_BYTES: Final = RECORD_BYTES + 2048 + 5  # the most that TLS 1.2 allows; TLS 1.3 allows less
 TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 2 ms
 WRITE_HIGH: Final = 256 * 1024  # of the plain transport
-_RECORD_HEADER_BYTES: Final = 5
-_HANDSHAKE_RECORD: Final = 0x16
 # A fatal alert internal_error, which Java's TLS sends to a client that speaks no TLS.
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
 _SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
@@ -83,7 +82,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._plain: asyncio.Transport | None = None
         self._incoming = self._outgoing = cast(ssl.MemoryBIO, None)
         self._object = cast(ssl.SSLObject, None)
-        self._own_buffer: memoryview | None = None if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
+        self._decrypt: Callable[[int, memoryview], int]  # into a buffer, one record at most: gives a count
+        self._received = _shared if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
         self._deadline: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
         self._backlog: deque[Buffer] = deque()  # written by the application, not encrypted yet
@@ -91,7 +91,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._blocked = False  # the plain transport has enough to write
         self._pump_due = False
         self._paused = False  # the application does not read
-        self._reading = False  # inside _read
         self._application_waits = False  # it was told to pause writing
         self._high = 64 * 1024
         self._low = 16 * 1024
@@ -125,10 +124,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             accepted(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _shared if self._own_buffer is None else self._own_buffer
+        return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
-        received = (_shared if self._own_buffer is None else self._own_buffer)[:nbytes]
+        received = self._received[:nbytes]
         state = self._state
         if state is _State.OPEN:
             self._read(received)
@@ -174,24 +173,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _first_message(self, received: memoryview) -> None:
         """Waits for the whole first record before TLS state is made for the client."""
-        first = self._first
-        first += received
-        if first[0] != _HANDSHAKE_RECORD or (len(first) > 1 and first[1] != 3):
-            self._refuse("the client speaks PLAINTEXT, or no TLS, to a listener with TLS")
+        self._first += received
+        plain, gate = self._plain, self._gate
+        if plain is None or gate is None:
             return
-        if len(first) < _RECORD_HEADER_BYTES:
+        try:
+            whole = has_first_record(self._first)
+        except RemoteProtocolError as error:
+            plain.write(_ALERT)
+            self.fail(str(error))
             return
-        size = int.from_bytes(first[3:5], "big")
-        if not 0 < size <= RECORD_BYTES:
-            self._refuse("the first message is longer than a TLS record, or empty")
-        elif len(first) >= _RECORD_HEADER_BYTES + size and self._plain is not None and self._gate is not None:
-            self._plain.pause_reading()
-            self._gate.enter(self)
-
-    def _refuse(self, reason: str) -> None:
-        if self._plain is not None:
-            self._plain.write(_ALERT)
-        self.fail(reason)
+        if whole:
+            plain.pause_reading()
+            gate.enter(self)
 
     def begin_handshake(self) -> None:
         """Makes the TLS state and begins."""
@@ -205,6 +199,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._object = self._context().wrap_bio(
                 self._incoming, self._outgoing, server_side=server_side, server_hostname=self._server_name
             )
+            self._decrypt = cast("Callable[[int, memoryview], int]", self._object.read)
         except (ssl.SSLError, ValueError) as error:
             self._error = error if isinstance(error, OSError) else OSError(str(error))
             self.fail(str(error))
@@ -238,7 +233,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 return
             self.established.set_result(None)
         self._application.connection_made(self)
-        self._read(None)  # what came with the end of the handshake
+        self._read(_NOTHING)  # what came with the end of the handshake
 
     def _acknowledge(self) -> None:
         """Acknowledges a client's last message at once: without session tickets no answer would carry the acknowledgement, and
@@ -273,19 +268,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- reading
 
-    def _read(self, received: memoryview | None) -> None:
+    def _read(self, rest: memoryview) -> None:
         """Decrypts and delivers, one call of the application for each of its buffers."""
-        if self._reading:
-            return
-        self._reading = True
-        rest = received if received is not None else _NOTHING
-        try:
-            while self._state is _State.OPEN and not self._paused:
-                rest, done = self._read_buffer(rest)
-                if done:
-                    break
-        finally:
-            self._reading = False
+        done = False
+        while not done and self._state is _State.OPEN and not self._paused:
+            rest, done = self._read_buffer(rest)
         if rest and self._state is _State.OPEN:
             self._incoming.write(rest)
         if self._outgoing.pending:
@@ -293,17 +280,23 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _read_buffer(self, rest: memoryview) -> tuple[memoryview, bool]:
         """Fills one buffer of the application. Returns the encrypted bytes that are left, and whether no more can be read."""
-        incoming, pending = self._incoming, self._object.pending
-        decrypt = cast("Callable[[int, memoryview], int]", self._object.read)  # into a buffer: gives a count
+        incoming, decrypt = self._incoming, self._decrypt
         buffer = memoryview(self._application.get_buffer(-1) if self._buffered else bytearray(SLICE_BYTES))
         size, count, done, ended = len(buffer), 0, False, False
         failure: ssl.SSLError | None = None
+        # With more bytes than `low` OpenSSL has a whole record; adding bytes to them would move them.
+        low = ENCRYPTED_RECORD_BYTES if rest else 0
         while count < size:
-            if rest and incoming.pending < SLICE_BYTES:
-                incoming.write(rest[:SLICE_BYTES])
-                rest = rest[SLICE_BYTES:]
+            if incoming.pending <= low:
+                if rest:
+                    incoming.write(rest[:SLICE_BYTES])
+                    rest = rest[SLICE_BYTES:]
+                    low = ENCRYPTED_RECORD_BYTES if rest else 0
+                elif count:  # before the first call OpenSSL may hold decrypted bytes
+                    done = True
+                    break
             try:
-                got = decrypt(size - count, buffer[count:] if count else buffer)
+                got = decrypt(size, buffer[count:])
             except ssl.SSLWantReadError:
                 if rest:
                     continue
@@ -316,18 +309,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 done = ended = True
                 break
             count += got
-            if not rest and not incoming.pending and not pending():
-                done = True
-                break
         if count and self._buffered:
             self._application.buffer_updated(count)
         elif count:
             cast(asyncio.Protocol, self._application).data_received(bytes(buffer[:count]))
         if failure is not None:
-            self._error = failure
-            self._close_plain()
-            return rest, True
-        if ended and self._state is _State.OPEN:
+            self._close_plain(failure)
+        elif ended and self._state is _State.OPEN:
             (self.pause_reading if self._application.eof_received() else self.close)()  # nothing may follow
             return _NOTHING, True
         return rest, done
@@ -348,7 +336,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _read_pending(self) -> None:
         """Delivers what was received before the application paused."""
         if self._state is _State.OPEN and not self._paused:
-            self._read(None)
+            self._read(_NOTHING)
 
     def is_reading(self) -> bool:
         return not self._paused and self._state is _State.OPEN
@@ -356,7 +344,17 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # -- writing
 
     def write(self, data: Buffer) -> None:
-        self.writelines((data,))
+        if self._backlog or self._blocked or len(data) > RECORD_BYTES or self._state is not _State.OPEN or not data:
+            self.writelines((data,))
+            return
+        try:
+            size = self._object.write(data)  # less than all of it if the other side has negotiated short records
+        except ssl.SSLError as error:
+            self._close_plain(error)
+            return
+        self._flush()
+        if size < len(data):
+            self.writelines((memoryview(data)[size:],))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         if self._state is not _State.OPEN:
@@ -392,8 +390,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 if at < len(plain):
                     backlog.appendleft(plain[at:])
         except ssl.SSLError as error:
-            self._error = error
-            self._close_plain()
+            self._close_plain(error)
             return
         self._flush()
         if backlog:
@@ -462,7 +459,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             pass  # it waits for the other side's answer, which no one needs
         self._close_plain()
 
-    def _close_plain(self) -> None:
+    def _close_plain(self, error: ssl.SSLError | None = None) -> None:
+        self._error = error
         self._flush()
         self._state = _State.CLOSED
         self._backlog.clear()
