@@ -39,6 +39,7 @@ WRITE_HIGH: Final = 256 * 1024  # of the plain transport
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
 _SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
 _shared: Final = memoryview(bytearray(READ_BYTES))
+_NOTHING: Final = memoryview(b"")
 
 
 class _State(Enum):
@@ -344,8 +345,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # -- writing
 
     def write(self, data: Buffer) -> None:
-        if self._backlog or self._blocked or len(data) > RECORD_BYTES or self._state is not _State.OPEN or not data:
-            self.writelines((data,))
+        if self._state is not _State.OPEN or not data:
+            return
+        if self._backlog or self._blocked or len(data) > RECORD_BYTES:
+            self._queue([data], len(data))
             return
         try:
             size = self._object.write(data)  # less than all of it if the other side has negotiated short records
@@ -354,15 +357,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._flush()
         if size < len(data):
-            self.writelines((memoryview(data)[size:],))
+            self._queue([memoryview(data)[size:]], len(data) - size)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        if self._state is not _State.OPEN:
-            return
-        for part in list_of_data:
-            if part:
-                self._backlog.append(part)
-                self._backlog_bytes += len(part)
+        parts = list(list_of_data)
+        size = sum(map(len, parts))
+        if size <= RECORD_BYTES:
+            self.write(b"".join(parts))
+        elif self._state is _State.OPEN:
+            self._queue(parts, size)
+
+    def _queue(self, parts: list[Buffer], size: int) -> None:
+        self._backlog += parts
+        self._backlog_bytes += size
         if not self._blocked and not self._pump_due:
             self._pump()
         if not self._application_waits and self._backlog_bytes and self.get_write_buffer_size() > self._high:
@@ -489,6 +496,3 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._application = cast(asyncio.BufferedProtocol, protocol)
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
-
-
-_NOTHING: Final = memoryview(b"")
