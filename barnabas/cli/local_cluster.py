@@ -216,7 +216,7 @@ class LocalCluster:
         if self._lock is not None:
             return
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ClusterFailed(
                 f"{self.directory} cannot be created ({error.strerror}): name another directory"

@@ -132,7 +132,7 @@ def _make_directory(directory: Path) -> None:
         what = "a file" if directory.is_file() else "no directory"
         raise ValueError(f"data directory {directory} is {what}: name a directory")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
             f"data directory {directory} cannot be created ({error.strerror}): name one where this user may write"

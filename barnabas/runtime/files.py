@@ -215,7 +215,7 @@ class FileDisk:
     def __init__(self, root: str, *, open_files_max: int = 600) -> None:
         self.root = os.path.abspath(root)
         with contextlib.suppress(OSError):  # the first call that needs the directory reports the error
-            os.makedirs(self.root, exist_ok=True)
+            os.makedirs(self.root, mode=0o700, exist_ok=True)  # the metadata log has keys of users
         self._open_files_max = open_files_max
         self._open: dict[DiskFile, None] = {}  # files with a descriptor, in the order of the clock algorithm
         self._worker: ThreadPoolExecutor | None = None

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -220,3 +221,14 @@ def fill_up(descriptors: list[int]) -> None:
     with contextlib.suppress(OSError):
         while True:
             descriptors.append(os.open(os.devnull, os.O_RDONLY))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_new_data_directory_is_its_owner_s_only(tmp_path: Path) -> None:
+    """Its metadata log has the keys of SCRAM users, and settings in plain text."""
+    FileDisk(str(tmp_path / "parent" / "data")).close()
+    assert stat.S_IMODE((tmp_path / "parent" / "data").stat().st_mode) == 0o700
+    given = tmp_path / "given"
+    given.mkdir(mode=0o750)
+    FileDisk(str(given)).close()
+    assert stat.S_IMODE(given.stat().st_mode) == 0o750, "one that exists is left as it is"

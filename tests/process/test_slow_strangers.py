@@ -1,0 +1,175 @@
+"""Ten thousand strangers that send one byte a second, and thousands that guess passwords: others are served, nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.support.oracle.wire import Wire
+from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.login_frames import client_hellos, frame
+from tests.support.security.stranger import OpenBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.soak]
+
+MIB = 1024 * 1024
+SLOW = 10_000
+LISTENERS = {"login": 30.0, "login over TLS": 10.0}  # and how long a broker waits for the end of a login or handshake
+
+
+class Bystander:
+    """Produces at depth 1 in a thread.
+
+    Attributes:
+        waits: seconds of each answer.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.waits: list[float] = []
+        self._address = address
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        with Wire(self._address, timeout_s=60) as wire:
+            wire.create_topic("beside")
+            while not self._ended.wait(0.005):
+                began = time.perf_counter()
+                assert wire.produce(9, "beside", 0, [b"x"]).error_code == 0
+                self.waits.append(time.perf_counter() - began)
+
+    def figures(self) -> str:
+        each = sorted(self.waits)
+        return f"p50 {statistics.median(each) * 1000:.1f} ms, p99 {each[len(each) * 99 // 100] * 1000:.1f} ms, max {each[-1] * 1000:.0f} ms"
+
+
+class Trickle(asyncio.Protocol):
+    """Sends one byte a second."""
+
+    def __init__(self, data: bytes, ended: list[float]) -> None:
+        self._data, self._at, self._ended = data, 0, ended
+        self.began = time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def send(self) -> None:
+        """The next byte."""
+        transport = self.transport
+        if isinstance(transport, asyncio.Transport) and not transport.is_closing() and self._at < len(self._data):
+            transport.write(self._data[self._at : self._at + 1])
+            self._at += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.append(time.monotonic() - self.began)
+
+
+async def trickle(port: int, data: bytes, longest_s: float) -> list[float]:
+    """Opens SLOW connections and sends until the broker has ended all; returns how long each was open."""
+    loop = asyncio.get_running_loop()
+    ended: list[float] = []
+    each: list[Trickle] = []
+    for _ in range(SLOW):
+        _, protocol = await loop.create_connection(lambda: Trickle(data, ended), "127.0.0.1", port)
+        each.append(protocol)
+    until = time.monotonic() + longest_s + 60
+    while len(ended) < SLOW and time.monotonic() < until:
+        began = time.monotonic()
+        for protocol in each:
+            protocol.send()
+        await asyncio.sleep(max(0.0, began + 1 - time.monotonic()))
+    return ended
+
+
+@pytest.fixture
+def broker(tmp_path: Path, ca: CertificateAuthority) -> Iterator[OpenBroker]:
+    running = OpenBroker(tmp_path, ca).start()
+    yield running
+    running.end()
+
+
+def report(what: str, broker: OpenBroker, before: int, peak: int, bystander: Bystander) -> None:
+    sys.stdout.write(
+        f"{what}: RSS {before / MIB:.0f} MiB before, {peak / MIB:.0f} at most, {broker.rss_bytes() / MIB:.0f} after; "
+        f"a bystander's Produce {bystander.figures()}; load {os.getloadavg()[0]:.0f}\n"
+    )
+
+
+@contextlib.contextmanager
+def watched(broker: OpenBroker) -> Iterator[list[int]]:
+    """The resident memory of the broker, ten times a second."""
+    found, ended = [broker.rss_bytes()], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            found.append(broker.rss_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield found
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_ten_thousand_connections_that_send_one_byte_a_second(broker: OpenBroker, listener: str) -> None:
+    data = client_hellos()[0] if "TLS" in listener else frame(SaslHandshakeRequest(mechanism="PLAIN" + "N" * 200), 1)
+    with watched(broker) as rss, Bystander(broker.plain) as bystander:
+        ended = asyncio.run(trickle(broker.ports[listener], data, LISTENERS[listener]))
+    report(f"{SLOW} slow connections, {listener}", broker, rss[0], max(rss), bystander)
+    assert len(ended) == SLOW
+    assert max(rss) - rss[0] < SLOW * 16_384
+    assert max(bystander.waits) < 10
+
+
+@pytest.mark.parametrize("delay_ms", [100, 3_000])
+def test_thousands_of_wrong_passwords_keep_no_memory(tmp_path: Path, ca: CertificateAuthority, delay_ms: int) -> None:
+    """8,000 guesses, 1,000 at once; each waits for connection.failed.authentication.delay.ms."""
+    broker = OpenBroker(tmp_path, ca, f"connection.failed.authentication.delay.ms={delay_ms}").start()
+    try:
+        guess = frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        guess += frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + b"guess" * 4_000), 2)
+        refused = 0
+
+        async def guesses() -> None:
+            nonlocal refused
+            gate = asyncio.Semaphore(1_000)
+
+            async def one() -> None:
+                nonlocal refused
+                async with gate:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports["login"])
+                    writer.write(guess + pack(">i", 100))  # and the begin of a next request
+                    refused += b"Invalid username or password" in await reader.read(-1)
+                    writer.close()
+
+            await asyncio.gather(*(one() for _ in range(8_000)))
+
+        with watched(broker) as rss, Bystander(broker.plain) as bystander:
+            asyncio.run(guesses())
+        report(f"8,000 guesses, delay {delay_ms} ms", broker, rss[0], max(rss), bystander)
+        assert refused == 8_000
+        assert max(rss) - rss[0] < 128 * MIB
+        assert max(bystander.waits) < 10
+        assert broker.log().count("Invalid username or password") < 1_000, "the log has a limited number of lines"
+    finally:
+        broker.end()
