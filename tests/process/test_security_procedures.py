@@ -132,22 +132,25 @@ class Copy:
     @asynccontextmanager
     async def running(self, settings: Mapping[str, Any]) -> AsyncIterator[None]:
         """Feeds and copies until the end of the block; then everything that was sent is copied."""
-        ended = asyncio.Event()
-        begun = asyncio.Event()
+        ended, fed, begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def feed() -> None:
             async with Producer(**settings) as producer:
-                while not ended.is_set():
+                while not fed.is_set():
+                    if ended.is_set():
+                        last[0] = self.sent
+                        fed.set()  # the transaction of the last record ends the copy
                     await producer.send_and_wait("source", b"%d" % self.sent)
                     self.sent += 1
                     await asyncio.sleep(0.01)
 
         before = self.copied
+        last = [0]  # number of the record that is sent last
 
         async def on_transaction(progress: CopyProgress) -> bool:
             begun.set()
             self.copied = before + progress.records_in
-            return ended.is_set() and self.copied >= self.sent
+            return fed.is_set() and self.copied > last[0]
 
         async def copy() -> None:
             consumer: Any = Consumer(
@@ -173,7 +176,7 @@ class Copy:
             await begun.wait()
             yield
             ended.set()
-            await feeding  # before the copy's last transaction
+            await feeding
             await copying
 
     async def check(self, settings: Mapping[str, Any]) -> None:
