@@ -30,16 +30,16 @@ from barnabas.protocol.oauth import (
     token_in,
     token_times,
 )
-from barnabas.protocol.oauth_settings import OAuthInvalid, OAuthSettings
+from barnabas.protocol.oauth_settings import OAuthSettings
 from barnabas.runtime.assertions import assertion_text
 from barnabas.runtime.clock import SystemClock
+from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
 from barnabas.runtime.randomness import SystemRng
-from barnabas.runtime.tls import TlsError, TlsSettings, client_context
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.token_endpoint import TokenCall
 
-__all__ = ["EndpointTokens", "endpoint_tls"]
+__all__ = ["EndpointTokens"]
 
 RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed
 
@@ -65,7 +65,7 @@ class EndpointTokens:
         self._extensions = extensions
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
-        self._tls = endpoint_tls(settings)
+        self._tls = endpoint_tls(settings.url, dict(settings.tls))
         self._token = ""
         self._times = TokenTimes(None, 0)
         self._renew_at_ms = 0
@@ -200,13 +200,3 @@ class EndpointTokens:
             )
         said = f": {error.strerror or error}" if isinstance(error, OSError) else f": {type(error).__name__}"
         return TokenNotGiven(f"{where} cannot be reached{said}", retriable=True)
-
-
-def endpoint_tls(settings: OAuthSettings) -> ssl.SSLContext | None:
-    """The TLS context for the endpoint; None for http. Raises OAuthInvalid."""
-    if not settings.url.startswith("https:"):
-        return None
-    try:
-        return client_context(TlsSettings.from_keys(dict(settings.tls).get, "sasl.jaas.config: "))
-    except TlsError as error:
-        raise OAuthInvalid(str(error)) from None

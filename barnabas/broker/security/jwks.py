@@ -12,10 +12,12 @@ cannot be used are left out.
 from __future__ import annotations
 
 import json
+import ssl
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from functools import partial
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from barnabas.broker.reactor import Reactor
@@ -24,13 +26,14 @@ from barnabas.broker.slices import Offload
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
+from barnabas.runtime.tls_errors import explained
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
 
     from joserfc.jwk import KeySet
 
-__all__ = ["SigningKeys", "parsed_keys"]
+__all__ = ["KeySource", "SigningKeys", "parsed_keys"]
 
 log = logger("kafka.network.SocketServer")
 
@@ -45,11 +48,22 @@ class UnusableKeys(BarnabasError):
     """A document has no keys that can be used."""
 
 
+class KeySource(NamedTuple):
+    """Where keys are read.
+
+    Attributes:
+        url: file://, http:// or https://.
+        tls: for https.
+    """
+
+    url: str
+    tls: ssl.SSLContext | None = None
+
+
 class SigningKeys:
     """The keys of one URL.
 
     Args:
-        url: file://, http:// or https://.
         refresh_ms: between two readings.
         backoff_ms, backoff_ms_max: after a failure.
 
@@ -58,12 +72,18 @@ class SigningKeys:
     """
 
     def __init__(
-        self, reactor: Reactor, offload: Offload, url: str, refresh_ms: int, backoff_ms: int, backoff_ms_max: int
+        self,
+        reactor: Reactor,
+        offload: Offload,
+        source: KeySource,
+        refresh_ms: int,
+        backoff_ms: int,
+        backoff_ms_max: int,
     ) -> None:
         self.keys: KeySet | None = None
         self._reactor = reactor
         self._offload = offload
-        self._url = url
+        self._source = source
         self._refresh_ms = refresh_ms
         self._backoff_ms = backoff_ms
         self._backoff_ms_max = backoff_ms_max
@@ -87,7 +107,7 @@ class SigningKeys:
         before = self._text
 
         def read() -> None:
-            text = key_document(self._url, self._reactor.clock.monotonic_ms)
+            text = key_document(self._source, self._reactor.clock.monotonic_ms)
             found.append((text, None if text == before else parsed_keys(text)))
 
         self._reactor.run_beside(self._offload, read, partial(self._done, found))
@@ -113,21 +133,34 @@ class SigningKeys:
         self._reading = False
         try:
             if failure is not None:
-                raise failure if isinstance(failure, UnusableKeys) else UnusableKeys(type(failure).__name__)
+                raise failure if isinstance(failure, UnusableKeys) else UnusableKeys(_reason(failure))
             text, keys = found[0]
             if keys is not None:
                 self.keys, self._text = keys, text
-                log.info("Keys of OAuth tokens are read: url=%s keys=%d", self._url, len(keys.keys))
+                log.info("Keys of OAuth tokens are read: url=%s keys=%d", self._source.url, len(keys.keys))
             self._failures = 0
             pause_ms = self._refresh_ms
         except BarnabasError as error:
             pause_ms = min(self._backoff_ms_max, self._backoff_ms << min(self._failures, 20))
             self._failures += 1
-            log.warning("Keys of OAuth tokens cannot be read: url=%s error=%s retry_ms=%d", self._url, error, pause_ms)
+            log.warning(
+                "Keys of OAuth tokens cannot be read: url=%s error=%s retry_ms=%d", self._source.url, error, pause_ms
+            )
         self._timer = self._reactor.call_later(pause_ms, self.read)
         waiting, self._waiting = self._waiting, {}
         for callback in waiting:
             self._reactor.soon(callback)
+
+
+def _reason(failure: Exception) -> str:
+    """Why a document could not be read, in words that hold nothing of what the server sent."""
+    if isinstance(failure, urllib.error.HTTPError):
+        return f"status {failure.code}"
+    cause = failure.reason if isinstance(failure, urllib.error.URLError) else failure
+    if isinstance(cause, ssl.SSLError):
+        return explained(cause)
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return said or type(cause).__name__
 
 
 class SameProtection(urllib.request.HTTPRedirectHandler):
@@ -142,12 +175,13 @@ class SameProtection(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def key_document(url: str, now_ms: Callable[[], int]) -> bytes:
+def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
     """The document at a URL, cut after DOCUMENT_BYTES_MAX + 1 bytes; blocks. Raises OSError, ValueError, HTTPException."""
-    if urlsplit(url).scheme not in JWKS_SCHEMES:
+    if urlsplit(source.url).scheme not in JWKS_SCHEMES:
         raise ValueError(f"the URL is none of {', '.join(JWKS_SCHEMES)}")
     data = bytearray()
-    with urllib.request.build_opener(SameProtection).open(url, timeout=CONNECT_S_MAX) as answer:
+    by_https = urllib.request.HTTPSHandler(context=source.tls)
+    with urllib.request.build_opener(SameProtection, by_https).open(source.url, timeout=CONNECT_S_MAX) as answer:
         read = getattr(answer, "read1", answer.read)  # of a file there is no read1
         ends_ms = now_ms() + READ_MS_MAX
         while len(data) <= DOCUMENT_BYTES_MAX and (part := read(READ_BYTES)):

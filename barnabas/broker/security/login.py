@@ -14,6 +14,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -24,7 +25,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.authentications import Authentications
-from barnabas.broker.security.jwks import SigningKeys
+from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
 from barnabas.broker.security.oauthbearer_server import (
     BearerServer,
@@ -47,11 +48,13 @@ from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer
 from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.slices import Offload, in_place
 from barnabas.broker.waiting import Timer
-from barnabas.errors import RemoteProtocolError
+from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.protocol.connection import ServerConnection
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
+from barnabas.protocol.oauth_settings import ALLOWED_URLS, OAuthInvalid, check_allowed
 from barnabas.protocol.schema import Message
+from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
@@ -129,9 +132,13 @@ class ServerLogins:
         self._config = config
         self._token_keys: dict[tuple[str, str, str], tuple[bytes, bytes, bytes]] = {}  # by mechanism, token and secret
         self._offload = offload
-        self._keys: dict[str, SigningKeys] = {}  # by URL
         self._settings = {name: SaslSettings(config, name) for name in listeners}
         self._kerberos = KerberosLogins(list(self._settings.values()), offload)
+        self._keys: dict[str, SigningKeys] = {}  # by URL
+        for settings in self._settings.values():
+            url = settings.keys_url
+            if BEARER_MECHANISM in settings.mechanisms and url is not None and url not in self._keys:
+                self._keys[url] = self._signing_keys(settings, url)
 
     def size_bytes_max(self, listener: str) -> int | None:
         """The largest request before a login is complete; None if the listener needs no login."""
@@ -193,18 +200,26 @@ class ServerLogins:
 
     def start(self) -> None:
         """The node starts: reads the keys of OAuth tokens."""
-        for settings in self._settings.values():
-            url = settings.keys_url
-            if BEARER_MECHANISM in settings.mechanisms and url is not None and url not in self._keys:
-                keys = self._keys[url] = SigningKeys(
-                    self.reactor,
-                    self._offload,
-                    url,
-                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
-                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
-                    settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
-                )
-                keys.read()
+        for keys in self._keys.values():
+            keys.read()
+
+    def _signing_keys(self, settings: SaslSettings, url: str) -> SigningKeys:
+        """The keys of a URL. Raises BrokerError INVALID_CONFIG."""
+        key, jaas = "sasl.oauthbearer.jwks.endpoint.url", settings.jaas(BEARER_MECHANISM)
+        options = {} if jaas is None else jaas.options
+        try:
+            check_allowed(ALLOWED_URLS, key, url, os.environ)
+            tls = endpoint_tls(url, options)
+        except OAuthInvalid as error:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"listener {settings.listener}: {error}") from None
+        return SigningKeys(
+            self.reactor,
+            self._offload,
+            KeySource(url, tls),
+            settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+            settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+            settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        )
 
     def _bearer(self, settings: SaslSettings, token: str, now_ms: int) -> LoginIdentity:
         """Who an OAuth token names. Raises TokenRefused."""
@@ -215,8 +230,9 @@ class ServerLogins:
             raise TokenRefused("the signing keys are not read yet")
         try:
             claims = signed_claims(token, found.keys)
-        except TokenRefused:
-            found.on_unknown_key()
+        except TokenRefused as refused:
+            if refused.unknown_key:
+                found.on_unknown_key()
             raise
         return checked_claims(claims, settings.bearer_rules(), now_ms)
 

@@ -14,13 +14,14 @@ import re
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.errors import BarnabasError
 
 if TYPE_CHECKING:
-    from joserfc.jwk import KeySet
+    from joserfc.jwk import GuestProtocol, KeyBase, KeySet
 
 __all__ = [
     "ALGORITHMS",
@@ -36,6 +37,8 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
+_BLANKS: Final = "".join(map(chr, range(33)))  # as Java's trim()
+_KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # by the first letters of an algorithm
 TOKEN_LENGTH_MAX: Final = 256 * 1024
 NAME_LENGTH_MAX: Final = 4_096
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'
@@ -47,7 +50,15 @@ _FIRST: Final = re.compile(
 
 
 class TokenRefused(BarnabasError):
-    """A token is not valid. The text says why and quotes no part of it."""
+    """A token is not valid. The text says why and quotes no part of it.
+
+    Attributes:
+        unknown_key: whether none of the keys is the one that the token names.
+    """
+
+    def __init__(self, text: str, *, unknown_key: bool = False) -> None:
+        self.unknown_key = unknown_key
+        super().__init__(text)
 
 
 class BearerRules(NamedTuple):
@@ -57,7 +68,8 @@ class BearerRules(NamedTuple):
         issuer, audience: expected ones; none: any.
         skew_ms: difference of clocks that is allowed.
         required_scope: scopes that the token must have.
-        needs_issued_at: whether a token without `iat` is refused.
+        signed: whether the rules of Kafka for signed tokens hold: `iat` is needed and may be in the future, a name has no blanks around
+            it, a scope that is neither text nor list counts as none, and a list that names a scope twice is refused.
     """
 
     issuer: str | None = None
@@ -66,7 +78,7 @@ class BearerRules(NamedTuple):
     sub_claim: str = "sub"
     scope_claim: str = "scope"
     required_scope: tuple[str, ...] = ()
-    needs_issued_at: bool = False
+    signed: bool = False
 
 
 class BearerServer:
@@ -131,13 +143,29 @@ def unsecured_claims(token: str) -> Mapping[str, object]:
 def signed_claims(token: str, keys: KeySet) -> Mapping[str, object]:
     """The claims of a token that one of the keys has signed. Raises TokenRefused."""
     from joserfc import jwt
-    from joserfc.errors import JoseError
+    from joserfc.errors import InvalidKeyIdError, JoseError
 
     try:
-        claims = jwt.decode(token, keys, algorithms=list(ALGORITHMS)).claims
+        claims = jwt.decode(token, partial(_key_of, keys), algorithms=list(ALGORITHMS)).claims
+    except InvalidKeyIdError:
+        raise TokenRefused("no signing key is the one that it names", unknown_key=True) from None
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TokenRefused(f"its signature is not valid: {type(error).__name__}") from None
     return claims
+
+
+def _key_of(keys: KeySet, token: GuestProtocol) -> KeyBase:
+    """The first key that fits a token, as in Kafka: a token without the name of a key fits all of a type. Raises InvalidKeyIdError."""
+    from joserfc.errors import InvalidKeyIdError
+
+    headers = token.headers()
+    name, algorithm = headers.get("kid"), headers.get("alg")
+    kind = _KEY_TYPES.get(str(algorithm)[:2])
+    for key in keys.keys:
+        fits = key.key_type == kind and key.alg in (None, algorithm)
+        if fits and name in (None, key.kid):
+            return key
+    raise InvalidKeyIdError()
 
 
 def checked_claims(claims: Mapping[str, object], rules: BearerRules, now_ms: int) -> LoginIdentity:
@@ -150,6 +178,8 @@ def checked_claims(claims: Mapping[str, object], rules: BearerRules, now_ms: int
         TokenRefused: the claims break a rule.
     """
     name = claims.get(rules.sub_claim)
+    if rules.signed and isinstance(name, str):
+        name = name.strip(_BLANKS)
     if not isinstance(name, str) or not name or len(name) > NAME_LENGTH_MAX:
         raise TokenRefused(f"its claim {rules.sub_claim} is no name")
     expires_at_ms = _time_ms(claims, "exp")
@@ -158,16 +188,25 @@ def checked_claims(claims: Mapping[str, object], rules: BearerRules, now_ms: int
     if now_ms - rules.skew_ms >= expires_at_ms:
         raise TokenRefused("it has expired")
     issued_at_ms, not_before_ms = _time_ms(claims, "iat"), _time_ms(claims, "nbf")
-    if issued_at_ms is None and rules.needs_issued_at:
+    if issued_at_ms is None and rules.signed:
         raise TokenRefused("it has no claim iat")
     for begins_ms in (issued_at_ms, not_before_ms):
+        if rules.signed and begins_ms is not None and begins_ms > expires_at_ms:
+            raise TokenRefused("it ends before it begins")
+    for begins_ms in (None if rules.signed else issued_at_ms, not_before_ms):
         if begins_ms is not None and begins_ms > now_ms + rules.skew_ms:
             raise TokenRefused("it is not valid yet")
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
         raise TokenRefused("it has another issuer")
     if rules.audience and not set(_texts(claims.get("aud"), "aud")) & set(rules.audience):
         raise TokenRefused("it is for another audience")
-    scope = [part for each in _texts(claims.get(rules.scope_claim), rules.scope_claim) for part in each.split()]
+    scopes = claims.get(rules.scope_claim)
+    if rules.signed and not isinstance(scopes, (str, list)):
+        scopes = None
+    every = _texts(scopes, rules.scope_claim)
+    if rules.signed and not _all_named_once(every):
+        raise TokenRefused(f"its claim {rules.scope_claim} names nothing, or the same scope twice")
+    scope = [part for each in every for part in each.split()]
     if not set(rules.required_scope) <= set(scope):
         raise TokenRefused("it lacks a required scope")
     return LoginIdentity(name, expires_at_ms)
@@ -190,6 +229,11 @@ def _time_ms(claims: Mapping[str, object], name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e11:
         raise TokenRefused(f"its claim {name} is no time")
     return int(value * 1_000)
+
+
+def _all_named_once(texts: list[str]) -> bool:
+    names = [each.strip(_BLANKS) for each in texts]
+    return all(names) and len(set(names)) == len(names)
 
 
 def _texts(value: object, name: str) -> list[str]:

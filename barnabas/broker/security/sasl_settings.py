@@ -196,7 +196,7 @@ class SaslSettings:
             skew_ms=1_000 * self.number(BEARER_MECHANISM, "sasl.oauthbearer.clock.skew.seconds"),
             sub_claim=str(self.value(BEARER_MECHANISM, "sasl.oauthbearer.sub.claim.name")),
             scope_claim=str(self.value(BEARER_MECHANISM, "sasl.oauthbearer.scope.claim.name")),
-            needs_issued_at=True,
+            signed=True,
         )
 
     def kerberos_service(self) -> KerberosService:

@@ -17,9 +17,13 @@ from joserfc.jwk import ECKey
 from barnabas.broker.config import BrokerConfig
 from barnabas.errors import BrokerError
 from barnabas.runtime.offload import WorkerThread
+from tests.support.oracle.oauth_script import held_tokens, oauth_settings, presented
 from tests.support.oracle.sasl_script import SaslWire, bearer
-from tests.support.security.sasl_node import address_of, sasl_node
+from tests.support.security.identity_server import Answer, identity_server, signing_key
+from tests.support.security.sasl_node import address_of, node_of, sasl_node
 from tests.support.waiting import until
+
+RECORDED = Path(__file__).parents[2] / "golden" / "sasl" / "signed-tokens.json"
 
 
 def key(name: str) -> ECKey:
@@ -41,7 +45,7 @@ def login(address: str, message: bytes) -> Any:
         wire.handshake("OAUTHBEARER")
         if wire.token(message):
             wire.token(b"\1", show=True)
-        return wire.said[-1]
+        return wire.said[-1][:5]  # without a note of how long it took
 
 
 async def test_tokens_are_checked_with_the_keys_of_a_file_also_after_their_rotation(tmp_path: Path) -> None:
@@ -131,3 +135,45 @@ def test_oauthbearer_needs_keys_or_an_explicit_permission(settings: dict[str, st
     }
     with pytest.raises(BrokerError, match=says):
         BrokerConfig({**base, **settings})
+
+
+async def test_answers_to_signed_tokens_are_those_of_kafka() -> None:
+    """Recorded from Kafka 4.3.1 (tests/oracle/test_oauth_diff.py): claims, names of keys, signatures."""
+    with identity_server() as server:
+        server.keys.append(signing_key("last"))
+        settings = {**oauth_settings(server, "SASL"), "connection.failed.authentication.delay.ms": "0"}
+        async with sasl_node(settings, "SASL") as node:
+            logins = node.server.logins
+            assert logins is not None
+            await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+            said = await asyncio.to_thread(held_tokens, address_of(node, "SASL"), server)
+    recorded = json.loads(RECORDED.read_text())
+    assert {name: each for name, each in said.items() if each != recorded[name]} == {}
+
+
+async def test_a_node_starts_without_its_server_of_keys(caplog: pytest.LogCaptureFixture) -> None:
+    """Tokens are refused until the keys are read; a fault of the server later changes nothing."""
+    with identity_server() as server:
+        server.keys_answer = lambda: Answer(503)
+        settings = {**oauth_settings(server, "SASL"), "connection.failed.authentication.delay.ms": "0"}
+        server.claims = {"iss": "idp"}
+        async with sasl_node(settings, "SASL") as node:
+            address = address_of(node, "SASL")
+            refused = [[0, "", '{"status":"invalid_token"}', False], [58, '{"status":"invalid_token"}', "", False]]
+            assert await asyncio.to_thread(presented, address, server.token()) == refused
+            assert "error=status 503 " in caplog.text
+            server.keys_answer = None
+            logins = node.server.logins
+            assert logins is not None
+            await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+            assert await asyncio.to_thread(presented, address, server.token()) == [[0, "", "", True]]
+            server.keys_answer = lambda: Answer(503)
+            stranger = signing_key("stranger")
+            assert await asyncio.to_thread(presented, address, server.token(key=stranger)) == refused
+            assert await asyncio.to_thread(presented, address, server.token()) == [[0, "", "", True]]
+
+
+def test_a_url_of_keys_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_OPTS", "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=http://other/")
+    with identity_server() as server, pytest.raises(BrokerError, match=r"jwks\.endpoint\.url is not allowed: add its"):
+        node_of({**oauth_settings(server, "SASL")}, "SASL")

@@ -21,6 +21,7 @@ __all__ = ["CLIENT", "SECRET", "Answer", "Asked", "IdentityServer", "identity_se
 
 CLIENT: Final = "carol"
 SECRET: Final = "planted-client-secret"
+_HEADERS: Final = {"content-type": "application/json"}  # librdkafka takes no other answer
 
 
 def signing_key(name: str) -> ECKey:
@@ -124,7 +125,7 @@ def identity_server(tls: ssl.SSLContext | None = None, port: int = 0) -> Iterato
 
         def _send(self, answer: Answer) -> None:
             self.send_response(answer.status)
-            for name, value in {"content-length": str(len(answer.body)), **answer.headers}.items():
+            for name, value in {**_HEADERS, "content-length": str(len(answer.body)), **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer.body)

@@ -15,7 +15,7 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
 
-__all__ = ["add_scram_user", "address_of", "sasl_node"]
+__all__ = ["add_scram_user", "address_of", "node_of", "sasl_node"]
 
 
 async def add_scram_user(node: Node, name: str, password: str, mechanism: ScramMechanism) -> None:
@@ -24,9 +24,8 @@ async def add_scram_user(node: Node, name: str, password: str, mechanism: ScramM
         await admin.set_scram_password(name, password, mechanism=mechanism)
 
 
-@asynccontextmanager
-async def sasl_node(settings: Mapping[str, str], *listeners: str, offload: Offload = in_place) -> AsyncIterator[Node]:
-    """A started node with a plaintext listener and SASL listeners on free ports."""
+def node_of(settings: Mapping[str, str], *listeners: str, offload: Offload = in_place) -> Node:
+    """A node with a plaintext listener and SASL listeners on free ports."""
     names = ("PLAINTEXT", *listeners)
     mapped = ",".join(f"{name}:SASL_PLAINTEXT" for name in listeners)
     config = BrokerConfig(
@@ -39,9 +38,15 @@ async def sasl_node(settings: Mapping[str, str], *listeners: str, offload: Offlo
             **settings,
         }
     )
-    node = Node(
+    return Node(
         config, clock=SystemClock(), rng=SystemRng(), disk=MemoryDisk(), network=AsyncioNetwork(), offload=offload
     )
+
+
+@asynccontextmanager
+async def sasl_node(settings: Mapping[str, str], *listeners: str, offload: Offload = in_place) -> AsyncIterator[Node]:
+    """As `node_of`, started."""
+    node = node_of(settings, *listeners, offload=offload)
     await node.start()
     try:
         yield node

@@ -1,0 +1,32 @@
+"""The TLS context for an OAuth endpoint, by the options `ssl.…` of a JAAS text, as in Kafka.
+
+Driven by: tokens of an endpoint, and a node's signing keys. Emits: a context; OAuthInvalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.oauth_settings import OAuthInvalid
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["endpoint_tls"]
+
+
+def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The context; None if the URL is not https. Without a trust store the system's authorities are trusted.
+
+    Raises:
+        OAuthInvalid: a store cannot be used.
+    """
+    if not url.startswith("https:"):
+        return None
+    from barnabas.runtime.tls import TlsError, TlsSettings, client_context  # here, because few logins need them
+
+    try:
+        return client_context(TlsSettings.from_keys(options.get, "sasl.jaas.config: "))
+    except TlsError as error:
+        raise OAuthInvalid(str(error)) from None

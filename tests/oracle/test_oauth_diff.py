@@ -1,0 +1,178 @@
+"""OAUTHBEARER with Kafka and with Barnabas: requests for tokens, answers to signed tokens, and a server of keys that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.protocol.oauth_settings import ALLOWED_URLS
+from barnabas.runtime.token_providers import LoginTokens
+from tests.support.clients.expired_tokens import expired_token_errors
+from tests.support.oracle.oauth_script import PACKAGE, held_tokens, oauth_settings, presented
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.processes.ports import free_port_block
+from tests.support.security.identity_server import SECRET, Answer, Asked, IdentityServer, identity_server, signing_key
+from tests.support.security.sasl_node import address_of, sasl_node
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.oracle
+
+RECORDED = Path(__file__).parents[1] / "golden" / "sasl" / "signed-tokens.json"
+SOURCE = Path(__file__).parents[1] / "support" / "oracle" / "OAuthRequests.java"
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
+CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
+
+
+def start_command(folder: Path, server: IdentityServer, **changes: str) -> tuple[list[str], dict[str, str]]:
+    """The command that starts a Kafka that trusts the server, and its environment."""
+    needs_java()
+    port = free_port_block(3)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{port + 2}"
+    settings = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{port + 1}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        **oauth_settings(server, "SASL"),
+        **changes,
+    }
+    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    allowed = f"-D{ALLOWED_URLS}={server.keys_url},{server.token_url}"
+    return command, {**os.environ, "JAVA_TOOL_OPTIONS": allowed}
+
+
+def stop_kafka(folder: Path) -> None:
+    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+
+
+@contextmanager
+def kafka_with_oauth(folder: Path, server: IdentityServer, **changes: str) -> Iterator[str]:
+    """The address of the SASL listener of a Kafka that trusts the server."""
+    command, environment = start_command(folder, server, **changes)
+    try:
+        with (folder / "kafka-up.log").open("w") as output:
+            done = subprocess.run(
+                command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False, env=environment
+            )
+        if done.returncode:
+            pytest.skip(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
+        yield f"127.0.0.1:{int(command[4]) + 2}"
+    finally:
+        stop_kafka(folder)
+
+
+async def test_the_recorded_answers_to_tokens_are_those_of_kafka(tmp_path: Path) -> None:
+    """Then the key is rotated and the server fails: both refuse the first token of an unknown key, and accept known ones."""
+    with identity_server() as server:
+        server.keys.append(signing_key("last"))
+        with kafka_with_oauth(tmp_path, server) as address:
+            said, recorded = held_tokens(address, server), json.loads(RECORDED.read_text())
+            assert {name: each for name, each in said.items() if each != recorded.get(name)} == {}
+            assert said.keys() == recorded.keys()
+            server.keys.append(signing_key("newest"))
+            readings = server.key_readings
+            assert presented(address, server.token())[0][0] == 0 or server.key_readings > readings
+            await until(lambda: presented(address, server.token()) == [[0, "", "", True]])
+            server.keys_answer = lambda: Answer(503)
+            assert presented(address, server.token()) == [[0, "", "", True]]
+
+
+def test_kafka_does_not_start_without_its_keys(tmp_path: Path) -> None:
+    """Barnabas starts, and refuses tokens until the keys are read (node/security/test_oauthbearer.py)."""
+    with identity_server() as server:
+        server.keys_answer = lambda: Answer(503)
+        command, environment = start_command(tmp_path, server)
+        starting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        log = tmp_path / "node-1" / "server.log"
+        try:
+            ends = time.monotonic() + START_SECONDS_MAX
+            while not log.exists() or "Fatal error during broker startup" not in log.read_text(errors="replace"):
+                assert time.monotonic() < ends, "Kafka does not end"
+                time.sleep(0.2)
+            assert "Non 200 status code (503" in log.read_text(errors="replace")
+        finally:
+            starting.kill()
+            starting.wait()
+            stop_kafka(tmp_path)
+
+
+async def test_clients_say_the_same_of_an_expired_token(tmp_path: Path) -> None:
+    with identity_server() as server:
+        with kafka_with_oauth(tmp_path, server) as address:
+            by_kafka = await expired_token_errors(address, server)
+        settings = oauth_settings(server, "SASL")
+        async with sasl_node(settings, "SASL") as node:
+            logins = node.server.logins
+            assert logins is not None
+            await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+            own = await expired_token_errors(address_of(node, "SASL"), server)
+            own = {name: each.replace(address_of(node, "SASL"), address) for name, each in own.items()}
+    assert "invalid_token" in by_kafka["librdkafka"]
+    assert own == by_kafka
+
+
+async def test_requests_for_tokens_are_those_of_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_java()
+    with identity_server() as server:
+        plain = {ENDPOINT: server.token_url, CLIENT_ID: "ca rol:ü", CLIENT_SECRET: SECRET}
+        odd = {"sasl.oauthbearer.scope": "a b&c+ü~*"}
+        cases: list[tuple[dict[str, str], dict[str, str]]] = [
+            (plain, {}),
+            ({**plain, **odd}, {}),
+            ({**plain, **odd, "sasl.oauthbearer.header.urlencode": "true"}, {}),
+            ({ENDPOINT: server.token_url}, {"clientId": "carol", "clientSecret": SECRET, "scope": "s"}),
+            (plain, {"clientId": "x", "clientSecret": "y", "scope": "s"}),
+            ({**plain, CLIENT_SECRET: "planted-wrong"}, {}),
+        ]
+        (tmp_path / "assertion").write_text("e30.e30.c2lnbmVk")
+        assertion = {ENDPOINT: server.token_url, "sasl.oauthbearer.assertion.file": str(tmp_path / "assertion")}
+        bearer = {"sasl.oauthbearer.jwt.retriever.class": f"{PACKAGE}.JwtBearerJwtRetriever"}
+        cases += [(assertion, {}), ({**assertion, **odd, CLIENT_ID: "ü"}, {}), ({**assertion, **odd, **bearer}, {})]
+        options = [
+            f"-D{ALLOWED_URLS}={server.token_url}",
+            f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={tmp_path / 'assertion'}",
+        ]
+        lines = [json.dumps([settings, jaas]) for settings, jaas in cases]
+        command = ["bash", str(KAFKA_UP), "tool", str(SOURCE)]
+        asked = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            input="\n".join(lines),
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "JAVA_TOOL_OPTIONS": " ".join(options)},
+        )
+        outcomes = asked.stdout.split()
+        assert len(outcomes) == len(cases), asked.stderr[-1_000:]
+        kafka = [_shown(each) for each in server.asked]
+        server.asked.clear()
+        monkeypatch.setenv("KAFKA_OPTS", " ".join(options))
+        own = [await _outcome(settings, jaas) for settings, jaas in cases]
+        assert own == outcomes
+        assert [_shown(each) for each in server.asked] == kafka
+
+
+def _shown(asked: Asked) -> dict[str, Any]:
+    names = ("accept", "authorization", "cache-control", "content-type")
+    return {**{name: asked.headers.get(name) for name in names}, "body": asked.body}
+
+
+async def _outcome(settings: dict[str, str], jaas: dict[str, str]) -> str:
+    try:
+        return "token" if await LoginTokens().of(settings.get, jaas).token() else ""
+    except Exception:  # which one does not matter here
+        return "failed"

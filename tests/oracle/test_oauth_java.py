@@ -1,0 +1,80 @@
+"""The Java client's own client_credentials login at Barnabas: its tokens are valid for four seconds, and no record is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from barnabas.protocol.oauth_settings import ALLOWED_URLS
+from tests.support.oracle.oauth_script import PACKAGE, oauth_settings
+from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.security.identity_server import SECRET, IdentityServer, identity_server
+from tests.support.security.sasl_node import address_of, sasl_node
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.oracle
+
+RECORDS = 500
+LIFETIME_S = 4
+
+
+def client_properties(server: IdentityServer) -> str:
+    return "\n".join(
+        (
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=OAUTHBEARER",
+            f"sasl.jaas.config={PACKAGE}.OAuthBearerLoginModule required;",
+            f"sasl.login.callback.handler.class={PACKAGE}.OAuthBearerLoginCallbackHandler",
+            f"sasl.oauthbearer.token.endpoint.url={server.token_url}",
+            "sasl.oauthbearer.client.credentials.client.id=java",
+            f"sasl.oauthbearer.client.credentials.client.secret={SECRET}",
+            "enable.idempotence=true",
+        )
+    )
+
+
+async def test_sessions_outlive_the_tokens_of_the_java_client(tmp_path: Path) -> None:
+    needs_java("no Java client")
+    with identity_server() as server:
+        server.lifetime_s = LIFETIME_S
+        (tmp_path / "client.properties").write_text(client_properties(server))
+        settings = {
+            **oauth_settings(server, "SASL"),
+            "sasl.oauthbearer.clock.skew.seconds": "0",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        async with sasl_node(settings, "SASL") as node:
+            logins = node.server.logins
+            assert logins is not None
+            await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+            common = ["--bootstrap-server", address_of(node, "SASL"), "--topic", "java"]
+            config = ["--command-config", str(tmp_path / "client.properties")]
+            paced = ["--max-messages", str(RECORDS), "--throughput", "50"]
+            said = await tool(server, "org.apache.kafka.tools.VerifiableProducer", *common, *paced, *config)
+            outcomes = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+            sent = [each for each in outcomes if each["name"] == "producer_send_success"]
+            assert [each for each in outcomes if each["name"] == "producer_send_error"] == []
+            assert sorted(each["offset"] for each in sent) == list(range(RECORDS))
+            assert len(server.asked) >= 3  # it has renewed its token
+            read = ["--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "30000"]
+            said = await tool(server, "org.apache.kafka.tools.consumer.ConsoleConsumer", *common, *read, *config)
+    assert [int(line) for line in said.splitlines() if line.isdecimal()] == list(range(RECORDS))
+
+
+async def tool(server: IdentityServer, *arguments: str) -> str:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["bash", str(KAFKA_UP), "tool", *arguments],
+        timeout=120,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": f"-D{ALLOWED_URLS}={server.token_url}"},
+    )
+    assert done.returncode == 0, done.stdout[-1_000:] + done.stderr[-2_000:]
+    return str(done.stdout)
