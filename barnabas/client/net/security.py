@@ -22,7 +22,7 @@ from barnabas.ports import Rng
 from barnabas.protocol.exchange import Exchange
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM, GssapiClient
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, SaslFailed
-from barnabas.runtime.offload import WorkerThread
+from barnabas.runtime.offload import WorkerThread, in_own_thread
 
 if TYPE_CHECKING:
     from barnabas.protocol.scram import ScramKeys
@@ -91,7 +91,12 @@ class ClientSecurity:
 
     async def compute(self, work: Callable[[], None]) -> None:
         """Runs a long computation of a conversation in a thread."""
-        await self._thread.run(work)
+        if self._kerberos is not None:
+            await in_own_thread(
+                work
+            )  # which may wait for a KDC: neither other connections nor the end of the process wait with it
+        else:
+            await self._thread.run(work)
 
     def _conversation(self, host: str) -> SaslClient:
         config = self.config

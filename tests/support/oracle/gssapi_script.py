@@ -16,21 +16,19 @@ from barnabas.runtime.kerberos import KerberosInitiator
 from tests.support.oracle.sasl_script import SaslWire
 from tests.support.security.kdc import REALM, SERVICE, Kdc
 
-__all__ = ["DEVIATIONS", "LISTENERS", "MODULE", "gssapi_settings", "held"]
+__all__ = ["DEVIATIONS", "LISTENERS", "GssWire", "gssapi_settings", "held"]
 
 LISTENERS: Final = ("SASL", "AGAIN", "NAMED")
-MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 REAUTH_MS: Final = 3_000
 NO_LAYER: Final = bytes((1, 0, 0, 0))
 
 
 def gssapi_settings(kdc: Kdc) -> dict[str, str]:
     """Settings of the listeners' logins."""
-    jaas = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{kdc.keytab}" principal="{SERVICE}";'
     return {
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.kerberos.service.name": "kafka",
-        **{f"listener.name.{name.lower()}.gssapi.sasl.jaas.config": jaas for name in LISTENERS},
+        **{f"listener.name.{name.lower()}.gssapi.sasl.jaas.config": kdc.broker_jaas for name in LISTENERS},
         "listener.name.again.gssapi.connections.max.reauth.ms": str(REAUTH_MS),
         "listener.name.named.sasl.kerberos.principal.to.local.rules": "RULE:[2:$1-$2]/U",
         "delegation.token.secret.key": "planted-token-secret",

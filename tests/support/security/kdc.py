@@ -18,10 +18,11 @@ import pytest
 
 from tests.support.processes.ports import free_port_block
 
-__all__ = ["REALM", "SERVICE", "Kdc", "needs_kerberos", "running_kdc"]
+__all__ = ["MODULE", "REALM", "SERVICE", "Kdc", "needs_kerberos", "running_kdc"]
 
 REALM = "BARNABAS.TEST"
 SERVICE = f"kafka/localhost@{REALM}"
+MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit", "kvno")
 FOLDERS = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 START_SECONDS_MAX = 20
@@ -64,6 +65,11 @@ class Kdc:
             "KRB5RCACHENAME": f"dfl:{self.folder}",
         }
 
+    @property
+    def full_environment(self) -> dict[str, str]:
+        """The environment of a program in this realm."""
+        return {**os.environ, **self.environment}
+
     def start(self) -> None:
         port = free_port_block(1)
         self.config.write_text(
@@ -85,9 +91,7 @@ class Kdc:
         program = _found("krb5kdc")
         assert program is not None
         with (self.folder / "kdc.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [program, "-n"], env={**os.environ, **self.environment}, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen([program, "-n"], env=self.full_environment, stdout=log, stderr=log)
         end = time.monotonic() + START_SECONDS_MAX
         while True:  # until the KDC answers
             try:
@@ -106,6 +110,21 @@ class Kdc:
     def keytab_of(self, name: str) -> str:
         """The keytab of a user."""
         return str(self.folder / f"{name.replace('/', '-')}.keytab")
+
+    @property
+    def broker_jaas(self) -> str:
+        """The JAAS text of a broker."""
+        return f'{MODULE} required useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="{SERVICE}";'
+
+    def client_properties(self, name: str) -> dict[str, str]:
+        """Properties of a client with the keytab of a user."""
+        keytab = self.keytab_of(name)
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.jaas.config": f'{MODULE} required useKeyTab=true keyTab="{keytab}" principal="{name}@{REALM}";',
+        }
 
     def export(self, name: str, keytab: str) -> None:
         """Adds the keys of a principal to a keytab; its keys stay."""
@@ -148,7 +167,7 @@ class Kdc:
         assert path is not None
         subprocess.run(
             [path, *arguments],
-            env={**os.environ, **self.environment},
+            env=self.full_environment,
             capture_output=True,
             check=True,
             timeout=60,
