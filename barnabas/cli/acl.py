@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
@@ -195,6 +196,8 @@ def explain(
         async with connection.admin() as admin:
             acls = await admin.describe_acls(wanted)
         ruling = _ruling(acls, asked, settings)
+        if not settings.super_users:
+            print("super users are not known: brokers do not tell them; name them with --super-user", file=sys.stderr)
         if json_:
             print_json(_explained(asked, ruling))
             return

@@ -94,6 +94,9 @@ def test_acls_are_added_listed_explained_and_removed(call: Any) -> None:
         "User:alice may not read topic orders from 10.0.0.7",
         "rule: an ACL denies all on every topic that begins with or to User:* from 10.0.0.7",
     ]
+    assert "super users are not known" in call("acl", "explain", "User:bob", "read", "topic:orders").stderr
+    known = call("acl", "explain", "User:bob", "read", "topic:orders", "--super-user", "User:bob")
+    assert known.stderr == ""
     assert explained("User:bob", "read", "topic:orders")[1] == "rule: no ACL allows it"
     assert explained("User:bob", "read", "topic:orders", "--super-user", "User:bob")[1].endswith("is a super user")
     assert (

@@ -11,7 +11,7 @@ foreign one. Field tables after Kafka 4.3.1; PartitionRecord 2 is KIP-966, direc
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
@@ -150,6 +150,8 @@ class PartitionRecord(RecordMessage):
 @record(api_key=4, versions=(0, 0), flexible_since=0)
 class ConfigRecord(RecordMessage):
     """One configuration value of a topic (2), broker (4) or other resource; None deletes it."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
 
     resource_type: int = field(Int8)
     resource_name: str = field(String)

@@ -267,12 +267,17 @@ class ServerLogins:
         return StoredCredential(*stored, ITERATIONS_MIN, owner)
 
     def _unknown(self, mechanism: str, name: str) -> tuple[bytes, int]:
-        """Salt and iterations for a user without credential: always the same for one name, on every node."""
+        """Salt and iterations for a user without credential: always the same for one name, on every node.
+
+        The salt depends on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: whoever
+        has logged in once could compute the salt of every unknown name, and tell it from the salt of a user.
+        """
         code = SCRAM_MECHANISMS[mechanism]
         credentials = self._current.image.scram_credentials
         like = next((each for (kind, _), each in islice(credentials.items(), LIKE_MAX) if kind == code), None)
-        key = f"{self._cluster_id()} {mechanism}".encode()
-        salt = hmac.digest(key, name.encode(), SCRAM_HASHES[mechanism])
+        oldest = next(iter(credentials.values()), None)
+        key = b"" if oldest is None else oldest.server_key
+        salt = hmac.digest(key, f"{self._cluster_id()} {mechanism} {name}".encode(), SCRAM_HASHES[mechanism])
         if like is None:
             return salt[:SALT_BYTES], ITERATIONS_MIN
         return (salt * 2)[: len(like.salt)], like.iterations

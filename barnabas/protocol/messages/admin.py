@@ -7,6 +7,8 @@ KIP-827; 5: cordoned directories), ElectLeaders 0-2 (1: unclean ones, KIP-460), 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from barnabas.protocol.schema import (
     Array,
     Bool,
@@ -340,6 +342,8 @@ class DescribeConfigsResponse(Message):
 class AlterableConfig:
     """One change: set, delete, append or subtract."""
 
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
+
     name: str = field(String)
     config_operation: int = field(Int8)  # 0 set, 1 delete, 2 append, 3 subtract
     value: str | None = field(String, nullable_since=0)
@@ -383,6 +387,8 @@ class IncrementalAlterConfigsResponse(Message):
 @struct
 class AlterConfigsRequestConfig:
     """One configuration as it is to be."""
+
+    HIDDEN: ClassVar[frozenset[str]] = frozenset({"value"})  # it may be a password
 
     name: str = field(String)
     value: str | None = field(String, nullable_since=0)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.metadata.records import ConfigRecord
+from barnabas.protocol.messages.admin import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenResponse,
@@ -27,6 +36,17 @@ SECRET = b"planted-secret"
         RenewDelegationTokenRequest(hmac=SECRET),
         ExpireDelegationTokenRequest(hmac=SECRET),
         DescribeDelegationTokenResponse(tokens=[DescribedDelegationToken(hmac=SECRET, token_id="id")]),
+        IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(configs=[AlterableConfig(name="ssl.key.password", value="planted")])]
+        ),
+        AlterConfigsRequest(
+            resources=[
+                AlterConfigsRequestResource(
+                    configs=[AlterConfigsRequestConfig(name="ssl.key.password", value="planted")]
+                )
+            ]
+        ),
+        ConfigRecord(resource_type=4, resource_name="1", name="ssl.key.password", value="planted"),
         AlterUserScramCredentialsRequest(upsertions=[ScramCredentialUpsertion(salt=SECRET, salted_password=SECRET)]),
     ],
     ids=lambda message: type(message).__name__,

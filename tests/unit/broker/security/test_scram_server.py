@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]
 
+from barnabas.broker.metadata.image import ScramCredentialImage
 from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.scram_server import ScramServer, StoredCredential
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
@@ -94,6 +95,25 @@ def test_representations_show_no_key() -> None:
     assert shown == "StoredCredential(iterations=4096)"
 
 
+SOMEBODY = ScramCredentialImage(b"salt-of-somebody", b"stored", b"server-key", 4_096)
+
+
+def logins_with(users: Any) -> ServerLogins:
+    current: Any = SimpleNamespace(image=SimpleNamespace(scram_credentials=users))
+    nothing: Any = None
+    return ServerLogins(nothing, nothing, current, nothing, lambda: "cluster", [], in_place)
+
+
+def test_the_salt_of_an_unknown_user_cannot_be_computed_from_what_clients_know() -> None:
+    users = {(1, "admin"): SOMEBODY}
+    others = {(1, "admin"): SOMEBODY._replace(server_key=b"another-key")}
+    salt, iterations = logins_with(users)._unknown("SCRAM-SHA-256", "carol")
+    assert (len(salt), iterations) == (len(SOMEBODY.salt), SOMEBODY.iterations)
+    assert logins_with(dict(users))._unknown("SCRAM-SHA-256", "carol") == (salt, iterations)  # on every node
+    assert logins_with(users)._unknown("SCRAM-SHA-256", "dave")[0] != salt
+    assert logins_with(others)._unknown("SCRAM-SHA-256", "carol")[0] != salt
+
+
 def test_a_login_of_an_unknown_user_takes_no_longer_with_many_users() -> None:
     seen = 0
 
@@ -104,10 +124,7 @@ def test_a_login_of_an_unknown_user_takes_no_longer_with_many_users() -> None:
                 seen += 1
                 yield item
 
-    users = Credentials({(1, f"user-{number}"): None for number in range(10_000)})
-    current: Any = SimpleNamespace(image=SimpleNamespace(scram_credentials=users))
-    nothing: Any = None
-    logins = ServerLogins(nothing, nothing, current, nothing, lambda: "cluster", [], in_place)
-    salt, iterations = logins._unknown("SCRAM-SHA-512", "carol")
+    users = Credentials({(1, f"user-{number}"): SOMEBODY for number in range(10_000)})
+    salt, iterations = logins_with(users)._unknown("SCRAM-SHA-512", "carol")
     assert (len(salt), iterations) == (16, 4_096)
     assert seen <= 100
