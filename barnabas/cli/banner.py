@@ -51,8 +51,7 @@ def banner(
     if security is not None:
         facts.add_row("security", Text(_described(security)))
         facts.add_row("client files", Text(f"{security.folder}/*.properties"))
-    # A variable for the file: a command that is longer than a line of the terminal could not be copied.
-    how = f"-b {bootstrap.partition(',')[0]}" if security is None else "--command-config $ADMIN"
+    how = _connection(bootstrap, security)
     commands = [
         *([] if security is None else [f"ADMIN={quote(str(security.client_file))}"]),
         f"barnabas topic create orders {how}",
@@ -76,6 +75,15 @@ def banner(
         padding=(1, 2),
         expand=False,
     )
+
+
+def _connection(bootstrap: str, security: ClusterSecurity | None) -> str:
+    """The option by which commands find the cluster."""
+    if security is None:
+        return f"-b {bootstrap.partition(',')[0]}"
+    # A variable for the file: a command that is longer than a line of the terminal could not be copied.
+    spaced = quote(str(security.client_file)).startswith("'")
+    return '--command-config "$ADMIN"' if spaced else "--command-config $ADMIN"
 
 
 def _described(security: ClusterSecurity) -> str:

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from barnabas.cli.certificate_authority import Authority
 from barnabas.cli.session import wrong_call
 from barnabas.errors import BarnabasError
+from barnabas.runtime.certificate_authority import Authority
 
 __all__ = ["certificates"]
 

@@ -24,7 +24,7 @@ from barnabas.runtime.private_files import write_private
 from barnabas.storage.checkpoints import META_PROPERTIES, encode_uuid
 
 if TYPE_CHECKING:
-    from barnabas.cli.certificate_authority import Authority
+    from barnabas.runtime.certificate_authority import Authority
 
 __all__ = ["ADMIN", "CLIENT", "ClusterSecurity", "Sasl", "SecurityImpossible"]
 
@@ -104,7 +104,7 @@ class ClusterSecurity:
             CertificatesUnavailable, SecurityImpossible: with a remedy.
             OSError: a file cannot be written.
         """
-        from barnabas.cli.certificate_authority import Authority
+        from barnabas.runtime.certificate_authority import Authority
 
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority(self.folder) if self.tls else None

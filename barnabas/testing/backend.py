@@ -61,6 +61,7 @@ class Shape:
         config: settings of server.properties for every broker, sorted.
         port: client port of the first broker; 0 takes free ports.
         security_protocol: of the listener for clients, which has the same name.
+        own_security: whether the kit makes certificates and a user for it.
     """
 
     brokers: int = 1
@@ -68,6 +69,7 @@ class Shape:
     port: int = 0
     mode: Mode = field(default="thread")
     security_protocol: str = _PLAINTEXT
+    own_security: bool = False
 
     @classmethod
     def of(
@@ -92,8 +94,16 @@ class Shape:
         texts = {str(name): _text(value) for name, value in (config or {}).items()}
         if texts:
             _check_settings(texts)
+        own_security = False
+        if security_protocol != _PLAINTEXT:
+            from barnabas.testing.secured import broker_settings, is_left_to_the_kit  # most tests need no TLS
+
+            own_security = is_left_to_the_kit(security_protocol, texts)
+            if own_security:
+                texts |= broker_settings(security_protocol)
+        settings = tuple(sorted(texts.items()))
         return cls(
-            brokers, tuple(sorted(texts.items())), port, "thread" if mode == "thread" else "process", security_protocol
+            brokers, settings, port, "thread" if mode == "thread" else "process", security_protocol, own_security
         )
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from barnabas.testing.aio import ClusterAio
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
@@ -111,8 +111,9 @@ class Cluster(WorldMethods):
         seed: of the random choices of faults (`probability`, `jitter`); None draws one.
         admin_port: port on 127.0.0.1 for faults over HTTP; 0 takes a free one; None: none.
         security_protocol: what the listener for clients speaks: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL". It has the
-            same name; `config` has its settings, for example "ssl.keystore.location" or
-            "listener.name.sasl_ssl.plain.sasl.jaas.config". The kit's own connections use an internal listener.
+            same name. `config` has its settings, for example "ssl.keystore.location" or
+            "listener.name.sasl_ssl.plain.sasl.jaas.config"; without any, the kit makes a certificate and a user, and
+            `client_settings` has them. The kit's own connections use an internal listener.
 
     Raises:
         KitError: an argument is wrong; the text has the correct form.
@@ -182,6 +183,19 @@ class Cluster(WorldMethods):
     def bootstrap_servers(self) -> str:
         """HOST:PORT of every broker, separated by commas, for the clients of the test."""
         return self._bootstrap or self.backend("bootstrap_servers").bootstrap_servers
+
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """Arguments of clients of aiokafka, kafka-python and the bundled client: the address, and what a login needs if the kit has made it."""
+        return {"bootstrap_servers": self.bootstrap_servers, **self.client_security()}
+
+    def client_security(self, *, librdkafka: bool = False) -> dict[str, Any]:
+        """For the kit: the part of the settings of clients that is about security."""
+        if self._shape is None or not self._shape.own_security:
+            return {}
+        from barnabas.testing.secured import aio_settings, librdkafka_settings  # most tests need no TLS
+
+        return (librdkafka_settings if librdkafka else aio_settings)(self._shape.security_protocol)
 
     @property
     def brokers(self) -> tuple[BrokerHandle, ...]:

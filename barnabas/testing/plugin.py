@@ -282,7 +282,8 @@ def kafka_client_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[
     """Settings of librdkafka's clients (confluent-kafka): a new dict, to which a test adds its own."""
     from barnabas.testing.fixtures import client_id
 
-    return {"bootstrap.servers": kafka.bootstrap_servers, "client.id": client_id(request)}
+    security = kafka.client_security(librdkafka=True)
+    return {"bootstrap.servers": kafka.bootstrap_servers, "client.id": client_id(request), **security}
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def kafka_aio_config(kafka: Cluster, request: pytest.FixtureRequest) -> dict[str
     """Arguments of aiokafka's, kafka-python's and the bundled client's classes: a new dict."""
     from barnabas.testing.fixtures import client_id
 
-    return {"bootstrap_servers": kafka.bootstrap_servers, "client_id": client_id(request)}
+    return {**kafka.client_settings, "client_id": client_id(request)}
 
 
 @pytest.fixture

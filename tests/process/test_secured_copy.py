@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.certificate_authority import Authority
+from barnabas.runtime.certificate_authority import Authority
 from tests.support.processes.cli import barnabas
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.ports import free_ports

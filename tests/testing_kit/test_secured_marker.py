@@ -56,3 +56,49 @@ def test_a_marker_with_a_wrong_word_or_shared_brokers(pytester: pytest.Pytester)
     )
     wrong = pytester.runpytest_subprocess()
     wrong.stderr.fnmatch_lines(["*unknown security_protocol 'SASL_SLS'; did you mean 'SASL_SSL'*"])
+
+
+ONE_LINE = """
+import asyncio
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
+from kafka import KafkaProducer
+from barnabas.client import KafkaError
+
+@pytest.mark.parametrize("n", range(BROKERS))
+@pytest.mark.kafka(topics={"orders": 1}, brokers=BROKERS, security_protocol="PROTOCOL", isolation="ISOLATION")
+def test_every_client(n, kafka, kafka_producer, kafka_consumer, make_kafka_producer, kafka_aio_config, kafka_client_config):
+    assert kafka_producer.send("orders", b"tea").offset == 0
+    librdkafka = Producer(kafka_client_config)
+    librdkafka.produce("orders", b"coffee")
+    assert librdkafka.flush(30) == 0
+    other = KafkaProducer(**kafka_aio_config)
+    other.send("orders", b"milk").get(30)
+    other.close()
+
+    async def by_aiokafka():
+        async with AIOKafkaProducer(**kafka.client_settings) as producer:
+            await producer.send_and_wait("orders", b"water")
+
+    asyncio.run(by_aiokafka())
+    kafka_consumer.subscribe("orders")
+    assert [each.value for each in kafka_consumer.take(4)] == [b"tea", b"coffee", b"milk", b"water"]
+    with pytest.raises(KafkaError):
+        plain = {"security_protocol": "PLAINTEXT", "ssl_context": None, "sasl_mechanism": None}
+        plain |= {"sasl_plain_username": None, "sasl_plain_password": None}
+        make_kafka_producer(**plain, request_timeout_ms=1000, delivery_timeout_ms=1000).send("orders", b"wine")
+"""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "brokers", "isolation"),
+    [("SSL", 1, "cluster"), ("SASL_PLAINTEXT", 1, "process"), ("SASL_SSL", 2, "cluster")],
+)
+def test_a_secured_kafka_by_one_word(
+    protocol: str, brokers: int, isolation: str, pytester: pytest.Pytester, plugin: None
+) -> None:
+    """The kit makes the certificate and the user; every fixture of clients has them."""
+    source = ONE_LINE.replace("PROTOCOL", protocol).replace("BROKERS", str(brokers)).replace("ISOLATION", isolation)
+    pytester.makepyfile(source)
+    pytester.runpytest_subprocess().assert_outcomes(passed=brokers)  # a second test gets the brokers of the first
