@@ -15,6 +15,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord
 from barnabas.broker.security.authorizer_keys import NAME, SUPER_USERS
+from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
@@ -47,11 +48,25 @@ def _remarks_on_security(config: BrokerConfig) -> list[str]:
     for user in users.split(";"):
         if ",User:" in user.replace(" ", ""):
             found.append(f"setting '{SUPER_USERS}' has one principal {user.strip()!r}: semicolons separate principals")
+    found += _remarks_on_own_logins(config)
     for name, text in sorted(config.static.items()):
         key = server_key(name)
         if key is not None and key.sensitive and _PLACEHOLDER.search(text):
             found.append(f"setting '{name}' has a placeholder that is not looked up: the value is the text itself")
     return found
+
+
+def _remarks_on_own_logins(config: BrokerConfig) -> list[str]:
+    """Keys of this node's own tokens, where it logs in at no other node by OAUTHBEARER."""
+    keys = "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol"
+    if any((config.get_str(key) or "").upper() == "OAUTHBEARER" for key in keys):
+        return []
+    ends = tuple(key.name for key in OAUTH_KEYS)
+    return [
+        f"setting '{name}' has no effect: neither {' nor '.join(keys)} is OAUTHBEARER"
+        for name in sorted(config.static)
+        if name.endswith(ends)
+    ]
 
 
 def remarks_on_change(records: Iterable[MetadataRecord]) -> list[str]:

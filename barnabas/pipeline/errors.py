@@ -13,7 +13,7 @@ from barnabas.errors import BarnabasError
 
 __all__ = ["PipelineError", "writing_to"]
 
-_SECRETS = ("password", "jaas", "secret", "token", "keystore.key")
+_SECRETS = ("password", "passphrase", "jaas", "secret", "token", "keystore.key")
 _VALUE_LENGTH_MAX = 200
 
 

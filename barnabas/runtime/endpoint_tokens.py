@@ -65,7 +65,8 @@ class EndpointTokens:
         self._extensions = extensions
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
-        self._tls = endpoint_tls(settings.url, dict(settings.tls))
+        # The system's authorities are read by the first request, because that takes longer than a turn of the loop.
+        self._tls = endpoint_tls(settings.url, dict(settings.tls)) if settings.tls else None
         self._token = ""
         self._times = TokenTimes(None, 0)
         self._renew_at_ms = 0
@@ -74,6 +75,13 @@ class EndpointTokens:
 
     def __repr__(self) -> str:
         return f"EndpointTokens({self._settings.url})"
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._settings, self._extensions
+        return isinstance(other, EndpointTokens) and mine == (other._settings, other._extensions)
+
+    def __hash__(self) -> int:
+        return hash(self._settings)
 
     def __reduce__(self) -> tuple[type[EndpointTokens], tuple[OAuthSettings, Mapping[str, str]]]:
         return EndpointTokens, (self._settings, self._extensions)  # other processes get tokens of their own
@@ -153,6 +161,8 @@ class EndpointTokens:
     async def _asked(self) -> str:
         settings = self._settings
         request = await self._request()
+        if self._tls is None and settings.url.startswith("https:"):
+            await in_own_thread(self._trust_system)
         call = TokenCall(
             settings.url,
             request.headers,
@@ -172,6 +182,9 @@ class EndpointTokens:
         if call.status not in (200, 201):
             raise endpoint_refusal(call.status, call.answer, request.secrets)
         return token_in(call.answer)
+
+    def _trust_system(self) -> None:
+        self._tls = endpoint_tls(self._settings.url, {})
 
     async def _request(self) -> TokenRequest:
         settings = self._settings

@@ -464,4 +464,11 @@ def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_tol
     assert [each.partition(" has ")[2] for each in found] == [
         "a placeholder that is not looked up: the value is the text itself"
     ]
+    own = {"sasl.oauthbearer.scope": "x", "listener.name.plaintext.oauthbearer.sasl.login.read.timeout.ms": "7"}
+    assert remarks(BrokerConfig(own)) == [
+        f"setting '{name}' has no effect: neither sasl.mechanism.inter.broker.protocol nor sasl.mechanism.controller.protocol "
+        f"is OAUTHBEARER"
+        for name in sorted(own)
+    ]
+    assert remarks(BrokerConfig({**own, "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"})) == []
     assert remarks(BrokerConfig({"authorizer.class.name": STANDARD, "super.users": "User:CN=a,OU=b;User:c"})) == []

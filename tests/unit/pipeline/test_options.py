@@ -152,3 +152,26 @@ def test_security_has_the_names_of_kafka_and_is_hidden() -> None:
         }
     assert "planted" not in repr(source) + repr(sink)
     assert sink.producer_settings()["sasl_mechanism"] == "SCRAM-SHA-256"
+
+
+def test_tokens_of_an_identity_provider() -> None:
+    keys = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+        "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
+        "sasl.oauthbearer.client.credentials.client.id": "orders",
+        "sasl.oauthbearer.client.credentials.client.secret": "planted-secret",
+        "sasl.login.read.timeout.ms": "7",
+    }
+    given = {"kafka.bootstrap.servers": "a:1", **{f"kafka.{name}": value for name, value in keys.items()}}
+    source = SourceOptions.parse({**given, "subscribe": "a"}, streaming=False)
+    sink = SinkOptions.parse({**given, "topic": "a"}, streaming=False)
+    for client in (source.client, sink.client):
+        assert pickle.loads(pickle.dumps(client)) == client
+        assert repr(client.sasl_oauth_token_provider) == "EndpointTokens(http://idp/token)"
+    assert "planted" not in repr(source) + repr(sink)
+    del given["kafka.sasl.oauthbearer.client.credentials.client.id"]
+    with pytest.raises(PipelineError, match=r"needs sasl\.oauthbearer\.client\.credentials\.client\.id") as refused:
+        SourceOptions.parse({**given, "subscribe": "a"}, streaming=False)
+    assert "planted" not in str(refused.value)
