@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from barnabas.cli.extra_properties import extra_arguments, property_option
 from barnabas.cli.option import option
@@ -26,6 +26,9 @@ from barnabas.client.errors import IllegalState, KafkaError, UnknownTopicOrParti
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.runtime.scope import Scope
+
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
 
 __all__ = ["consume"]
 
@@ -168,29 +171,34 @@ class _Run:
                 consumer.assign(partitions)
                 for tp, offset in starts.items():
                     consumer.seek(tp, offset)
-                async with Scope("new topics") as scope:
-                    if self._chosen.pattern is not None and ends is None:
-                        scope.start(self._follow(self._chosen.pattern, partitions), name="new topics")
+                async with Scope("new partitions") as scope:
+                    if ends is None and (self._chosen.pattern is not None or not self._chosen.partitions):
+                        scope.start(self._follow(partitions), name="new partitions")
                     await self._reader(output, ends).read()
         finally:
             output.close()
             await self._stop()
 
-    async def _follow(self, pattern: str, partitions: list[TopicPartition]) -> None:
-        """Also reads the topics that are created from now on, from their first records."""
-        matches, read = re.compile(pattern).fullmatch, {tp.topic for tp in partitions}
+    async def _follow(self, partitions: list[TopicPartition]) -> None:
+        """Also reads the topics and partitions that are created from now on, from their first records."""
+        pattern, wanted = self._chosen.pattern, self._chosen.partitions
+        read = set(partitions)
         async with self._connection.admin() as admin:
             while True:
                 await asyncio.sleep(LOOK_S)
                 try:
-                    topics = [each for each in await admin.list_topics() if each not in read and matches(each)]
-                    found = await self._found(sorted(topics), needed=False)
+                    topics = self._chosen.topics if pattern is None else await _matching(admin, pattern)
+                    infos = await admin.describe_topics(topics)
+                    there = [
+                        TopicPartition(name, number) for name in topics for number in range(len(infos[name].partitions))
+                    ]
+                    found = [tp for tp in there if tp not in read and (not wanted or tp.partition in wanted)]
                     starts = await self._consumer.beginning_offsets(found)
                 except KafkaError:  # the reader tells what is wrong; the next look may succeed
                     continue
                 if not found:
                     continue
-                read.update(tp.topic for tp in found)
+                read.update(found)
                 partitions = [*partitions, *found]
                 self._consumer.assign(partitions)
                 for tp, offset in starts.items():
@@ -237,25 +245,30 @@ class _Run:
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
-        topics = self._chosen.topics if self._chosen.pattern is None else await self._matching(self._chosen.pattern)
+        topics = self._chosen.topics if self._chosen.pattern is None else await self._all_matching(self._chosen.pattern)
         return sorted(await self._found(topics))
 
-    async def _found(self, topics: Sequence[str], *, needed: bool = True) -> list[TopicPartition]:
+    async def _found(self, topics: Sequence[str]) -> list[TopicPartition]:
         wanted = self._chosen.partitions
         found: list[TopicPartition] = []
         for topic in dict.fromkeys(topics):
             numbers = await self._consumer.partitions_for_topic(topic)
             missing = sorted(wanted - numbers)
-            if needed and (not numbers or missing):
+            if not numbers or missing:
                 what = f"there is no partition {missing[0]}" if numbers else "there is no such topic"
                 raise UnknownTopicOrPartition(what, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic)
             found += [TopicPartition(topic, number) for number in numbers if not wanted or number in wanted]
         return found
 
-    async def _matching(self, pattern: str) -> list[str]:
-        matches = re.compile(pattern).fullmatch
+    async def _all_matching(self, pattern: str) -> list[str]:
         async with self._connection.admin() as admin:
-            found = sorted(topic for topic in await admin.list_topics() if matches(topic))
+            found = await _matching(admin, pattern)
         if not found and self._chosen.group is None:
             raise KafkaError(f"no topic matches {pattern!r}")
         return found
+
+
+async def _matching(admin: Admin, pattern: str) -> list[str]:
+    """The topics whose whole name matches, sorted."""
+    matches = re.compile(pattern).fullmatch
+    return sorted(topic for topic in await admin.list_topics() if matches(topic))

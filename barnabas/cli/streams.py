@@ -30,12 +30,22 @@ class _Output(io.FileIO):
             raise OutputUnwritable(error.errno, error.strerror) from None
 
 
+class _Messages(io.FileIO):
+    """Standard error. A message that cannot be written is dropped: the work was done, and its exit code says how."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
 def repair_streams() -> None:
     """Prepares the standard streams of a process: closed ones, and how a failed write to the output is told.
 
     Closed descriptors are opened, so that no later file or socket takes their numbers. A closed standard input cannot be read and
     a closed standard output cannot be written: each is opened for the other direction, so its use fails as it would have failed.
-    A closed standard error swallows what is written to it.
+    A closed or full standard error swallows what is written to it.
     """
     for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -44,8 +54,9 @@ def repair_streams() -> None:
             os.open(os.devnull, flags)  # takes the lowest free number, which is this one
     if sys.stdin is None:
         sys.stdin = os.fdopen(0, closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+    errors = "utf-8" if sys.stderr is None else sys.stderr.encoding
+    messages = io.BufferedWriter(_Messages(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(messages, errors, errors="backslashreplace", line_buffering=True)
     encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
     output = _Output(1, "w", closefd=False)
     buffered = io.BufferedWriter(output)

@@ -9,7 +9,7 @@ A state is `complete` while it has every producer that ever wrote to the log. Th
 sequence 0 has lost its first batch, and gets OUT_OF_ORDER_SEQUENCE_NUMBER. Below transaction version 2, Kafka accepts any first
 sequence. An incomplete state accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360).
 
-Invariants: a producer has at most RETAINED_BATCHES batches, all of its current epoch, oldest first. `_ongoing` is ordered by first
+Invariants: a producer has at most RETAINED_BATCHES batches, all of its current epoch, oldest first. `ongoing` is ordered by first
 offset (a new transaction begins at the log's end). A producer has at most one open transaction. Open transactions never expire.
 Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 markers) and Kafka 4.3's answers in each case.
 """
@@ -86,17 +86,20 @@ class PartitionProducers:
         entries: by producer id.
         end_offset: end of the log to which the state belongs, exclusive.
         complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted or cleaned.
+        ongoing: first offset -> producer id of the open transactions, in the order of offsets. Other modules only read it.
+        unreplicated: first offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed
+            the marker. Other modules only read it.
     """
 
     __slots__ = (
         "_captures",
-        "_ongoing",
         "_refused",
-        "_unreplicated",
         "_verifications",
         "complete",
         "end_offset",
         "entries",
+        "ongoing",
+        "unreplicated",
     )
 
     def __init__(self) -> None:
@@ -105,9 +108,8 @@ class PartitionProducers:
         self.complete = True
         self._captures: list[ProducerCapture] = []  # not packed yet
         self._refused: dict[int, tuple[int, int]] = {}  # epoch and next sequence by producer id, oldest first
-        self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
-        # First offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed the marker.
-        self._unreplicated: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
+        self.unreplicated: dict[int, int] = {}
         self._verifications: dict[int, _Verification] = {}
 
     # -- offsets --------------------------------------------------------------------------------------------------
@@ -115,28 +117,28 @@ class PartitionProducers:
     @property
     def first_undecided_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""
-        return next(iter(self._ongoing)) if self._ongoing else None
+        return next(iter(self.ongoing)) if self.ongoing else None
 
     @property
     def ongoing_count(self) -> int:
         """How many transactions are open."""
-        return len(self._ongoing)
+        return len(self.ongoing)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
-        first = next(iter(self._ongoing)) if self._ongoing else None
-        for first_offset, marker_offset in self._unreplicated.items():
+        first = next(iter(self.ongoing)) if self.ongoing else None
+        for first_offset, marker_offset in self.unreplicated.items():
             if marker_offset >= high_watermark and (first is None or first_offset < first):
                 first = first_offset
         return first
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Removes completed transactions whose markers are below the high watermark."""
-        if self._unreplicated:
-            for first_offset, marker_offset in list(self._unreplicated.items()):
+        if self.unreplicated:
+            for first_offset, marker_offset in list(self.unreplicated.items()):
                 if marker_offset >= high_watermark:
                     break
-                del self._unreplicated[first_offset]
+                del self.unreplicated[first_offset]
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self.entries.get(producer_id)
@@ -144,7 +146,7 @@ class PartitionProducers:
 
     def ongoing_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the open transactions, oldest first."""
-        return [(producer_id, first_offset) for first_offset, producer_id in self._ongoing.items()]
+        return [(producer_id, first_offset) for first_offset, producer_id in self.ongoing.items()]
 
     # -- verification (KIP-890) -----------------------------------------------------------------------------------
 
@@ -328,7 +330,7 @@ class PartitionProducers:
         if transactional:
             if entry.transaction_first_offset < 0:
                 entry.transaction_first_offset = first_offset
-                self._ongoing[first_offset] = producer_id
+                self.ongoing[first_offset] = producer_id
             if self._verifications:
                 self._verifications.pop(producer_id, None)
 
@@ -365,9 +367,9 @@ class PartitionProducers:
         if first_offset < 0:
             return None
         entry.transaction_first_offset = -1
-        if self._ongoing.pop(first_offset, None) is None:
+        if self.ongoing.pop(first_offset, None) is None:
             raise InvariantViolated(f"transaction of producer {producer_id} from offset {first_offset} was not listed")
-        self._unreplicated[first_offset] = offset
+        self.unreplicated[first_offset] = offset
         first_undecided = self.first_undecided_offset
         stable = offset + 1 if first_undecided is None else first_undecided
         return CompletedTransaction(producer_id, first_offset, offset, aborted, stable)
@@ -391,8 +393,8 @@ class PartitionProducers:
         """Removes everything: the log is empty and begins at `end_offset`. Verifications stay: they concern later batches."""
         self.complete = end_offset == 0
         self.entries.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self.ongoing.clear()
+        self.unreplicated.clear()
         self.end_offset = end_offset
 
     # -- snapshots ------------------------------------------------------------------------------------------------
@@ -425,7 +427,7 @@ class PartitionProducers:
             else:
                 self.complete = False
         opened = [(e.transaction_first_offset, p) for p, e in self.entries.items() if e.transaction_first_offset >= 0]
-        self._ongoing.update(sorted(opened))
+        self.ongoing.update(sorted(opened))
 
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:

@@ -90,6 +90,27 @@ def test_a_pattern_finds_topics_that_are_created_later(shared_broker: Broker) ->
             reading.kill()
 
 
+@pytest.mark.parametrize("by", ["name", "pattern"])
+def test_partitions_that_are_added_later_are_read_from_their_beginning(shared_broker: Broker, by: str) -> None:
+    name = topic_name(shared_broker)
+    run(shared_broker, "produce", name, stdin=lines("old"))
+    topics = (name,) if by == "name" else ("--pattern", f"{name}.*")
+    at = ("-b", shared_broker.bootstrap_servers)
+    command = [*COMMAND, "consume", *topics, "--from-beginning", "-n", "3", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        try:
+            assert reading.stdout is not None
+            assert reading.stdout.readline() == b"old\n"
+            run(shared_broker, "topic", "alter", name, "--partitions", "2")
+            run(shared_broker, "produce", name, "--partition", "1", stdin=lines("added"))
+            assert reading.stdout.readline() == b"added\n"
+            run(shared_broker, "produce", name, "--partition", "0", stdin=lines("new"))  # the first one is read on
+            assert reading.communicate(timeout=60) == (b"new\n", b"")
+            assert reading.returncode == 0
+        finally:
+            reading.kill()
+
+
 def test_the_tail_looks_behind_offsets_without_records(shared_broker: Broker) -> None:
     topic = topic_name(shared_broker)
     run(shared_broker, "produce", topic, stdin=lines(*range(20)))

@@ -12,7 +12,7 @@ Invariant: every line of a series follows its header, as the text format wants i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from barnabas.broker.metrics.line_table import PAGE_ROWS, PAGES_PER_UNIT, LineTable, Series, header
@@ -100,6 +100,7 @@ class ColumnTable(Generic[K]):
         self._labels = labels
         self._others = others
         self._page_of: dict[K, Page[K]] = {}
+        self._followed: list[K] | None = None
         self._pages: dict[Page[K], None] = {}
         self._room: dict[Page[K], None] = {}  # pages with fewer than PAGE_ROWS rows
 
@@ -111,11 +112,13 @@ class ColumnTable(Generic[K]):
         """All pages; each has rows."""
         return list(self._pages)
 
-    def follow(self, keys: Mapping[K, None]) -> Iterator[None]:
+    def follow(self, keys: list[K]) -> Iterator[None]:
         """Adds and drops rows, so that there is one for each of these keys. The owner then gives each page its columns."""
-        if keys.keys() == self._page_of.keys():
+        if keys == self._followed:  # the same objects in the same order: fast
             return
-        for key in [each for each in self._page_of if each not in keys]:
+        self._followed = None  # if the caller leaves this iterator early, the next call does the rest
+        wanted = dict.fromkeys(keys)
+        for key in [each for each in self._page_of if each not in wanted]:
             page = self._page_of.pop(key)
             page.drop(key)
             if page.keys:
@@ -127,6 +130,7 @@ class ColumnTable(Generic[K]):
             self._add(key)
             if count % ADDED_PER_SLICE == 0:
                 yield None
+        self._followed = keys
 
     def _add(self, key: K) -> None:
         page = next(iter(self._room), None)

@@ -75,7 +75,7 @@ class PartitionSeries:
 
     def collect(self) -> Iterator[Collected]:
         """The table, and the gauges of all replicas."""
-        open_replicas = {each: None for each in self._replicas.all() if not each.failed}
+        open_replicas = [each for each in self._replicas.all() if not each.failed]
         yield None
         yield from self._table.follow(open_replicas)
         yield None
@@ -134,9 +134,19 @@ def _brought_up_to_date(page: Page[Replica]) -> _Known:
     changed |= page.put(START, [log.log_start_offset for log in logs])
     if changed or marks != known.high_watermarks:
         known.high_watermarks = marks
-        page.put(LAG, [each.high_watermark - each.last_stable_offset for each in replicas])
+        page.put(LAG, _lags(replicas))
         page.put(SEGMENTS, [len(log.segments) for log in logs])
     return known
+
+
+def _lags(replicas: list[Replica]) -> list[int]:
+    """From the last stable offset to the high watermark. Most partitions have no transaction: they need no call."""
+    return [
+        each.high_watermark - each.last_stable_offset
+        if (producers := each.log.producers).ongoing or producers.unreplicated
+        else 0
+        for each in replicas
+    ]
 
 
 def _leader_row(replica: Replica) -> tuple[int, ...]:

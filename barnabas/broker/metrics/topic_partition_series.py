@@ -83,7 +83,7 @@ class TopicPartitionSeries:
 
     def _lead(self) -> Iterator[None]:
         """Brings the rows of led partitions up to date."""
-        led = {each: None for each in self._replicas.all() if each.leader_id == each.node_id and not each.failed}
+        led = [each for each in self._replicas.all() if each.leader_id == each.node_id and not each.failed]
         yield None
         yield from self._led.follow(led)
         yield None

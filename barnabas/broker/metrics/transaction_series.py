@@ -104,7 +104,12 @@ class TransactionSeries:
         """Brings the table up to date."""
         now_ms = self._reactor.clock.monotonic_ms()
         found: dict[Replica, tuple[int, int]] = {}
-        for at, replica in enumerate(list(self._replicas.all()), 1):
+        replicas = list(self._replicas.all())
+        with_open: list[Replica] = []
+        for start in range(0, len(replicas), CHECKED_PER_SLICE):
+            with_open += [each for each in replicas[start : start + CHECKED_PER_SLICE] if each.log.producers.ongoing]
+            yield None
+        for at, replica in enumerate(with_open, 1):
             first = replica.log.producers.first_undecided_offset
             if first is not None and replica.is_leader and not replica.failed:
                 known = self._oldest.get(replica)

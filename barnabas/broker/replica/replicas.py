@@ -16,7 +16,7 @@ A replica whose directory failed stays offline until the next start, regardless 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
@@ -172,8 +172,7 @@ class Replicas:
 
     def all(self) -> Iterable[Replica]:
         """Every replica of this node, topic by topic."""
-        for partitions in self._by_topic.values():
-            yield from partitions.values()
+        return chain.from_iterable([partitions.values() for partitions in self._by_topic.values()])
 
     def on_session_over(self) -> None:
         """This node's session with the controller has ended: refuses everything that waits for a leader here."""

@@ -191,12 +191,12 @@ class ClassicGroup(Group):
                 self._heartbeat_due.clear()
                 await self._heartbeat_due.wait()
                 continue
-            pause = at - clock.monotonic_ms()
+            pause = min(at, member.overdue_at()) - clock.monotonic_ms()
             if pause > 0:
                 await asyncio.sleep(pause / 1000)
                 continue
             now = clock.monotonic_ms()
-            if member.overdue(now):
+            if now >= member.overdue_at():
                 await self._leave_overdue()
                 continue
             generation = member.generation_id

@@ -275,9 +275,9 @@ class ClassicMember:
         """When the next heartbeat is due, in monotonic ms; None while there is nothing to keep alive."""
         return self._next_heartbeat_ms if self.state is ClassicMemberState.STABLE else None
 
-    def overdue(self, now_ms: int) -> bool:
-        """Whether the caller has not polled for `rebalance_timeout_ms` (max.poll.interval.ms): time to leave."""
-        return self.state is ClassicMemberState.STABLE and now_ms - self._polled_ms > self.rebalance_timeout_ms
+    def overdue_at(self) -> int:
+        """When the member must leave unless its caller polls: `rebalance_timeout_ms` after the last poll, in monotonic ms."""
+        return self._polled_ms + self.rebalance_timeout_ms
 
     def retry_heartbeat_at(self, at_ms: int) -> None:
         """The last heartbeat reached no coordinator: sends the next one early."""

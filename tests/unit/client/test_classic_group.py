@@ -14,6 +14,7 @@ from barnabas.client.group.group import GroupHooks
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.connection_config import ConnectionConfig
 from tests.support.bench.classic_member import joined, make
+from tests.support.waiting import until
 
 TURNS = 10  # of the loop, for tasks that wait for nothing
 
@@ -69,3 +70,14 @@ async def test_a_heartbeat_that_fails_after_the_leave_means_nothing(cluster: Net
     assert member.state is ClassicMemberState.LEFT
     assert group.error is None
     assert cluster.scope.crash is None
+
+
+async def test_a_member_without_polls_leaves_at_its_deadline_not_at_its_next_heartbeat(cluster: NetworkClient) -> None:
+    async def nothing() -> None:
+        pass
+
+    member = joined(make(rebalance_timeout_ms=20, heartbeat_interval_ms=600_000), now=cluster.clock.monotonic_ms())
+    group = ClassicGroup(cluster, member, GroupHooks(lambda partitions: None, nothing, lambda: None))
+    group.begin_poll(cluster.clock.monotonic_ms())
+    await until(lambda: member.state is not ClassicMemberState.STABLE)
+    group.leave_soon("test")

@@ -267,10 +267,9 @@ def test_silence_ends_the_session_on_this_side_too() -> None:
 
 def test_who_does_not_poll_is_overdue() -> None:
     member = joined(make(rebalance_timeout_ms=800))
-    assert not member.overdue(800)
-    assert member.overdue(801)
-    member.on_poll(801)
-    assert not member.overdue(900)
+    assert member.overdue_at() == 800
+    member.on_poll(700)
+    assert member.overdue_at() == 1_500
 
 
 def test_leaving() -> None:

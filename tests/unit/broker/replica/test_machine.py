@@ -346,7 +346,7 @@ def test_transactions_of_the_past_take_no_memory_on_a_follower_that_nobody_reads
     replica.follow(2, 1, (1, 2), 0)
     for offset in range(0, 200, 2):
         assert follower_log.on_fetched(replica, 1, offset, transaction(offset), offset + 1, 0)
-    assert len(replica.log.producers._unreplicated) == 1, "but for the last one, whose marker is not replicated yet"
+    assert len(replica.log.producers.unreplicated) == 1, "but for the last one, whose marker is not replicated yet"
     assert replica.last_stable_offset == 198
 
 
