@@ -85,6 +85,7 @@ RUN_BY = {  # the tests that run the examples of a page in a language, each as i
     ("docs/testing/faults.md", "sh"): ("testing_kit/test_fault_documents.py",),
     ("docs/testing/faults.md", "yaml"): ("testing_kit/test_fault_documents.py",),
     ("docs/testing/trace-format.md", "json"): ("testing_kit/test_failure_report.py",),
+    ("docs/security.md", "bash"): ("process/test_certificate_recipes.py",),
     ("CONTRIBUTING.md", ""): ("process/test_contributing.py",),
 }
 PARSED = "long-running or needs what a test has not; the command line accepts every command (unit/cli/test_documented_commands.py)"
