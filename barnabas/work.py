@@ -16,9 +16,9 @@ tests and tools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final, TypeVar
 
 __all__ = ["SLICE", "UNITS_PER_SLICE", "Steps", "Work", "distinct_in_slices", "finished", "sorted_in_slices"]
@@ -55,10 +55,11 @@ def sorted_in_slices(names: list[str]) -> Steps[Iterator[str]]:
     return (name for name, _ in groupby(merge(*runs)))
 
 
-def distinct_in_slices(names: Sequence[str]) -> Steps[dict[str, None]]:
+def distinct_in_slices(names: Iterable[str]) -> Steps[dict[str, None]]:
     """Returns the names, each once, in the order of their first occurrence."""
     found: dict[str, None] = {}
-    for start in range(0, len(names), HASHED_PER_UNIT):
-        found.update(dict.fromkeys(names[start : start + HASHED_PER_UNIT]))
+    rest = iter(names)
+    while some := dict.fromkeys(islice(rest, HASHED_PER_UNIT)):
+        found.update(some)
         yield 1
     return found

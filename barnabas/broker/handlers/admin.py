@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Done, Pending, Refuse, Table
 from barnabas.broker.handlers import configs, delete_records, log_dirs
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices, refused_nested
 from barnabas.broker.metadata.topics import states_of_names
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.slices import begun
@@ -175,7 +175,7 @@ def update_features(needs: Needs, call: Call[UpdateFeaturesRequest]) -> Pending[
 
 @refused_in_slices
 def _refuse_create_topics(call: Call[CreateTopicsRequest], error: BrokerError) -> Steps[CreateTopicsResponse]:
-    names = yield from distinct_in_slices([topic.name for topic in call.request.topics])
+    names = yield from distinct_in_slices(topic.name for topic in call.request.topics)
     topics = yield from refused_each(
         names, lambda name: CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
     )
@@ -201,7 +201,7 @@ def _refuse_delete_topics(call: Call[DeleteTopicsRequest], error: BrokerError) -
 def _refuse_create_partitions(
     call: Call[CreatePartitionsRequest], error: BrokerError
 ) -> Steps[CreatePartitionsResponse]:
-    names = yield from distinct_in_slices([topic.name for topic in call.request.topics])
+    names = yield from distinct_in_slices(topic.name for topic in call.request.topics)
     results = yield from refused_each(
         names, lambda name: CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
     )
@@ -210,15 +210,12 @@ def _refuse_create_partitions(
 
 @refused_in_slices
 def _refuse_elect_leaders(call: Call[ElectLeadersRequest], error: BrokerError) -> Steps[ElectLeadersResponse]:
-    results = []
-    for topic in call.request.topic_partitions or ():
-        partitions = yield from refused_each(
-            topic.partitions,
-            lambda number: PartitionElectionResult(
-                partition_id=number, error_code=error.code, error_message=error.message
-            ),
-        )
-        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
+    results = yield from refused_nested(
+        call.request.topic_partitions or (),
+        lambda topic: topic.partitions,
+        lambda number: PartitionElectionResult(partition_id=number, error_code=error.code, error_message=error.message),
+        lambda topic, answers: ReplicaElectionResult(topic=topic.topic, partition_result=answers),
+    )
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 

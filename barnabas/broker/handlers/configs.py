@@ -30,6 +30,7 @@ from barnabas.broker.config_entries import (
     group_entries,
     topic_entries,
 )
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.logger_levels import alter_levels, logger_entries
 from barnabas.broker.metadata.authorization import resource_type_of
 from barnabas.broker.metadata.configs import ConfigOperation
@@ -201,7 +202,7 @@ def _alter_loggers(needs: Needs, resource: AlterConfigsResource, validate_only: 
 def _changed(
     resources: Sequence[Resource],
     refused: list[AlterConfigsResourceResponse],
-    refuse: Callable[[BrokerError], A],
+    refuse: Callable[[BrokerError], A | Work],
     ask: Callable[[Done[A]], None],
 ) -> Pending[A]:
     """Asks the controller; its answer, or its refusal, is the answer of the request."""
@@ -398,33 +399,35 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
     )
 
 
-def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> DescribeConfigsResponse:
+@refused_in_slices
+def refuse_describe_configs(call: Call[DescribeConfigsRequest], error: BrokerError) -> Steps[DescribeConfigsResponse]:
     """One error for every requested resource."""
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in call.request.resources
-        ]
+    results = yield from refused_each(
+        call.request.resources,
+        lambda resource: DescribeConfigsResult(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        ),
     )
+    return DescribeConfigsResponse(results=results)
 
 
+@refused_in_slices
 def refuse_incremental_alter_configs(
     call: Call[IncrementalAlterConfigsRequest], error: BrokerError
-) -> IncrementalAlterConfigsResponse:
+) -> Steps[IncrementalAlterConfigsResponse]:
     """One error for every resource of a change."""
-    return IncrementalAlterConfigsResponse(
-        responses=[_resource_response(each, error) for each in call.request.resources]
-    )
+    responses = yield from refused_each(call.request.resources, lambda each: _resource_response(each, error))
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> AlterConfigsResponse:
+@refused_in_slices
+def refuse_alter_configs(call: Call[AlterConfigsRequest], error: BrokerError) -> Steps[AlterConfigsResponse]:
     """One error for every resource of a change."""
-    return AlterConfigsResponse(responses=[_resource_response(each, error) for each in call.request.resources])
+    responses = yield from refused_each(call.request.resources, lambda each: _resource_response(each, error))
+    return AlterConfigsResponse(responses=responses)
 
 
 def list_config_resources(needs: Needs, call: Call[ListConfigResourcesRequest]) -> Work:

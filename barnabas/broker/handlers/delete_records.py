@@ -6,11 +6,11 @@ leader brings deleted records back, or with REQUEST_TIMED_OUT. Offset −1 means
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.broker.waiting import Timer
@@ -178,17 +178,16 @@ def _result(partition: int, code: ErrorCode = ErrorCode.NONE) -> DeleteRecordsPa
     return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=code)
 
 
-def refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) -> DeleteRecordsResponse:
+@refused_in_slices
+def refuse_delete_records(call: Call[DeleteRecordsRequest], error: BrokerError) -> Steps[DeleteRecordsResponse]:
     """One error for every partition."""
-    refused = partial(_result, code=error.code)
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[refused(partition.partition_index) for partition in topic.partitions]
-            )
-            for topic in call.request.topics
-        ]
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda partition: _result(partition.partition_index, error.code),
+        lambda topic, answers: DeleteRecordsTopicResult(name=topic.name, partitions=answers),
     )
+    return DeleteRecordsResponse(topics=topics)
 
 
 HANDLERS: Final[Table] = {DeleteRecordsRequest: (delete_records, refuse_delete_records)}

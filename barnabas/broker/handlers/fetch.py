@@ -41,6 +41,7 @@ from barnabas.broker.handlers.fetch_partitions import (
 )
 from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER
 from barnabas.broker.slices import Slice
@@ -52,7 +53,7 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
@@ -457,22 +458,18 @@ def _read_in_slices(one: _Fetch) -> Work:
     return pending
 
 
-def refuse(call: Call[FetchRequest], error: BrokerError) -> FetchResponse:
+@refused_in_slices
+def refuse(call: Call[FetchRequest], error: BrokerError) -> Steps[FetchResponse]:
     """The error of the whole request, without partitions; before v7 each partition carries it."""
-    if call.version >= 7:
+    if call.version >= FIRST_WITH_SESSIONS:
         return FetchResponse(error_code=error.code)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    PartitionData(partition_index=one.partition, error_code=error.code, high_watermark=-1, records=b"")
-                    for one in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
+    responses = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda one: unknown_partition(one.partition, error.code),
+        lambda topic, answers: FetchableTopicResponse(topic=topic.topic, partitions=answers),
     )
+    return FetchResponse(responses=responses)
 
 
 HANDLERS: Final[Table] = {FetchRequest: (fetch, refuse)}

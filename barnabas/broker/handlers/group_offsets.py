@@ -30,7 +30,7 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts, offsets_at_once, write_in_parts, write_to_the_end
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices, refused_nested
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -73,6 +73,7 @@ __all__ = [
 ]
 
 NO_OFFSET = -1
+FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch
 GROUPS_PER_UNIT: Final = 16
 PARTITIONS_PER_UNIT: Final = 64
 
@@ -160,7 +161,9 @@ def offset_fetch(needs: Needs, call: Call[OffsetFetchRequest]) -> Work:
     def done(index: int, outcome: _Found | BrokerError) -> None:
         nonlocal open_groups
         if isinstance(outcome, BrokerError):
-            found[index] = _no_offsets(wanted[index], outcome.code, call.version)
+            if call.version < FIRST_WITH_GROUP_ERROR:
+                pending.resolve(refuse_offset_fetch(call, outcome))
+            found[index] = _no_offsets(wanted[index], outcome.code)
         else:
             found[index] = outcome
         open_groups -= 1
@@ -288,7 +291,8 @@ def _fetched_in_slices(groups: list[OffsetFetchResponseGroup | _Found], version:
             response.topics.append(
                 OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
             )
-    return _fetched(responses, version)
+    answer = yield from _fetched(responses, version)
+    return answer
 
 
 def _shown(partition: int, committed: _Position) -> OffsetFetchResponsePartitions:
@@ -312,40 +316,31 @@ def _no_position(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitio
     )
 
 
-def _no_offsets(group: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
-    """A refusal: the group's error code; in v1, which has none, the partitions' codes."""
-    response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
-    if version < 2:
-        response.topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name, partitions=[_no_position(partition, code) for partition in topic.partition_indexes]
-            )
-            for topic in group.topics or ()
-        ]
-    return response
+def _no_offsets(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
 
 
-def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:
+def _as_single(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    """Converts a partition of an answer to the form before v8."""
+    return OffsetFetchResponsePartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
+    )
+
+
+def _fetched(groups: list[OffsetFetchResponseGroup], version: int) -> Steps[OffsetFetchResponse]:
     if version >= 8:
         return OffsetFetchResponse(groups=groups)
-    group = groups[0]
-    topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=partition.partition_index,
-                    committed_offset=partition.committed_offset,
-                    committed_leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.metadata,
-                    error_code=partition.error_code,
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in group.topics
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    topics = yield from refused_nested(
+        groups[0].topics,
+        lambda topic: topic.partitions,
+        _as_single,
+        lambda topic, answers: OffsetFetchResponseTopic(name=topic.name, partitions=answers),
+    )
+    return OffsetFetchResponse(topics=topics, error_code=groups[0].error_code)
 
 
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
@@ -437,10 +432,22 @@ def _deleted_in_slices(request: OffsetDeleteRequest, parts: list[list[ErrorCode]
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> OffsetFetchResponse:
-    """The same error for every group."""
-    wanted = call.request.groups if call.version >= 8 else [_as_group(call.request)]
-    return _fetched([_no_offsets(group, error.code, call.version) for group in wanted], call.version)
+@refused_in_slices
+def refuse_offset_fetch(call: Call[OffsetFetchRequest], error: BrokerError) -> Steps[OffsetFetchResponse]:
+    """The same error for every group; in v1, for every partition."""
+    request = call.request
+    if call.version >= 8:
+        groups = yield from refused_each(request.groups, lambda group: _no_offsets(group, error.code))
+        return OffsetFetchResponse(groups=groups)
+    if call.version >= FIRST_WITH_GROUP_ERROR:
+        return OffsetFetchResponse(error_code=error.code)
+    topics = yield from refused_nested(
+        request.topics or (),
+        lambda topic: topic.partition_indexes,
+        lambda partition: _as_single(_no_position(partition, error.code)),
+        lambda topic, answers: OffsetFetchResponseTopic(name=topic.name, partitions=answers),
+    )
+    return OffsetFetchResponse(topics=topics)
 
 
 def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) -> OffsetDeleteResponse:
@@ -451,13 +458,12 @@ def refuse_offset_delete(call: Call[OffsetDeleteRequest], error: BrokerError) ->
 @refused_in_slices
 def refuse_offset_commit(call: Call[OffsetCommitRequest], error: BrokerError) -> Steps[OffsetCommitResponse]:
     """The same error for every partition."""
-    topics = []
-    for topic in call.request.topics:
-        partitions = yield from refused_each(
-            topic.partitions,
-            lambda p: OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
-        )
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda p: OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
+        lambda topic, answers: OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers),
+    )
     return OffsetCommitResponse(topics=topics)
 
 

@@ -27,6 +27,7 @@ from barnabas.broker.coordinator.groups.views import list_groups as listed_group
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.handlers import group_offsets
 from barnabas.broker.handlers.offset_parts import delete_group_in_parts, write_to_the_end
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
@@ -199,11 +200,11 @@ def _no_coordinator(key: str, error: BrokerError) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
 
 
-def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> FindCoordinatorResponse:
+@refused_in_slices
+def _refuse_find(call: Call[FindCoordinatorRequest], error: BrokerError) -> Steps[FindCoordinatorResponse]:
     if call.version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_no_coordinator(key, error) for key in call.request.coordinator_keys]
-        )
+        found = yield from refused_each(call.request.coordinator_keys, lambda key: _no_coordinator(key, error))
+        return FindCoordinatorResponse(coordinators=found)
     return FindCoordinatorResponse(error_code=error.code, error_message=error.message, node_id=-1, port=-1)
 
 
@@ -468,14 +469,17 @@ def _refuse_list(call: Call[ListGroupsRequest], error: BrokerError) -> ListGroup
     return ListGroupsResponse(error_code=error.code)
 
 
-def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_not_described(call, group_id, error) for group_id in call.request.groups])
+@refused_in_slices
+def _refuse_describe(call: Call[DescribeGroupsRequest], error: BrokerError) -> Steps[DescribeGroupsResponse]:
+    groups = yield from refused_each(call.request.groups, lambda group_id: _not_described(call, group_id, error))
+    return DescribeGroupsResponse(groups=groups)
 
 
-def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=name, error_code=error.code) for name in call.request.groups_names]
-    )
+@refused_in_slices
+def _refuse_delete(call: Call[DeleteGroupsRequest], error: BrokerError) -> Steps[DeleteGroupsResponse]:
+    refused = partial(DeletableGroupResult, error_code=error.code)
+    results = yield from refused_each(call.request.groups_names, lambda name: refused(group_id=name))
+    return DeleteGroupsResponse(results=results)
 
 
 HANDLERS: Final[Table] = {

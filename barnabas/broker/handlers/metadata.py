@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.metadata.features import is_served
 from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.broker.security.permissions import AllowedNames
@@ -50,7 +51,7 @@ from barnabas.protocol.messages.metadata import (
     SupportedFeatureKey,
 )
 from barnabas.protocol.registry import API_VERSIONS_KEY
-from barnabas.work import Work, sorted_in_slices
+from barnabas.work import Steps, Work, sorted_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.awaited_leaders import AwaitedLeaders
@@ -440,25 +441,24 @@ def _refuse_api_versions(call: Call[ApiVersionsRequest], error: BrokerError) -> 
     return ApiVersionsResponse(error_code=error.code)
 
 
-def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> MetadataResponse:
-    return MetadataResponse(
-        error_code=error.code,
-        topics=[
-            MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
-            for topic in call.request.topics or ()
-        ],
+@refused_in_slices
+def _refuse_metadata(call: Call[MetadataRequest], error: BrokerError) -> Steps[MetadataResponse]:
+    topics = yield from refused_each(
+        call.request.topics or (),
+        lambda topic: MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id),
     )
+    return MetadataResponse(error_code=error.code, topics=topics)
 
 
+@refused_in_slices
 def _refuse_topic_partitions(
     call: Call[DescribeTopicPartitionsRequest], error: BrokerError
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
-            for topic in call.request.topics
-        ]
+) -> Steps[DescribeTopicPartitionsResponse]:
+    topics = yield from refused_each(
+        call.request.topics,
+        lambda topic: DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name),
     )
+    return DescribeTopicPartitionsResponse(topics=topics)
 
 
 HANDLERS: Final[Table] = {

@@ -18,6 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
@@ -147,33 +148,28 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> ListOffsetsResponse:
+@refused_in_slices
+def refuse_list_offsets(call: Call[ListOffsetsRequest], error: BrokerError) -> Steps[ListOffsetsResponse]:
     """The same error for every partition."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code)
-                    for one in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda one: ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error.code),
+        lambda topic, answers: ListOffsetsTopicResponse(name=topic.name, partitions=answers),
     )
+    return ListOffsetsResponse(topics=topics)
 
 
-def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> OffsetForLeaderEpochResponse:
+@refused_in_slices
+def refuse_epochs(call: Call[OffsetForLeaderEpochRequest], error: BrokerError) -> Steps[OffsetForLeaderEpochResponse]:
     """The same error for every partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[EpochEndOffset(partition=one.partition, error_code=error.code) for one in topic.partitions],
-            )
-            for topic in call.request.topics
-        ]
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda one: EpochEndOffset(partition=one.partition, error_code=error.code),
+        lambda topic, answers: OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers),
     )
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _is_open(found: _Found, timestamp: int) -> bool:

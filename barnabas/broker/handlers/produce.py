@@ -21,6 +21,7 @@ from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.broker.slices import FREE_COST
@@ -51,7 +52,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
-from barnabas.work import Work
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -132,26 +133,27 @@ def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
     return work.begin()
 
 
-def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | None:
+def refuse(call: Call[ProduceRequest], error: BrokerError) -> ProduceResponse | Work | None:
     """The same error for every partition; for acks=0 no answer, and the connection closes."""
     if call.request.acks == 0:
         call.connection.close(f"Produce with acks=0 failed: {error}")
         return None
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
-                    )
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in call.request.topic_data
-        ]
+    return _refuse_each(call, error)
+
+
+@refused_in_slices
+def _refuse_each(call: Call[ProduceRequest], error: BrokerError) -> Steps[ProduceResponse]:
+    responses = yield from refused_nested(
+        call.request.topic_data,
+        lambda topic: topic.partition_data,
+        lambda data: PartitionProduceResponse(
+            index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
+        ),
+        lambda topic, answers: TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+        ),
     )
+    return ProduceResponse(responses=responses)
 
 
 def _look(batch: PartitionBatch, records: Buffer, version: int) -> bool:
@@ -268,7 +270,7 @@ class _Produce:
             access.unrestricted or access.allows(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
         )
 
-    def begin(self) -> ProduceResponse | Pending[ProduceResponse] | None:
+    def begin(self) -> ProduceResponse | Pending[ProduceResponse] | Work | None:
         """Verifies the transaction if there is one, then appends."""
         if not self.transactional:
             return self.run()
@@ -440,7 +442,7 @@ class _Produce:
         pending = self.pending
         if pending is not None and not pending.resolved:
             pending.on_closed = None
-            answer: ProduceResponse | Pending[ProduceResponse] | None
+            answer: ProduceResponse | Pending[ProduceResponse] | Work | None
             try:
                 answer = self.run()
             except InvariantViolated:

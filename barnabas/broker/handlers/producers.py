@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.security.permissions import AllowedNames, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
@@ -90,22 +91,20 @@ def _partition(
     return result
 
 
-def refuse_describe_producers(call: Call[DescribeProducersRequest], error: BrokerError) -> DescribeProducersResponse:
+@refused_in_slices
+def refuse_describe_producers(
+    call: Call[DescribeProducersRequest], error: BrokerError
+) -> Steps[DescribeProducersResponse]:
     """One error for every partition that was asked for."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersTopicResult(
-                name=topic.name,
-                partitions=[
-                    DescribeProducersPartitionResult(
-                        partition_index=number, error_code=error.code, error_message=error.message
-                    )
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in call.request.topics
-        ]
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partition_indexes,
+        lambda number: DescribeProducersPartitionResult(
+            partition_index=number, error_code=error.code, error_message=error.message
+        ),
+        lambda topic, answers: DescribeProducersTopicResult(name=topic.name, partitions=answers),
     )
+    return DescribeProducersResponse(topics=topics)
 
 
 HANDLERS: Final[Table] = {DescribeProducersRequest: (describe_producers, refuse_describe_producers)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,6 +25,7 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from barnabas.work import Steps
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
@@ -62,21 +64,18 @@ def _refuse_list(
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
 
 
+@refused_in_slices
 def _refuse_reassign(
     call: Call[AlterPartitionReassignmentsRequest], error: BrokerError
-) -> AlterPartitionReassignmentsResponse:
-    responses = [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=error.code, error_message=error.message
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    responses = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda partition: ReassignablePartitionResponse(
+            partition_index=partition.partition_index, error_code=error.code, error_message=error.message
+        ),
+        lambda topic, answers: ReassignableTopicResponse(name=topic.name, partitions=answers),
+    )
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=responses)
 
 

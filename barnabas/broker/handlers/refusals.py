@@ -16,7 +16,7 @@ from barnabas.errors import BrokerError
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work
 
-__all__ = ["refused_each", "refused_in_slices"]
+__all__ = ["refused_each", "refused_in_slices", "refused_nested"]
 
 ELEMENTS_PER_UNIT: Final = 8  # of work (work.Work)
 
@@ -24,6 +24,8 @@ Q = TypeVar("Q", bound=Message)
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 R = TypeVar("R")
+E = TypeVar("E")
+P = TypeVar("P")
 
 
 def refused_in_slices(refuse: Callable[[Call[Q], BrokerError], Steps[M]]) -> Callable[[Call[Q], BrokerError], M | Work]:
@@ -44,3 +46,26 @@ def refused_each(elements: Iterable[T], refused: Callable[[T], R]) -> Steps[list
             yield 1
         found.append(refused(element))
     return found
+
+
+def refused_nested(
+    parents: Iterable[P],
+    elements: Callable[[P], Iterable[E]],
+    refused: Callable[[E], R],
+    made: Callable[[P, list[R]], T],
+) -> Steps[list[T]]:
+    """Returns what `made` makes of each parent and of what `refused` makes of its elements."""
+    answers = []
+    number = 0
+    for parent in parents:
+        found = []
+        for element in elements(parent):
+            number += 1
+            if number % ELEMENTS_PER_UNIT == 0:
+                yield 1
+            found.append(refused(element))
+        number += 1
+        if number % ELEMENTS_PER_UNIT == 0:
+            yield 1
+        answers.append(made(parent, found))
+    return answers

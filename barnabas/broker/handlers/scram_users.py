@@ -8,6 +8,7 @@ it may ALTER it.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Answer, Call, Table
@@ -115,8 +116,8 @@ def _refuse_describe(
 def _refuse_alter(
     call: Call[AlterUserScramCredentialsRequest], error: BrokerError
 ) -> Steps[AlterUserScramCredentialsResponse]:
-    changed = [each.name for each in call.request.deletions] + [each.name for each in call.request.upsertions]
-    names = yield from distinct_in_slices(changed)
+    deleted, upserted = (each.name for each in call.request.deletions), (each.name for each in call.request.upsertions)
+    names = yield from distinct_in_slices(chain(deleted, upserted))
     results = yield from refused_each(
         names, lambda name: AlteredScramUser(user=name, error_code=error.code, error_message=error.message)
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.broker.call import Call, Table
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
+from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.patterns import compile_pattern
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.permissions import AllowedNames
@@ -26,7 +27,7 @@ from barnabas.protocol.messages.transactions import (
     ListTransactionsTransactionState,
     TopicData,
 )
-from barnabas.work import Work, distinct_in_slices
+from barnabas.work import Steps, Work, distinct_in_slices, sorted_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Needs", "describe_transactions", "list_transactions"]
 
+PARTITIONS_PER_UNIT: Final = 32  # of a transaction
 PATTERN_CHARACTERS_PER_UNIT: Final = 4  # of a transactional id that is compared with a pattern
 _STATES: Final = {state.label: state for state in TransactionState}
 
@@ -54,7 +56,8 @@ def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest])
         try:
             if transactional_id not in described:
                 raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            states.append(_described(needs.transactions.describe(transactional_id), call.access))
+            metadata = needs.transactions.describe(transactional_id)
+            states.append((yield from _described(metadata, call.access)))
         except BrokerError as error:
             states.append(
                 DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
@@ -62,22 +65,27 @@ def describe_transactions(needs: Needs, call: Call[DescribeTransactionsRequest])
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _described(metadata: TransactionMetadata, access: Access) -> DescribeTransactionsTransactionState:
-    topics: dict[str, TopicData] = {}
-    shown = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
-    for topic, partition in sorted(metadata.partitions):
-        if topic not in shown:
-            continue
-        topics.setdefault(topic, TopicData(topic=topic)).partitions.append(partition)
-    return DescribeTransactionsTransactionState(
+def _described(metadata: TransactionMetadata, access: Access) -> Steps[DescribeTransactionsTransactionState]:
+    """Describes one transaction as of now; its topics and partitions in ascending order."""
+    state = DescribeTransactionsTransactionState(
         transactional_id=metadata.transactional_id,
         transaction_state=metadata.state.label,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_start_time_ms=metadata.started_ms,
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
-        topics=list(topics.values()),
     )
+    shown = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+    partitions: dict[str, list[int]] = {}
+    for number, (topic, partition) in enumerate(tuple(metadata.partitions), 1):
+        partitions.setdefault(topic, []).append(partition)
+        if number % PARTITIONS_PER_UNIT == 0:
+            yield 1
+    for topic in (yield from sorted_in_slices(list(partitions))):
+        yield 1
+        if topic in shown:
+            state.topics.append(TopicData(topic=topic, partitions=sorted(partitions[topic])))
+    return state
 
 
 def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work:
@@ -116,13 +124,15 @@ def list_transactions(needs: Needs, call: Call[ListTransactionsRequest]) -> Work
     return response
 
 
-def _refuse_describe(call: Call[DescribeTransactionsRequest], error: BrokerError) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            DescribeTransactionsTransactionState(error_code=error.code, transactional_id=transactional_id)
-            for transactional_id in call.request.transactional_ids
-        ]
+@refused_in_slices
+def _refuse_describe(
+    call: Call[DescribeTransactionsRequest], error: BrokerError
+) -> Steps[DescribeTransactionsResponse]:
+    states = yield from refused_each(
+        call.request.transactional_ids,
+        lambda name: DescribeTransactionsTransactionState(error_code=error.code, transactional_id=name),
     )
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _refuse_list(call: Call[ListTransactionsRequest], error: BrokerError) -> ListTransactionsResponse:

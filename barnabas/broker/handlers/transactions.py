@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from barnabas.broker.call import Call, Pending, Table
 from barnabas.broker.coordinator.transactions.holding import Waiter
@@ -34,7 +34,9 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.security.permissions import AllowedNames, check_permission
+from barnabas.broker.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -60,7 +62,7 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.storage.checkpoints import TopicPartition
-from barnabas.work import Steps, Work, finished
+from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
@@ -83,6 +85,7 @@ __all__ = [
 ]
 
 PARTITIONS_A_YIELD = 8
+_TopicResults: TypeAlias = "Steps[list[AddPartitionsToTxnTopicResult]]"
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 
 
@@ -187,21 +190,19 @@ def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -
             needs,
             call,
             single,
-            lambda results: pending.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)),
+            lambda results: pending.resolve(begun(_single_result(results))),
             PendingWaiter(pending),
         )
         return pending
     check_permission(call.access, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     waiter = BrokerWaiter(pending)
     response = AddPartitionsToTxnResponse()
-    open_transactions = len(request.transactions)
+    decided: list[tuple[AddPartitionsToTxnResult, _TopicResults]] = []
 
-    def done(result: AddPartitionsToTxnResult, results: list[AddPartitionsToTxnTopicResult]) -> None:
-        nonlocal open_transactions
-        result.topic_results = results
-        open_transactions -= 1
-        if not open_transactions:
-            pending.resolve(response)
+    def done(result: AddPartitionsToTxnResult, results: _TopicResults) -> None:
+        decided.append((result, results))
+        if len(decided) == len(request.transactions):
+            pending.resolve(begun(_all_results(response, decided)))
 
     for transaction in request.transactions:
         result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
@@ -212,11 +213,24 @@ def add_partitions_to_txn(needs: Needs, call: Call[AddPartitionsToTxnRequest]) -
     return pending
 
 
+def _single_result(results: _TopicResults) -> Steps[AddPartitionsToTxnResponse]:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from results))
+
+
+def _all_results(
+    response: AddPartitionsToTxnResponse, decided: list[tuple[AddPartitionsToTxnResult, _TopicResults]]
+) -> Steps[AddPartitionsToTxnResponse]:
+    for result, results in decided:
+        yield 1
+        result.topic_results = yield from results
+    return response
+
+
 def _add_or_verify(
     needs: Needs,
     call: Call[AddPartitionsToTxnRequest],
     transaction: AddPartitionsToTxnTransaction,
-    done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+    done: Callable[[_TopicResults], None],
     waiter: Waiter | None = None,
 ) -> Work:
     image = needs.current_image.image
@@ -225,8 +239,7 @@ def _add_or_verify(
     if call.version < 4:
         writable = AllowedNames(call.access, AclOperation.WRITE, AclResourceType.TOPIC)
     if not (yield from _all_known(image, transaction.topics, writable)):
-        results = yield from _results_in_slices(transaction.topics, partial(_refusal_of_partition, image, writable))
-        done(results)
+        done(_results(transaction.topics, partial(_refusal_of_partition, image, writable)))
         return
     partitions = []
     for topic in transaction.topics:
@@ -250,8 +263,7 @@ def _add_or_verify(
         except BrokerError as error:
             refused(error)
             return
-        results = yield from _results_in_slices(transaction.topics, lambda key: errors[key])
-        done(results)
+        done(_results(transaction.topics, lambda key: errors[key]))
         return
     needs.transactions.add_partitions(
         transaction.transactional_id, producer, partitions, 2 if call.version >= 5 else 0, added, waiter
@@ -287,17 +299,12 @@ def _all_known(
 
 def _results(
     topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    results: list[AddPartitionsToTxnTopicResult] = finished(_results_in_slices(topics, code_of))
-    return results
-
-
-def _results_in_slices(
-    topics: Iterable[AddPartitionsToTxnTopic], code_of: Callable[[TopicPartition], ErrorCode]
-) -> Work:
+) -> _TopicResults:
     """Returns the results of all partitions."""
     results = []
-    for topic in topics:
+    for number, topic in enumerate(topics):
+        if number % PARTITIONS_A_YIELD == PARTITIONS_A_YIELD - 1:
+            yield 2
         answers: list[AddPartitionsToTxnPartitionResult] = []
         results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=answers))
         for partition in topic.partitions:
@@ -400,35 +407,29 @@ def _refuse_add_offsets(call: Call[AddOffsetsToTxnRequest], error: BrokerError) 
     return AddOffsetsToTxnResponse(error_code=_code(call, error))
 
 
-def _refuse_add_partitions(call: Call[AddPartitionsToTxnRequest], error: BrokerError) -> AddPartitionsToTxnResponse:
+def _refuse_add_partitions(
+    call: Call[AddPartitionsToTxnRequest], error: BrokerError
+) -> AddPartitionsToTxnResponse | Work:
     code = _code(call, error)
     if call.version >= 4:
         return AddPartitionsToTxnResponse(error_code=code)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_results(call.request.v3_and_below_topics, lambda _key: code)
-    )
+    return begun(_single_result(_results(call.request.v3_and_below_topics, lambda _key: code)))
 
 
-def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> WriteTxnMarkersResponse:
+@refused_in_slices
+def _refuse_markers(call: Call[WriteTxnMarkersRequest], error: BrokerError) -> Steps[WriteTxnMarkersResponse]:
     code = _code(call, error)
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code)
-                            for partition in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in call.request.markers
-        ]
-    )
+    markers = []
+    for marker in call.request.markers:
+        yield 1
+        topics = yield from refused_nested(
+            marker.topics,
+            lambda topic: topic.partition_indexes,
+            lambda partition: WritableTxnMarkerPartitionResult(partition_index=partition, error_code=code),
+            lambda topic, answers: WritableTxnMarkerTopicResult(name=topic.name, partitions=answers),
+        )
+        markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+    return WriteTxnMarkersResponse(markers=markers)
 
 
 HANDLERS: Final[Table] = {

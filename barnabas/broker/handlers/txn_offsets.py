@@ -22,7 +22,7 @@ from barnabas.broker.coordinator.host.decision import ProducerStamp
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
-from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
+from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.security.permissions import AllowedNames, check_permission
 from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
@@ -189,13 +189,12 @@ def _failed(done: Done[None]) -> Callable[[BaseException], None]:
 @refused_in_slices
 def refuse_txn_offset_commit(call: Call[TxnOffsetCommitRequest], error: BrokerError) -> Steps[TxnOffsetCommitResponse]:
     """The answer that carries one error for the whole request."""
-    topics = []
-    for topic in call.request.topics:
-        partitions = yield from refused_each(
-            topic.partitions,
-            lambda p: TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
-        )
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    topics = yield from refused_nested(
+        call.request.topics,
+        lambda topic: topic.partitions,
+        lambda p: TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code),
+        lambda topic, answers: TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers),
+    )
     return TxnOffsetCommitResponse(topics=topics)
 
 
