@@ -3,8 +3,8 @@
 Driven by: logins of a client or of a node, which ask for a token before each authentication. Emits: tokens; TokenNotGiven, without secrets.
 
 A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
-next one. If the endpoint does not answer then, logins get the former token as long as it is valid, and the endpoint is asked again after
-RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
+next one. If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token as long as it is valid, and the endpoint is
+asked again after RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
 and has a deadline. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
 """
 
@@ -41,7 +41,8 @@ from barnabas.runtime.token_endpoint import TokenCall
 
 __all__ = ["EndpointTokens"]
 
-RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed
+RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed; less before the end of the token
+RENEWAL_MS_MAX: Final = 5_000  # that a login waits for the next token while the former one is valid
 
 
 class EndpointTokens:
@@ -106,14 +107,18 @@ class EndpointTokens:
                 return self._token
             if self._failure[0] != failures:  # of the request that this login has waited for
                 raise self._failure[1]
+            rest_ms = self._times.expires_ms - self._clock.now_ms()
             try:
-                await self._renew()
-            except TokenNotGiven as error:
-                now_ms = self._clock.now_ms()
-                if now_ms >= self._times.expires_ms:
+                if rest_ms > 0:
+                    async with asyncio.timeout(min(RENEWAL_MS_MAX, rest_ms // 2) / 1_000):
+                        await self._renew(repeat_ms=0)
+                else:
+                    await self._renew(repeat_ms=self._settings.retry_ms_max)
+            except (TokenNotGiven, TimeoutError) as error:
+                if rest_ms <= 0 and isinstance(error, TokenNotGiven):
                     self._failure = failures + 1, error
                     raise
-                self._renew_at_ms = now_ms + RETRY_MS
+                self._renew_at_ms = self._clock.now_ms() + min(RETRY_MS, rest_ms // 2)
             return self._token
 
     def _due(self) -> bool:
@@ -127,9 +132,9 @@ class EndpointTokens:
             self._asking = loop, asyncio.Lock()
         return self._asking[1]
 
-    async def _renew(self) -> None:
+    async def _renew(self, *, repeat_ms: int) -> None:
         settings = self._settings
-        token = await self._repeated()
+        token = await self._repeated(repeat_ms)
         times = token_times(token, settings.sub_claim)
         now_ms = self._clock.now_ms()
         if times.expires_ms <= now_ms:
@@ -143,11 +148,10 @@ class EndpointTokens:
             buffer_ms=settings.buffer_s * 1_000,
         )
 
-    async def _repeated(self) -> str:
+    async def _repeated(self, repeat_ms: int) -> str:
         """Asks until there is an answer or the time is over."""
-        settings = self._settings
-        ends_ms = self._clock.monotonic_ms() + settings.retry_ms_max
-        pause_ms = settings.retry_ms
+        ends_ms = self._clock.monotonic_ms() + repeat_ms
+        pause_ms = self._settings.retry_ms
         while True:
             try:
                 return await self._asked()

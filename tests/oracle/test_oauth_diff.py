@@ -14,13 +14,22 @@ from typing import Any
 
 import pytest
 
+from barnabas.client import Producer, oauth_tokens
 from barnabas.protocol.oauth_settings import ALLOWED_URLS
 from barnabas.runtime.token_providers import LoginTokens
 from tests.support.clients.expired_tokens import expired_token_errors
 from tests.support.oracle.oauth_script import PACKAGE, held_tokens, oauth_settings, presented
 from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
 from tests.support.processes.ports import free_port_block
-from tests.support.security.identity_server import SECRET, Answer, Asked, IdentityServer, identity_server, signing_key
+from tests.support.security.identity_server import (
+    CLIENT,
+    SECRET,
+    Answer,
+    Asked,
+    IdentityServer,
+    identity_server,
+    signing_key,
+)
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
 
@@ -109,9 +118,14 @@ def test_kafka_does_not_start_without_its_keys(tmp_path: Path) -> None:
 
 
 async def test_clients_say_the_same_of_an_expired_token(tmp_path: Path) -> None:
+    """And the bundled client logs in at Kafka with tokens that it gets itself."""
     with identity_server() as server:
         with kafka_with_oauth(tmp_path, server) as address:
             by_kafka = await expired_token_errors(address, server)
+            tokens = oauth_tokens({ENDPOINT: server.token_url, CLIENT_ID: CLIENT, CLIENT_SECRET: SECRET})
+            login: Any = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens}
+            async with Producer(bootstrap_servers=address, security_protocol="SASL_PLAINTEXT", **login) as producer:
+                assert (await producer.send_and_wait("own", b"x")).offset == 0
         settings = oauth_settings(server, "SASL")
         async with sasl_node(settings, "SASL") as node:
             logins = node.server.logins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from tests.support.processes.cli import Called, barnabas, called
 from tests.support.processes.served import ServedBroker
 from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.identity_server import CLIENT, SECRET, identity_server
+from tests.support.security.sasl_node import address_of, sasl_node
 
 pytestmark = pytest.mark.process
 
@@ -121,3 +124,29 @@ def test_another_authority(broker: ServedBroker, properties: Properties, tmp_pat
     done = run(broker, path, "topic", "list")
     assert done.returncode == 1
     assert "set ssl_cafile (ssl.truststore.location) to the certificate of the authority" in done.stderr
+
+
+async def test_commands_get_tokens_of_an_identity_provider(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    with identity_server() as idp:
+        keys = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": idp.keys_url}
+        async with sasl_node(keys, "SASL") as node:
+            lines = [
+                "security.protocol=SASL_PLAINTEXT",
+                "sasl.mechanism=OAUTHBEARER",
+                f"sasl.jaas.config={module}",
+                f"sasl.oauthbearer.token.endpoint.url={idp.token_url}",
+                f"sasl.oauthbearer.client.credentials.client.id={CLIENT}",
+            ]
+            right, wrong = tmp_path / "right", tmp_path / "wrong"
+            secret = "sasl.oauthbearer.client.credentials.client.secret"
+            right.write_text("\n".join([*lines, f"{secret}={SECRET}"]))
+            wrong.write_text("\n".join([*lines, f"{secret}=planted-wrong"]))
+            command = ("cluster", "-b", address_of(node, "SASL"), "--command-config")
+            done = await asyncio.to_thread(called, *command, str(right))
+            assert done.returncode == 0, done.shown
+            assert "has no effect" not in done.shown
+            done = await asyncio.to_thread(called, *command, str(wrong))
+    assert done.returncode != 0
+    assert "the token endpoint answered with status 401" in done.shown
+    assert "planted" not in done.shown

@@ -48,10 +48,10 @@ async def test_a_token_is_kept_and_renewed_before_its_end(server: IdentityServer
     tokens = EndpointTokens(settings(server, window_jitter=0.0), {"a": "b"}, clock)
     first = await tokens.token()
     assert tokens.extensions() == {"a": "b"}
-    clock.time_ms += 699_000  # the buffer of 300 s before the end
+    clock.time_ms = tokens._times.expires_ms - WALL_MS - 301_000  # the buffer before the end is 300 s
     assert await tokens.token() == first
     assert len(server.asked) == 1
-    clock.time_ms += 5_000
+    clock.time_ms += 1_001
     assert await tokens.token() != first
     assert len(server.asked) == 2
 
@@ -106,6 +106,30 @@ async def test_the_former_token_serves_while_the_endpoint_fails(server: Identity
     server.token_answer = None
     server.lifetime_s = 5_000
     assert await tokens.token() != first
+
+
+async def test_no_login_waits_long_while_the_former_token_is_valid(server: IdentityServer) -> None:
+    clock, may_answer = clock_of_now(), threading.Event()
+    tokens = EndpointTokens(settings(server, retry_ms_max=60_000), {}, clock)
+    first = await tokens.token()
+
+    def wait(_: Asked) -> None:
+        may_answer.wait(10)
+
+    server.token_answer = wait
+    clock.time_ms = tokens._times.expires_ms - WALL_MS - 500
+    try:
+        assert await tokens.token() == first
+    finally:
+        may_answer.set()
+    clock.time_ms += 100
+    server.token_answer = lambda _: Answer(503)
+    asked = len(server.asked)
+    assert await tokens.token() == first  # the next request is due after half of the rest
+    assert len(server.asked) == asked
+    clock.time_ms += 200
+    assert await tokens.token() == first
+    assert len(server.asked) == asked + 1  # and is not repeated
 
 
 async def test_requests_are_repeated_unless_they_would_be_refused_again(server: IdentityServer) -> None:
