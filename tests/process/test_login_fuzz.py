@@ -54,7 +54,7 @@ def fuzz(broker: OpenBroker, seed: int, count: int, rss_growth_max: int) -> None
     assert not outcome.faults, "\n".join(outcome.faults[:10])
     log = broker.log()
     assert " ERROR " not in log
-    assert "Lines of one kind were suppressed" in log, "the log does not grow with the number of strangers"
+    assert len(log.splitlines()) < sum(outcome.connections.values()) / 2, "the log grows with the number of strangers"
     assert set(outcome.connections) == set(broker.ports)
     assert outcome.answers > count // 10
     assert grown < rss_growth_max
