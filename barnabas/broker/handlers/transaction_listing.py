@@ -77,7 +77,7 @@ def _described(metadata: TransactionMetadata, access: Access) -> Steps[DescribeT
     )
     shown = AllowedNames(access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
     partitions: dict[str, list[int]] = {}
-    for number, (topic, partition) in enumerate(tuple(metadata.partitions), 1):
+    for number, (topic, partition) in enumerate(metadata.partitions, 1):
         partitions.setdefault(topic, []).append(partition)
         if number % PARTITIONS_PER_UNIT == 0:
             yield 1
