@@ -7,8 +7,10 @@ of each command, so that `--help` imports no other module. The command's module 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import Any, get_args
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, UnusedCliTokensError, convert
 
 from barnabas import __version__
 from barnabas.cli.option import apply_flat
@@ -227,6 +229,15 @@ def _shown_default(value: object) -> str | None:
     return None if value is None or value is False or value in ((), "") else str(value)
 
 
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Converts arguments as the parser does, but rounds no number: `--max-records 1.5` is wrong."""
+    if kind is int or int in get_args(kind):
+        for token in tokens:
+            if "." in token.value:
+                raise ValueError(f"{token.value!r} is not a whole number")
+    return convert(kind, tokens)
+
+
 def _examples(*examples: str) -> str:
     return "Examples:\n\n" + "\n\n".join(examples)
 
@@ -235,7 +246,7 @@ app = App(
     name="barnabas",
     help="A Kafka cluster in Python: brokers with Kafka's wire protocol, Kafka's files and exactly-once transactions.",
     version=_version,
-    default_parameter=Parameter(show_default=_shown_default),
+    default_parameter=Parameter(show_default=_shown_default, converter=_converted),
     help_epilogue=_examples(
         "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
         "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",
@@ -261,6 +272,8 @@ def _wrong_arguments(error: CycloptsError) -> int:
     command = " ".join(("barnabas", *(error.command_chain or ())))
     error.verbose = False
     reason = " ".join(str(error).split())
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        reason = f"unexpected argument {error.unused_tokens[0]!r}"
     if not reason.endswith("..."):
         reason = reason.rstrip(".")
     print(f"{command}: {reason}; `{command} --help` shows the options", file=sys.stderr)

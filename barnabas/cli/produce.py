@@ -119,6 +119,7 @@ class _Run:
         self._files = files
         self._whole = whole
         self._transaction_size = transaction_size
+        self._reading = "the input"
         self._read = 0  # records of the files that have ended
         self._input: LineInput | None = None
         self._writer = RecordWriter(
@@ -145,6 +146,7 @@ class _Run:
         try:
             with InputProgress(self._files) as progress:
                 for number, path in enumerate(self._files):
+                    self._reading = "the input" if path == STANDARD_INPUT else str(path)
                     await self._send_file(number, path, progress)
                     if self._writer.stopped is not None:
                         break
@@ -155,7 +157,7 @@ class _Run:
             raise
         except OSError as error:
             await self._wind_up()
-            raise KafkaError(f"cannot read the input: {error.strerror or error}; {self._report()}") from None
+            raise KafkaError(f"cannot read {self._reading}: {error.strerror or error}; {self._report()}") from None
         except KafkaError as error:
             self._writer.stopped = self._writer.stopped or error
         self._end()

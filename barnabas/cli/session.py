@@ -252,6 +252,8 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
     except Ended as end:
         return running.code or end.code
     except LocalProtocolError as error:  # an argument that no request can carry
+        if isinstance(error.__context__, UnicodeEncodeError):
+            return wrong_call(command, f"the argument {error.__context__.object!r} is not UTF-8 text")
         return wrong_call(command, str(error))
     except BarnabasError as error:
         print(f"barnabas {command}: {error}", file=sys.stderr)

@@ -218,6 +218,25 @@ def test_refusals_are_told_in_one_line(shared_broker: Broker, command: tuple[str
     assert refused.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "complaint"),
+    [
+        (("topic", "create", "t", "--partitions", "1.5"), 2, "--partitions: '1.5' is not a whole number"),
+        (("consume", "t", "-n", "2.0"), 2, "-n: '2.0' is not a whole number"),
+        (("profile", "create", "p", "bootstrap.servers=x"), 2, "unexpected argument 'bootstrap.servers=x'"),
+        (("topic", "create", "\udcff"), 2, r"the argument '\udcff' is not UTF-8 text"),
+        (("group", "describe", "g\udcff"), 1, r"group 'g\udcff': "),
+        (("produce", "t", "--file", "/"), 1, "cannot read /: Is a directory"),
+    ],
+    ids=lambda value: " ".join(value).encode("ascii", "replace").decode() if isinstance(value, tuple) else "",
+)
+def test_arguments_of_another_kind(shared_broker: Broker, command: tuple[str, ...], code: int, complaint: str) -> None:
+    done = called(*command, "-b", shared_broker.bootstrap_servers)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_no_broker_there() -> None:
     refused = called("topic", "list", "-b", "127.0.0.1:1")
     assert refused.returncode == 1

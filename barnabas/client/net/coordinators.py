@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from barnabas.client.errors import KafkaError, code_of, error_for
+from barnabas.client.errors import IllegalState, KafkaError, code_of, error_for
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
-from barnabas.errors import ErrorCode
+from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.ports import Clock, Rng
 from barnabas.runtime.scope import Scope
 
@@ -109,6 +109,9 @@ class Coordinators:
                     if not error.retriable:
                         self._errors[kind, key] = error
                         return
+                except LocalProtocolError as error:  # no request can carry the key: a lone surrogate, or too long
+                    self._errors[kind, key] = IllegalState(f"{kind} {key!r}: {error}")
+                    return
                 else:
                     known = brokers.metadata.brokers.get(found.node_id)
                     if known is None or (known.host, known.port) != (found.host, found.port):
