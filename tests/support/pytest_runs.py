@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import barnabas.client
+import barnabas.testing.thread_backend  # noqa: F401  # pytester forgets what a test imports: the next one would get second copies
+
 ROOT = Path(__file__).parents[2]
 
 
