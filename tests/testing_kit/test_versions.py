@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.protocol import registry
+from barnabas.protocol.messages.acls import DescribeAclsRequest
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
@@ -19,6 +20,8 @@ from tests.support.oracle.wire import Wire
 
 ASK = ApiVersionsRequest(client_software_name="x", client_software_version="1")
 UNSUPPORTED_VERSION = 35
+SECURITY = (29, 30, 31, 38, 39, 40, 41, 48, 49, 50, 51)  # ACLs, delegation tokens, quotas, SCRAM users
+ANY_ACL = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
 TELEMETRY = {71, 72}  # announced only by a broker that exports what clients push, as Kafka does with a plugin
 
 
@@ -48,6 +51,17 @@ def test_every_announced_version_is_served(dated: tuple[str, str]) -> None:
         served = release.served[key]
         assert served[1] == high
         assert served[0] == low or key == registry.PRODUCE_KEY  # announced for librdkafka only
+
+
+def test_acls_tokens_users_and_quotas_are_served_in_the_versions_of_the_release(dated: tuple[str, str]) -> None:
+    name, address = dated
+    for key in SECURITY:
+        kind, (low, high) = registry.API[key].request, kafka_release(name).apis[key]
+        request = ANY_ACL if kind is DescribeAclsRequest else kind()
+        for version in (low, high):
+            assert not _closes(address, request, version), (key, version)
+        if high < kind.VERSIONS[1]:
+            assert _closes(address, request, high + 1), (key, high + 1)
 
 
 def test_api_versions_above_the_release_gets_its_range(dated: tuple[str, str]) -> None:
