@@ -23,15 +23,7 @@ NO_LAYER: Final = 1  # of the bits of RFC 4752, 3.3: no security layer
 
 
 class GssFailed(BarnabasError):
-    """The Kerberos library refused. The text is the library's, without secrets.
-
-    Attributes:
-        retriable: whether the same login may succeed in a moment: a ticket that is not valid yet, a message that was seen before.
-    """
-
-    def __init__(self, text: str, *, retriable: bool = False) -> None:
-        self.retriable = retriable
-        super().__init__(text)
+    """The Kerberos library refused. The text is the library's, without secrets."""
 
 
 class GssContext(Protocol):
@@ -62,7 +54,7 @@ class GssContext(Protocol):
 
 class _Outcome(NamedTuple):
     message: bytes
-    failure: SaslFailed | None = None
+    failure: str = ""  # a text, because an error would keep its frames in a reference cycle
 
 
 class GssapiClient:
@@ -100,23 +92,21 @@ class GssapiClient:
 
     def _taken(self, challenge: bytes) -> bytes:
         outcome, self._outcome = self._outcome or self._computed(challenge), None
-        if outcome.failure is not None:
-            raise outcome.failure
+        if outcome.failure:
+            raise SaslFailed(outcome.failure)
         return outcome.message
 
     def _computed(self, challenge: bytes) -> _Outcome:
         try:
             return _Outcome(self._next(challenge))
         except GssFailed as error:
-            return _Outcome(b"", SaslFailed(f"GSSAPI: {error}"))
-        except SaslFailed as error:
-            return _Outcome(b"", error)
+            return _Outcome(b"", f"GSSAPI: {error}")
 
     def _next(self, challenge: bytes) -> bytes:
         if not self._context.complete:
             return self._context.step(challenge)
         offer = self._context.unwrap(challenge)
         if len(offer) != 4 or not offer[0] & NO_LAYER:
-            raise SaslFailed("GSSAPI: the broker insists on a security layer, which Kafka does not have")
+            raise GssFailed("the broker insists on a security layer, which Kafka does not have")
         self._chosen = True
         return self._context.wrap(bytes((NO_LAYER, 0, 0, 0)))  # without an authorization id: that of the ticket

@@ -24,8 +24,6 @@ __all__ = ["KerberosAcceptor", "KerberosInitiator", "default_realm", "kerberos_i
 MISSING: Final = "GSSAPI needs the package gssapi: pip install 'barnabas[gssapi]'"
 _Store = dict[bytes, bytes]  # not of str: the package would free their encoded texts before the library reads them
 _TEXT_LENGTH_MAX: Final = 400
-_ERROR_BASE: Final = -1_765_328_384  # of the error codes of Kerberos V5
-_RETRIABLE: Final = frozenset({21, 33, 34})  # client or ticket not valid yet, a replay: Kafka's KerberosError
 
 
 def kerberos_is_missing() -> str | None:
@@ -209,8 +207,7 @@ def _text(raw: ModuleType, name: Any) -> str:
 
 def _failed(error: Any) -> GssFailed:
     """The library's texts, in the thread of the call: the library keeps them for it only."""
-    code = error.min_code - (1 << 32 if error.min_code >= 1 << 31 else 0)
-    texts = error.get_all_statuses(error.min_code, False) if code else []
+    texts = error.get_all_statuses(error.min_code, False) if error.min_code else []
     if not texts or "Unknown error" in texts[0]:
         texts = error.get_all_statuses(error.maj_code, True)
-    return GssFailed("; ".join(texts)[:_TEXT_LENGTH_MAX], retriable=code - _ERROR_BASE in _RETRIABLE)
+    return GssFailed("; ".join(texts)[:_TEXT_LENGTH_MAX])

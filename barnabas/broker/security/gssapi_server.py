@@ -1,13 +1,13 @@
 """GSSAPI (Kerberos): the server's side of one exchange.
 
 Driven by: `sasl_session`, with the client's messages. Emits: the answers; the identity, whose name the rules make of the ticket's
-principal; LoginFailed; RemoteProtocolError where the connection ends without an answer.
+principal; LoginFailed.
 
 Messages of the security context go both ways until it is complete. Then the server offers "no security layer" in a wrapped message,
 and the client chooses it. The client's authorization id has no effect, as in Kafka: the principal of the ticket counts.
 
 A step calls the Kerberos library, which reads the keytab and writes its replay cache: `work` is what a shell runs in a thread before
-`step`. Follows RFC 4752. A login that may succeed in a moment ends without an answer, as in Kafka, so that clients try again.
+`step`. Follows RFC 4752. As with Kafka, a client is never told why it is refused.
 The identity has no end of its own: Kafka does not end a session with its ticket, only by connections.max.reauth.ms.
 """
 
@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.security.kerberos_names import KerberosNameError
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
-from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.kerberos import NO_LAYER, GssContext, GssFailed
 
 __all__ = ["GssapiServer"]
@@ -28,7 +27,7 @@ OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message
 
 class _Outcome(NamedTuple):
     answer: bytes = b""
-    failure: GssFailed | None = None
+    refused: str = ""  # why; a text, because an error would keep its frames in a reference cycle
     client: str = ""  # its principal, after the last message
 
 
@@ -60,13 +59,11 @@ class GssapiServer:
         return compute
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Answers a message. Raises LoginFailed, RemoteProtocolError."""
+        """Answers a message. Raises LoginFailed."""
         outcome, self._outcome = self._outcome or self._computed(token), None
-        if outcome.failure is not None:
-            self._on_refused(str(outcome.failure))
-            if outcome.failure.retriable:
-                raise RemoteProtocolError(f"a Kerberos login that may be repeated: {outcome.failure}")
-            raise LoginFailed(why=str(outcome.failure))
+        if outcome.refused:
+            self._on_refused(outcome.refused)
+            raise LoginFailed(why=outcome.refused)
         if outcome.client:
             self.identity = self._identified(outcome.client)
         return outcome.answer
@@ -75,7 +72,7 @@ class GssapiServer:
         try:
             return self._next(token)
         except GssFailed as error:
-            return _Outcome(failure=error)
+            return _Outcome(refused=str(error) or "no reason")
 
     def _next(self, token: bytes) -> _Outcome:
         context = self._context

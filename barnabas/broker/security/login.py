@@ -365,7 +365,11 @@ class ServerLogin:
         work = self._session.work(token)
         if work is not None:
             waiting: Pending[Message] = Pending(blocks=True)
-            self._reactor.run_beside(self._offload, work, lambda failure: self._go_on(waiting, token, failure))
+            self._reactor.run_beside(
+                self._offload,
+                lambda: None if waiting.resolved else work(),  # not for a connection that has ended
+                lambda failure: self._go_on(waiting, token, failure),
+            )
             return waiting
         if self._keys is None or self._keys.keys is not None or self._session.mechanism != BEARER_MECHANISM:
             return self._on_token(token)

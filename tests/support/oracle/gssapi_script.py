@@ -132,6 +132,15 @@ def _skewed(wire: GssWire) -> None:
     _first(KerberosInitiator("kafka", ticket_cache=cache).context("localhost").step(b""))(wire)
 
 
+def _replayed(wire: GssWire) -> None:
+    token = wire.context().step(b"")
+    with GssWire(wire.bootstrap, wire.kdc) as other:
+        other.handshake("GSSAPI")
+        other.token(token)
+    wire.handshake("GSSAPI")
+    wire.token(token)
+
+
 def _two_messages_in_one(wire: GssWire) -> None:
     """A client that answers the context's last message and the offer without having read it."""
     _second(b"more")(wire)
@@ -182,6 +191,7 @@ CONVERSATIONS: Final[dict[str, Conversation]] = {
     "a damaged ticket": _changed_first,
     "a ticket for another service": _other_service,
     "a clock that is ahead": _skewed,
+    "a first message that was sent before": _replayed,
     "no empty message after the context": _two_messages_in_one,
     "a last message of noise": _raw_final(lambda context: b"noise"),
     "a last message without a signature": _raw_final(lambda context: NO_LAYER),

@@ -175,3 +175,16 @@ def test_tokens_of_an_identity_provider() -> None:
     with pytest.raises(PipelineError, match=r"needs sasl\.oauthbearer\.client\.credentials\.client\.id") as refused:
         SourceOptions.parse({**given, "subscribe": "a"}, streaming=False)
     assert "planted" not in str(refused.value)
+
+
+def test_kerberos_by_the_names_of_kafka() -> None:
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "broker",
+        "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;",
+    }
+    client = SourceOptions.parse({**given, "subscribe": "a"}, streaming=False).client
+    assert pickle.loads(pickle.dumps(client)) == client
+    assert (client.sasl_mechanism, client.sasl_kerberos_service_name) == ("GSSAPI", "broker")
