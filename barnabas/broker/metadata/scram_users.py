@@ -36,6 +36,7 @@ USERS_OF_A_REQUEST_MAX: Final = 10_000
 HASHES: Final[Mapping[int, str]] = {1: "sha256", 2: "sha512"}  # by mechanism: SCRAM-SHA-256, SCRAM-SHA-512
 
 TWICE: Final = "A user credential cannot be altered twice in the same request"
+ANSWERED: Final = BrokerError(ErrorCode.NONE)  # in place of an answered error: very many would be freed in one turn
 
 
 @LongDecision[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]
@@ -78,8 +79,9 @@ def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsReque
         if len(records) > USERS_OF_A_REQUEST_MAX:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     results = []
-    for texts, (name, refused) in enumerate(errors.items(), start=1):
+    for texts, name in enumerate(errors, start=1):
         yield 1
+        refused, errors[name] = errors[name], ANSWERED
         shown = refused.code != ErrorCode.UNKNOWN_SERVER_ERROR and texts <= REFUSAL_TEXTS_MAX
         results.append(
             AlteredScramUser(user=name, error_code=refused.code, error_message=refused.message if shown else None)
