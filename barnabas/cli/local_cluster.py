@@ -215,6 +215,8 @@ class LocalCluster:
         """Creates and locks the directory, and notes the ports of the quorum in it."""
         if self._lock is not None:
             return
+        if self.directory.is_file():
+            raise ClusterFailed(f"{self.directory} is a file: name a directory")
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

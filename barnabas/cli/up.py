@@ -26,6 +26,7 @@ from barnabas.broker.config_remarks import remarks
 from barnabas.cli.broker_platform import brokers_refused
 from barnabas.cli.cluster_security import ClusterSecurity, Sasl
 from barnabas.cli.local_cluster import LocalCluster, LocalNode
+from barnabas.cli.local_ports import PORT_MAX
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
 from barnabas.cli.session import wrong_call
@@ -99,6 +100,8 @@ def up(
         return 1
     if not 1 <= brokers <= BROKERS_MAX:
         return wrong_call("up", f"--brokers {brokers}: 1 to {BROKERS_MAX} are possible")
+    if port and not 0 < port <= PORT_MAX + 1 - brokers:
+        return wrong_call("up", f"--port {port}: ports {port} to {port + brokers - 1} are not within 1 to {PORT_MAX}")
     for setting in set_:
         if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
             return wrong_call("up", f"--set {setting}: write key=value, e.g. --set num.partitions=3")

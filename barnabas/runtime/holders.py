@@ -6,7 +6,6 @@ Every function returns None where it cannot know: without /proc, for a process o
 from __future__ import annotations
 
 import os
-import re
 import struct
 import sys
 
@@ -31,7 +30,8 @@ def command_of(pid: int) -> str | None:
             raw = file.read(4 * _COMMAND_CHARS_MAX)
     except OSError:
         return None
-    text = re.sub(r"[^\x20-\x7e]", "?", raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace"))
+    decoded = raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    text = "".join([each if each.isprintable() else "?" for each in decoded])
     return text if len(text) <= _COMMAND_CHARS_MAX else text[: _COMMAND_CHARS_MAX - 1] + "…"
 
 

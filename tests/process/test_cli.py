@@ -226,12 +226,14 @@ def test_refusals_are_told_in_one_line(shared_broker: Broker, command: tuple[str
         (("profile", "create", "p", "bootstrap.servers=x"), 2, "unexpected argument 'bootstrap.servers=x'"),
         (("topic", "create", "\udcff"), 2, r"the argument '\udcff' is not UTF-8 text"),
         (("group", "describe", "g\udcff"), 1, r"group 'g\udcff': "),
+        (("up", "--port", "65535"), 2, "--port 65535: ports 65535 to 65537 are not within 1 to 65535"),
         (("produce", "t", "--file", "/"), 1, "cannot read /: Is a directory"),
     ],
     ids=lambda value: " ".join(value).encode("ascii", "replace").decode() if isinstance(value, tuple) else "",
 )
 def test_arguments_of_another_kind(shared_broker: Broker, command: tuple[str, ...], code: int, complaint: str) -> None:
-    done = called(*command, "-b", shared_broker.bootstrap_servers)
+    at = () if command[0] == "up" else ("-b", shared_broker.bootstrap_servers)
+    done = called(*command, *at)
     assert (done.returncode, done.stdout) == (code, "")
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1
@@ -293,3 +295,10 @@ class TestDemo:
         refused = barnabas("demo", "--input", str(tmp_path / "rows.txt"), "--data", str(tmp_path))
         assert refused.returncode == 2
         assert "is not empty" in refused.stderr
+
+
+def test_a_file_is_no_data_directory_for_up(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    refused = called("up", "--brokers", "1", "--port", "0", "--data", str(tmp_path / "data"))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{tmp_path / 'data'} is a file: name a directory" in refused.stderr
