@@ -180,29 +180,35 @@ class _Run:
             await self._stop()
 
     async def _follow(self, partitions: list[TopicPartition]) -> None:
-        """Also reads the topics and partitions that are created from now on, from their first records."""
-        pattern, wanted = self._chosen.pattern, self._chosen.partitions
-        read = set(partitions)
-        async with self._connection.admin() as admin:
-            while True:
-                await asyncio.sleep(LOOK_S)
-                try:
-                    topics = self._chosen.topics if pattern is None else await _matching(admin, pattern)
-                    infos = await admin.describe_topics(topics)
-                    there = [
-                        TopicPartition(name, number) for name in topics for number in range(len(infos[name].partitions))
-                    ]
-                    found = [tp for tp in there if tp not in read and (not wanted or tp.partition in wanted)]
-                    starts = await self._consumer.beginning_offsets(found)
-                except KafkaError:  # the reader tells what is wrong; the next look may succeed
-                    continue
-                if not found:
-                    continue
-                read.update(found)
-                partitions = [*partitions, *found]
-                self._consumer.assign(partitions)
-                for tp, offset in starts.items():
-                    self._consumer.seek(tp, offset)
+        """Also reads the topics and partitions that are created from now on, from their first records.
+
+        It begins after a pause, so that its imports and its connection do not delay the first records.
+        """
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                async with self._connection.admin() as admin:
+                    while True:
+                        partitions = await self._with_new(admin, partitions)
+                        await asyncio.sleep(LOOK_S)
+            except KafkaError:  # the reader tells what is wrong; the next look may succeed
+                continue
+
+    async def _with_new(self, admin: Admin, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Looks once for new partitions, and reads them; returns all that are read."""
+        pattern, wanted, read = self._chosen.pattern, self._chosen.partitions, set(partitions)
+        topics = self._chosen.topics if pattern is None else await _matching(admin, pattern)
+        infos = await admin.describe_topics(topics)
+        there = [TopicPartition(name, number) for name in topics for number in range(len(infos[name].partitions))]
+        found = [tp for tp in there if tp not in read and (not wanted or tp.partition in wanted)]
+        if not found:
+            return partitions
+        starts = await self._consumer.beginning_offsets(found)
+        partitions = [*partitions, *found]
+        self._consumer.assign(partitions)
+        for tp, offset in starts.items():
+            self._consumer.seek(tp, offset)
+        return partitions
 
     async def _stop(self) -> None:
         """Leaves the group and closes; after a signal not longer than LEAVE_S."""

@@ -98,10 +98,8 @@ def up(
     """Start a cluster on this machine and serve until Ctrl-C."""
     if brokers_refused("up"):
         return 1
-    if not 1 <= brokers <= BROKERS_MAX:
-        return wrong_call("up", f"--brokers {brokers}: 1 to {BROKERS_MAX} are possible")
-    if port and not 0 < port <= PORT_MAX + 1 - brokers:
-        return wrong_call("up", f"--port {port}: ports {port} to {port + brokers - 1} are not within 1 to {PORT_MAX}")
+    if (wrong := _wrong_size(brokers, port)) is not None:
+        return wrong_call("up", wrong)
     for setting in set_:
         if not setting.partition("=")[1] or not setting.partition("=")[0].strip():
             return wrong_call("up", f"--set {setting}: write key=value, e.g. --set num.partitions=3")
@@ -128,6 +126,15 @@ def up(
         return run(_run(scratch.path, wanted, temporary=True))
     finally:
         scratch.remove()
+
+
+def _wrong_size(brokers: int, port: int) -> str | None:
+    """What is wrong with the number of brokers or their ports."""
+    if not 1 <= brokers <= BROKERS_MAX:
+        return f"--brokers {brokers}: 1 to {BROKERS_MAX} are possible"
+    if port and not 0 < port <= PORT_MAX + 1 - brokers:
+        return f"--port {port}: ports {port} to {port + brokers - 1} are not within 1 to {PORT_MAX}"
+    return None
 
 
 def _lab(address: str, brokers: int, port: int, data: Path | None, settings: tuple[str, ...]) -> int:
