@@ -148,9 +148,9 @@ class SimHost:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connects to a machine by its name. OSError if it has no listener, or does not answer for 127 virtual seconds."""
+        """Connects to a machine by its name or address. OSError if it has no listener, or does not answer for 127 virtual seconds."""
         _refuse_tls(tls)
-        target = self if host in _LOCAL_NAMES else self._network.hosts.get(host)
+        target = self if host in _LOCAL_NAMES else self._network.find(host)
         if target is None or host in self._network.nameless:
             raise OSError(errno.EHOSTUNREACH, "no machine of this name", host)
         _check_alive()
@@ -260,6 +260,11 @@ class SimNetwork:
                 self._arrive_reset_soon(transport)
 
     # -- for transports and hosts --------------------------------------------------------------------------------------
+
+    def find(self, host: str) -> SimHost | None:
+        """The machine of this name or internet address."""
+        by_address = (each for each in self.hosts.values() if each.address == host)
+        return self.hosts.get(host) or next(by_address, None)
 
     def address(self, host: str) -> str:
         """The internet address of a machine. Clients have one in envelopes and ACLs."""
