@@ -373,7 +373,7 @@ class Peer:
 
     def _transmit_encoded(self, done: OnResponse, deadline_ms: int, encoded: EncodedRequest) -> None:
         try:
-            parts = self._exchange.send_encoded(encoded, done, deadline_ms)
+            parts = self._exchange.send_encoded(encoded, done, self._now_ms(), deadline_ms)
         except NotReady as error:
             self._deliver(done, PeerError(PeerErrorKind.UNREACHABLE, f"{self!r}: {error}"))
             return

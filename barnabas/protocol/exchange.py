@@ -9,7 +9,8 @@ only when READY. Answers arrive in request order. An overdue answer closes the c
 be late, too. An abandoned request keeps its place, and its `done` ignores the answer.
 
 A session that ends is renewed on the open connection (KIP-368). The connection stays READY then: requests are held, because the
-broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order.
+broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order. Requests are also held
+if the session is about to end and the renewal has not begun, because a token comes late or the loop was busy: the broker would close.
 
 Shells: `client/transport.py` and `broker/peer.py`.
 """
@@ -61,6 +62,9 @@ _CORRELATION_ID_AT: Final = 8  # in a request frame: after length, API key and v
 # A session is renewed after this share of its lifetime, or up to a tenth later, as in Kafka.
 _SESSION_SHARE_MIN: Final = 0.85
 _SESSION_SHARE_SPAN: Final = 0.1
+_SESSION_SHARE_MAX: Final = (
+    _SESSION_SHARE_MIN + _SESSION_SHARE_SPAN
+)  # no request leaves later, so that it arrives before the end
 _RENEWAL_MS_MIN: Final = 1_050  # Kafka's brokers refuse another authentication within a second
 
 
@@ -234,6 +238,7 @@ class Exchange:
         self._login: Login | None = None  # while it authenticates
         self._login_began_ms = 0
         self._held: deque[_Held] = deque()
+        self._held_from_ms: int | None = None  # requests are held from then on, until the session is renewed
 
     @property
     def in_flight(self) -> int:
@@ -272,7 +277,7 @@ class Exchange:
         form = self._form(request, version_max, version_min)
         parts = encode_parts(request, form.version, bytearray(form.head))
         deadline_ms = now_ms + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
-        return self._send(parts, form, deadline_ms, done if answered else None, in_slices)
+        return self._send(parts, form, deadline_ms, done if answered else None, in_slices, now_ms)
 
     def encode_in_slices(self, request: Any, version_max: int) -> Steps[EncodedRequest]:
         """Encodes a long request for `send_encoded`. Raises NoCommonVersion, NotReady."""
@@ -280,11 +285,11 @@ class Exchange:
         parts = yield from encode_in_slices(request, form.version, bytearray(form.head))
         return EncodedRequest(form, parts)
 
-    def send_encoded(self, encoded: EncodedRequest, done: OnResponse, deadline_ms: int) -> list[Buffer]:
+    def send_encoded(self, encoded: EncodedRequest, done: OnResponse, now_ms: int, deadline_ms: int) -> list[Buffer]:
         """As `send` with `in_slices`. Raises NotReady if the connection was lost since the request was encoded."""
         if self.state is not ExchangeState.READY or encoded.form not in self._forms.values():
             raise NotReady("the connection was lost while the request was encoded")
-        return self._send(encoded.parts, encoded.form, deadline_ms, done, True)
+        return self._send(encoded.parts, encoded.form, deadline_ms, done, True, now_ms)
 
     def version_of(self, request: type[Any]) -> int:
         """The version in which a request would be sent now; the highest known one if the connection is not READY or serves none."""
@@ -359,11 +364,12 @@ class Exchange:
         # counted from the begin, so that the broker's session certainly ends later
         renewal_ms = self._login_began_ms + int(lifetime_ms * self._session_share)
         self.reauthenticate_at_ms = max(renewal_ms, now_ms + _RENEWAL_MS_MIN) if lifetime_ms else None
+        self._held_from_ms = self._login_began_ms + int(lifetime_ms * _SESSION_SHARE_MAX) if lifetime_ms else None
         if self.state is not ExchangeState.READY:
             self._transition(ExchangeState.READY)
             return []
         held, self._held = self._held, deque()
-        return [part for request in held for part in self._send(*request)]
+        return [part for request in held for part in self._write(*request)]
 
     def reauthenticate(self, now_ms: int) -> list[Buffer]:
         """Renews the session of a READY connection. Returns what to write. Raises SaslFailed as `on_own_answer`.
@@ -434,7 +440,7 @@ class Exchange:
         unanswered = self._unanswered()
         self._waiting.clear()
         self._held.clear()
-        self._earliest_ms = self.reauthenticate_at_ms = None
+        self._earliest_ms = self.reauthenticate_at_ms = self._held_from_ms = None
         self._login = self.own_answer = None
         for entry in unanswered:
             if entry.done is not None:
@@ -456,10 +462,10 @@ class Exchange:
             self.own_answer = answer
 
     def _send(
-        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool
+        self, parts: list[Buffer], form: _Form, deadline_ms: int, done: OnResponse | None, in_slices: bool, now_ms: int
     ) -> list[Buffer]:
         """Completes an encoded request, or holds it; None as `done`: it has no answer."""
-        if self._login is None:
+        if self._login is None and (self._held_from_ms is None or now_ms < self._held_from_ms):
             return self._write(parts, form, deadline_ms, done, in_slices)
         self._held.append(_Held(parts, form, deadline_ms, done, in_slices))
         if done is not None and (self._earliest_ms is None or deadline_ms < self._earliest_ms):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,7 +15,7 @@ from barnabas.client import Admin, AuthenticationFailed, Consumer, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from tests.support.security.identity_server import CLIENT, SECRET, Answer, IdentityServer, identity_server
 from tests.support.security.sasl_node import address_of, sasl_node
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 
@@ -24,19 +26,26 @@ def server() -> Iterator[IdentityServer]:
         yield running
 
 
-@pytest.fixture
-async def node(server: IdentityServer) -> AsyncIterator[Node]:
+@asynccontextmanager
+async def oauth_node(server: IdentityServer, **changes: str) -> AsyncIterator[Node]:
     settings = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": server.keys_url,
         "sasl.oauthbearer.clock.skew.seconds": "0",
         "connection.failed.authentication.delay.ms": "0",
         "offsets.topic.num.partitions": "1",
+        **changes,
     }
     async with sasl_node(settings, "SASL") as running:
         logins = running.server.logins
         assert logins is not None
         await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+        yield running
+
+
+@pytest.fixture
+async def node(server: IdentityServer) -> AsyncIterator[Node]:
+    async with oauth_node(server) as running:
         yield running
 
 
@@ -53,22 +62,65 @@ def properties(server: IdentityServer, **changes: str) -> dict[str, str]:
 
 
 async def test_sessions_outlive_their_tokens_and_no_record_is_lost(node: Node, server: IdentityServer) -> None:
-    """Tokens are valid for 2 s, and the node closes what is used after that."""
-    server.lifetime_s = 2
+    """Tokens are valid for 3 s, and the node closes what is used after that."""
+    server.lifetime_s = 3
     login = security_from_properties(properties(server))
     address = address_of(node, "SASL")
     consumer = Consumer("t", bootstrap_servers=address, auto_offset_reset="earliest", **login)
     producer = Producer(bootstrap_servers=address, linger_ms=0, **login)
     async with producer, consumer:
         await producer.send_and_wait("t", b"0")
-        opened = [connection.ready_ms for connection in producer._cluster.connections()]
         sent = 1
-        while len(server.asked) < 3:  # the first token has expired
+        while not node.server.authentications["SASL"].renewed:
             await producer.send_and_wait("t", str(sent).encode())
             sent += 1
-        assert [connection.ready_ms for connection in producer._cluster.connections()] == opened
         read = [int((await asyncio.wait_for(consumer.getone(), 10)).value or b"") for _ in range(sent)]
     assert read == list(range(sent))
+
+
+async def test_a_request_waits_if_the_token_comes_after_the_end_of_the_session(server: IdentityServer) -> None:
+    over = threading.Event()
+    login = security_from_properties(properties(server))
+    async with (
+        oauth_node(server, **{"connections.max.reauth.ms": "300"}) as node,
+        Producer(bootstrap_servers=address_of(node, "SASL"), linger_ms=0, **login) as producer,
+    ):
+        await producer.send_and_wait("t", b"0")
+        server.token_answer = lambda _: None if over.wait(20) else Answer(503)
+        connections = list(producer._cluster.connections())
+        opened = [connection.ready_ms for connection in connections]
+        await until(lambda: is_over(node))
+        sending = asyncio.create_task(producer.send_and_wait("t", b"1"))
+        await until(lambda: sending.done() or any(connection.core.in_flight for connection in connections))
+        await turns()
+        over.set()
+        await sending
+        assert [connection.ready_ms for connection in producer._cluster.connections()] == opened
+
+
+async def test_a_record_is_sent_again_if_the_node_closes_the_connection_at_the_end_of_the_session(
+    server: IdentityServer,
+) -> None:
+    login = security_from_properties(properties(server))
+    async with oauth_node(server, **{"connections.max.reauth.ms": "300"}) as node:
+        async with Producer(bootstrap_servers=address_of(node, "SASL"), linger_ms=0, **login) as producer:
+            await producer.send_and_wait("t", b"0")
+            opened = [connection.ready_ms for connection in producer._cluster.connections()]
+            for connection in producer._cluster.connections():  # this client takes its session for endless
+                connection.core.reauthenticate_at_ms = connection.core._held_from_ms = None
+            await until(lambda: is_over(node))
+            await producer.send_and_wait("t", b"1")
+            assert [connection.ready_ms for connection in producer._cluster.connections()] != opened
+        async with Consumer(
+            "t", bootstrap_servers=address_of(node, "PLAINTEXT"), auto_offset_reset="earliest"
+        ) as consumer:
+            assert [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(2)] == [b"0", b"1"]
+
+
+def is_over(node: Node) -> bool:
+    """Whether the node serves nothing but logins on its connections now."""
+    assert node.server.logins is not None
+    return all(each.router is node.server.logins.router for each in node.server.connections)
 
 
 async def test_refusals_say_what_to_do(node: Node, server: IdentityServer) -> None:

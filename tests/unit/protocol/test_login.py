@@ -24,6 +24,7 @@ from barnabas.protocol.registry import request_header_version, response_header_v
 from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslFailed
 from barnabas.protocol.schema import decode, encode
 from barnabas.protocol.scram import ScramClient, ScramKeys
+from barnabas.work import finished
 
 VERSIONS = {0: (0, 13), 12: (0, 4), 17: (0, 1), 18: (0, 4), 36: (0, 2)}
 
@@ -224,6 +225,25 @@ def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it() -> None:
 def test_a_short_session_is_renewed_when_brokers_accept_it() -> None:
     core, _ = ready(lifetime_ms=500)
     assert core.reauthenticate_at_ms == 100 + 1_050  # a second after the login, with a margin
+
+
+def test_requests_wait_for_a_renewal_that_is_late() -> None:
+    """The token provider is slow, or the loop was busy: the broker would close the connection at a request after the session's end."""
+    core, broker = ready(lifetime_ms=10_000)
+    got: list[Any] = []
+    (sent,) = broker.take(core.send(HeartbeatRequest(generation_id=1), got.append, 9_499))
+    assert core.send(HeartbeatRequest(generation_id=2), got.append, 9_500) == []
+    encoded = finished(core.encode_in_slices(HeartbeatRequest(generation_id=3), 4))
+    assert core.send_encoded(encoded, got.append, 10_500, 11_500) == []
+    assert (core.in_flight, core.timer_at()) == (3, 10_499)
+    broker.answer(sent, HeartbeatResponse())
+    assert core.timer_at() == 10_500
+    (handshake,) = broker.take(core.reauthenticate(10_501))
+    (token,) = broker.take(broker.answer(handshake, SaslHandshakeResponse(), 10_502))
+    held = broker.take(broker.answer(token, SaslAuthenticateResponse(session_lifetime_ms=10_000), 10_503))
+    assert [decode(HeartbeatRequest, body, 4).generation_id for body in broker.bodies] == [2, 3]
+    assert [header.request_api_key for header in held] == [12, 12]
+    assert broker.take(core.send(HeartbeatRequest(generation_id=4), got.append, 10_504))
 
 
 def test_requests_that_wait_for_a_renewal_fail_with_the_connection() -> None:
