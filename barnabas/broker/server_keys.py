@@ -43,7 +43,7 @@ from barnabas.broker.security.ssl_keys import SSL_KEYS
 from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
-__all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "server_key"]
+__all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "is_per_broker", "server_key"]
 
 # Values of replica.selector.class: Kafka's two classes, by their names.
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
@@ -440,9 +440,20 @@ NOT_DESCRIBED: Final = frozenset(
     }
 )
 
+# Settings of a listener that may be altered for all brokers at once.
+_FOR_ALL_BROKERS: Final = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+
 
 def server_key(name: str) -> ConfigKey | None:
     """The key of a setting, also where it is one listener's; None where there is none."""
     if name.startswith("listener.name."):
         return next((SERVER_KEYS[key] for key in LISTENER_KEYS if name.endswith("." + key)), None)
     return SERVER_KEYS.get(name)
+
+
+def is_per_broker(name: str) -> bool:
+    """Whether a setting may be altered for single brokers only, not for all at once: a listener's, or one of logins. As in Kafka 4.3.1."""
+    if name.startswith("listener.name."):
+        _, dot, setting = name.removeprefix("listener.name.").partition(".")
+        return bool(dot) and setting not in _FOR_ALL_BROKERS
+    return name.startswith("sasl.") and name in SERVER_KEYS

@@ -19,6 +19,7 @@ from barnabas.errors import BarnabasError
 from barnabas.ports import Rng
 from barnabas.protocol.metadata_versions import metadata_version_level
 from barnabas.runtime.files import FileDisk
+from barnabas.runtime.private_files import write_private
 from barnabas.storage.checkpoints import MetaProperties, decode_uuid, encode_uuid, write_meta_properties
 
 __all__ = ["NotFormatted", "format_directories"]
@@ -63,7 +64,7 @@ def format_directories(
     for path in new:
         disk = FileDisk(str(path))
         if path == paths[0]:
-            disk.replace(BOOTSTRAP, _bootstrap(metadata_version, users))
+            write_private(path / BOOTSTRAP, _bootstrap(metadata_version, users))  # it may have keys of users
         done[path] = MetaProperties(cluster_id, node_id, encode_uuid(rng.uuid()))
         write_meta_properties(disk, done[path])  # last: it makes the directory a formatted one
         disk.close()

@@ -8,13 +8,13 @@ from pathlib import Path
 __all__ = ["write_private"]
 
 
-def write_private(file: Path, text: str) -> None:
+def write_private(file: Path, data: str | bytes) -> None:
     """Writes a file that only its owner may read, whole or not at all. Raises OSError."""
     new = file.with_name(file.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as stream:
-        stream.write(text)
+    with open(descriptor, "wb") as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(file)

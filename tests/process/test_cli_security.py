@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,3 +220,13 @@ def test_a_cluster_begins_with_one_user_who_gives_rights_to_others(tmp_path: Pat
         assert SECRET not in broker.log()
     finally:
         broker.end()
+
+
+def test_only_their_owner_reads_the_keys_of_first_users(tmp_path: Path) -> None:
+    """Also in a directory that others may read."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    user = ("--add-scram", "SCRAM-SHA-256=[name=first,password=planted]")
+    assert called("storage", "format", str(data), "--node-id", "1", *user).returncode == 0
+    assert stat.S_IMODE((data / "bootstrap.checkpoint").stat().st_mode) == 0o600
+    assert sorted(each.name for each in data.iterdir()) == ["bootstrap.checkpoint", "meta.properties"]

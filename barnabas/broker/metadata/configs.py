@@ -22,7 +22,7 @@ from barnabas.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOU
 from barnabas.broker.metadata.records import ClearElrRecord, ConfigRecord, MetadataRecord
 from barnabas.broker.metadata.topic_names import validate_topic_name
 from barnabas.broker.security.ssl_keys import SSL_STORE_KEYS
-from barnabas.broker.server_keys import server_key
+from barnabas.broker.server_keys import is_per_broker, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS, topic_value, validate_topic_config
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode
@@ -177,13 +177,18 @@ def _alter_topic(view: ClusterView, topic: str, configs: Sequence[AlterableConfi
 
 def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableConfig]) -> Work:
     settings = view.image.config(BROKER_RESOURCE, broker)
-    fixed = [config.name for config in configs if (key := server_key(config.name)) is not None and not key.dynamic]
+    given = [config.name for config in configs if config.config_operation != ConfigOperation.DELETE]
+    fixed = [name for name in given if (key := server_key(name)) is not None and not key.dynamic]
     if fixed:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    stores = [config.name for config in configs if config.name in SSL_STORE_KEYS]
+    stores = [name for name in given if name in SSL_STORE_KEYS]
     if stores:
         text = "These security configs can be dynamically updated only per-listener using the listener prefix"
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(stores)}]")
+    per_broker = [] if broker else [name for name in given if is_per_broker(name)]
+    if per_broker:
+        text = "Cannot update these configs at default cluster level, broker id must be specified"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(per_broker)}]")
     changes: dict[str, str | None] = {}
     for number, config in enumerate(configs):
         yield _units(number, config.value)
@@ -194,13 +199,14 @@ def _alter_broker(view: ClusterView, broker: str, configs: Sequence[AlterableCon
         value = changes[config.name] = _changed(config, key, current)
         if config.name == MIN_ISR and view.image.feature("eligible.leader.replicas.version") > 0:
             _check_min_isr(broker, value)
-        if value is not None:
+        if value is None:
+            continue
+        try:
             refuse_unserved({config.name: value})
-        if key is not None and value is not None:
-            try:
+            if key is not None:
                 key.parse(value)
-            except BrokerError as error:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
+        except BrokerError as error:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
     return _records(BROKER_RESOURCE, broker, settings, changes, clear_elr_of="")
 
 

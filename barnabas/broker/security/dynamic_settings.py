@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
+from barnabas.broker.server_keys import is_per_broker
 from barnabas.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -31,16 +32,15 @@ def check_dynamic_settings(
 
     Args:
         changed: names of the settings that get a value.
-        layer: all dynamic settings after the change, of this broker, or of all brokers if `default`.
+        layer: all dynamic settings of this broker after the change.
+        default: the change is for all brokers. The controller refuses settings of logins and of listeners then.
 
     Raises:
         BrokerError: INVALID_REQUEST, as Kafka answers.
     """
-    names = list(changed)
+    names = [each for each in changed if not (default and is_per_broker(each))]
     tried = BrokerConfig(config.static)
-    if default:
-        tried.reconfigure(layer, config.dynamic)
-    else:
+    if not default:
         tried.reconfigure(config.cluster_default, layer)
     try:
         tried.check_listener_names(names)
