@@ -186,7 +186,10 @@ class Cluster(WorldMethods):
 
     @property
     def client_settings(self) -> dict[str, Any]:
-        """Arguments of clients of aiokafka, kafka-python and the bundled client: the address, and what a login needs if the kit has made it."""
+        """Arguments of clients: the address, and what a login needs if the kit has made the users.
+
+        They have the names of aiokafka, kafka-python and the bundled client.
+        """
         return {"bootstrap_servers": self.bootstrap_servers, **self.client_security()}
 
     def client_security(self, *, librdkafka: bool = False) -> dict[str, Any]:

@@ -158,6 +158,8 @@ def test_aio_has_every_method_of_a_cluster() -> None:
         "bootstrap_servers",
         "broker",
         "brokers",
+        "client_security",
+        "client_settings",
         "clock",
         "connect",
         "faults",
