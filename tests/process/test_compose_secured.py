@@ -28,7 +28,8 @@ def test_a_secured_cluster_in_containers(tmp_path: Path) -> None:
         authority.write_text(composed("run", "--rm", "-T", "secrets", "cat", "/secrets/ca.pem"))
         properties = composed("run", "--rm", "-T", "secrets", "client-file", "admin", str(authority))
         (tmp_path / "admin.properties").write_text(properties)
-        users = properties.replace('username="admin"', 'username="alice"').replace(ADMIN_PASSWORD, USER_PASSWORD)
+        its_password = ("-e", f"PASSWORD={USER_PASSWORD}")
+        users = composed("run", "--rm", "-T", *its_password, "secrets", "client-file", "alice", str(authority))
         (tmp_path / "alice.properties").write_text(users)
         for node in (1, 2, 3):
             composed.wait_for(node, "{{.State.Health.Status}}", "healthy")

@@ -63,3 +63,26 @@ def test_the_secrets_refuse_a_password_that_their_files_cannot_hold(password: st
         ["bash", script, "make", "broker-1"], env={"ADMIN_PASSWORD": password}, capture_output=True, text=True
     )
     assert (done.returncode, "the password of admin" in done.stderr, PLANTED in done.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("user", "environment", "login"),
+    [
+        ("admin", {}, 'username="admin" password="planted-admin";'),
+        ("alice", {"PASSWORD": "planted, alice"}, 'username="alice" password="planted, alice";'),
+        ("alice", {}, ""),
+        ("alice", {"PASSWORD": 'planted"alice'}, ""),
+    ],
+    ids=["administrator", "user", "no password", "quotation mark"],
+)
+def test_a_client_file_has_the_password_of_its_user(user: str, environment: dict[str, str], login: str) -> None:
+    done = subprocess.run(
+        ["bash", str(ROOT / "docker" / "secrets.sh"), "client-file", user, "ca.pem"],
+        env={"ADMIN_PASSWORD": "planted-admin", "BOOTSTRAP": "localhost:9092", **environment},
+        capture_output=True,
+        text=True,
+    )
+    if login:
+        assert (done.returncode, done.stdout.strip().endswith(login)) == (0, True)
+    else:
+        assert (done.returncode, "password" in done.stderr, "planted" in done.stderr + done.stdout) == (2, True, False)
