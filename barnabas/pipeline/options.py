@@ -181,12 +181,12 @@ class ClientOptions(ConnectionConfig):
 
 
 def _security(options: Options) -> dict[str, Any]:
-    """The settings of TLS and SASL. Stores are read when a client is made, on the driver and in each task."""
+    """The settings of TLS and SASL. Stores are read when a client is made, on the driver and in each task; a process has one token."""
     found = {
         name: options.text(f"kafka.{name}") or "" for name in SECURITY_PROPERTIES if options.given(f"kafka.{name}")
     }
     try:
-        return security_from_properties(found)
+        return security_from_properties(found, shared=True)
     except IllegalState as error:
         option = next((name for name in SECURITY_PROPERTIES if error.message.startswith(name)), "security.protocol")
         raise PipelineError(f"kafka.{option}", None, error.message, "does not fit the others") from None

@@ -5,17 +5,19 @@ Driven by: logins of a client or of a node, which ask for a token before each au
 A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
 next one. If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token as long as it is valid, and the endpoint is
 asked again after RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
-and has a deadline. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
+and has a deadline. A token that a broker has refused is not given again. A provider that another process has sent becomes the
+one of this process with the same settings: tasks of Spark that run in one process have one token. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from http.client import HTTPException
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from barnabas.ports import Clock, Rng
 from barnabas.protocol.oauth import (
@@ -39,10 +41,12 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.token_endpoint import TokenCall
 
-__all__ = ["EndpointTokens"]
+__all__ = ["EndpointTokens", "tokens_of_process"]
 
 RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed; less before the end of the token
 RENEWAL_MS_MAX: Final = 5_000  # that a login waits for the next token while the former one is valid
+_SHARED_MAX: Final = 16  # settings in one process; more are those of former queries
+_shared: dict[tuple[OAuthSettings, tuple[tuple[str, str], ...]], EndpointTokens] = {}
 
 
 class EndpointTokens:
@@ -72,7 +76,7 @@ class EndpointTokens:
         self._times = TokenTimes(None, 0)
         self._renew_at_ms = 0
         self._failure: tuple[int, TokenNotGiven] = (0, TokenNotGiven(""))  # the last one, with its number
-        self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"EndpointTokens({self._settings.url})"
@@ -84,8 +88,8 @@ class EndpointTokens:
     def __hash__(self) -> int:
         return hash(self._settings)
 
-    def __reduce__(self) -> tuple[type[EndpointTokens], tuple[OAuthSettings, Mapping[str, str]]]:
-        return EndpointTokens, (self._settings, self._extensions)  # other processes get tokens of their own
+    def __reduce__(self) -> tuple[Callable[..., EndpointTokens], tuple[OAuthSettings, Mapping[str, str]]]:
+        return tokens_of_process, (self._settings, self._extensions)  # other processes get tokens of their own
 
     @property
     def timeout_ms(self) -> int:
@@ -121,16 +125,18 @@ class EndpointTokens:
                 self._renew_at_ms = self._clock.now_ms() + min(RETRY_MS, rest_ms // 2)
             return self._token
 
+    def token_refused(self, token: str) -> None:
+        """Does not give a token again, because a broker has refused it."""
+        if token == self._token:
+            self._times = TokenTimes(None, 0)
+
     def _due(self) -> bool:
         now_ms = self._clock.now_ms()
         return now_ms >= self._renew_at_ms or now_ms >= self._times.expires_ms
 
     def _lock(self) -> asyncio.Lock:
         """The lock of this event loop."""
-        loop = asyncio.get_running_loop()
-        if self._asking is None or self._asking[0] is not loop:
-            self._asking = loop, asyncio.Lock()
-        return self._asking[1]
+        return self._asking.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _renew(self, *, repeat_ms: int) -> None:
         settings = self._settings
@@ -217,3 +223,14 @@ class EndpointTokens:
             )
         said = f": {error.strerror or error}" if isinstance(error, OSError) else f": {type(error).__name__}"
         return TokenNotGiven(f"{where} cannot be reached{said}", retriable=True)
+
+
+def tokens_of_process(settings: OAuthSettings, extensions: Mapping[str, str]) -> EndpointTokens:
+    """The provider of this process for these settings."""
+    key = settings, tuple(sorted(extensions.items()))
+    found = _shared.get(key)
+    if found is None:
+        if len(_shared) >= _SHARED_MAX:
+            _shared.clear()
+        found = _shared[key] = EndpointTokens(settings, extensions)
+    return found

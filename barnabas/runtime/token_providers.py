@@ -43,9 +43,14 @@ class Tokens(Protocol):
 
 
 class LoginTokens:
-    """Makes the provider that Kafka's keys name; the same one as long as they do not change."""
+    """Makes the provider that Kafka's keys name; the same one as long as they do not change.
 
-    def __init__(self) -> None:
+    Args:
+        shared: providers of an endpoint are those of this process.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
         self._made: dict[object, Tokens] = {}
 
     def of(self, value: Value, options: Mapping[str, str]) -> Tokens:
@@ -64,18 +69,20 @@ class LoginTokens:
         if made is None:
             if len(self._made) >= _PROVIDERS_MAX:
                 self._made.clear()
-            made = self._made[key] = _provider(settings, extensions)
+            made = self._made[key] = _provider(settings, extensions, self._shared)
         return made
 
 
-def _provider(settings: OAuthSettings | FileLogin | UnsecuredLogin, extensions: Mapping[str, str]) -> Tokens:
+def _provider(
+    settings: OAuthSettings | FileLogin | UnsecuredLogin, extensions: Mapping[str, str], shared: bool
+) -> Tokens:
     if isinstance(settings, FileLogin):
         return FileTokens(settings.path, extensions)
     if isinstance(settings, UnsecuredLogin):
         return UnsecuredTokens(settings.subject, extensions)
-    from barnabas.runtime.endpoint_tokens import EndpointTokens  # here, because few logins need http and TLS
+    from barnabas.runtime.endpoint_tokens import EndpointTokens, tokens_of_process  # few logins need http and TLS
 
-    return EndpointTokens(settings, extensions)
+    return tokens_of_process(settings, extensions) if shared else EndpointTokens(settings, extensions)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,12 @@ class ClientSecurity:
             raise SaslFailed(f"OAUTHBEARER: the token provider must return a str, not {type(token).__name__}")
         self._token, self._extensions = token, extensions or {}
 
+    def refused(self) -> None:
+        """Handles a login that has failed: the token provider need not give the token again."""
+        token_refused = getattr(self.config.sasl_oauth_token_provider, "token_refused", None)
+        if token_refused is not None and self._token:
+            token_refused(self._token)
+
     async def compute(self, work: Callable[[], None]) -> None:
         """Runs a long computation of a conversation in a thread."""
         if self._kerberos is not None:

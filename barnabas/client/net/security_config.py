@@ -28,7 +28,11 @@ _KERBEROS: Final = (
 
 
 class TokenProvider(Protocol):
-    """Provides tokens for OAUTHBEARER. A method `extensions() -> Mapping[str, str]` is used as well if there is one (KIP-342)."""
+    """Provides tokens for OAUTHBEARER.
+
+    Two methods are used as well if there are any: `extensions() -> Mapping[str, str]` (KIP-342), and `token_refused(token: str) -> None`
+    after a login with the token has failed.
+    """
 
     async def token(self) -> str:
         """A valid token; called before each authentication. An exception fails the authentication."""

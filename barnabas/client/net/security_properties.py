@@ -57,11 +57,12 @@ def is_security_property(name: str) -> bool:
     return name == _PROTOCOL or name.startswith(("ssl.", "sasl."))
 
 
-def security_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+def security_from_properties(properties: Mapping[str, str], *, shared: bool = False) -> dict[str, Any]:
     """The keyword arguments of a client.
 
     Args:
         properties: by name; those that do not concern security are ignored.
+        shared: the tokens of an endpoint are those of all clients in this process with the same settings.
 
     Raises:
         IllegalState: a property is missing or invalid.
@@ -81,11 +82,11 @@ def security_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     if protocol in ("SSL", "SASL_SSL"):
         found["ssl_properties"] = {name: given[name] for name in _TLS if name in given}
     if protocol.startswith("SASL"):
-        found.update(_login(given, protocol))
+        found.update(_login(given, protocol, shared))
     return found
 
 
-def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
+def _login(given: Mapping[str, str], protocol: str, shared: bool) -> dict[str, Any]:
     mechanism = given.get(_MECHANISM, "").upper()
     module = _MODULES.get(mechanism)
     if module is None:
@@ -104,7 +105,7 @@ def _login(given: Mapping[str, str], protocol: str) -> dict[str, Any]:
             f"{_JAAS} names the login module {jaas.class_name[:80]!r}, which is not that of {mechanism}: {works}"
         )
     if mechanism == "OAUTHBEARER":
-        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _tokens(given, jaas)}
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _tokens(given, jaas, shared)}
     if mechanism == "GSSAPI":
         return {"sasl_mechanism": mechanism, **_kerberos(given, jaas, works)}
     for name in ("username", "password"):
@@ -172,10 +173,10 @@ def _parsed(text: str) -> Jaas:
         raise IllegalState(f"{_JAAS}: {error}") from None
 
 
-def _tokens(given: Mapping[str, str], jaas: Jaas) -> TokenProvider:
+def _tokens(given: Mapping[str, str], jaas: Jaas, shared: bool = False) -> TokenProvider:
     from barnabas.runtime.token_providers import LoginTokens  # here, because few clients use OAUTHBEARER
 
     try:
-        return LoginTokens().of(given.get, jaas.options)
+        return LoginTokens(shared=shared).of(given.get, jaas.options)
     except OAuthInvalid as error:
         raise IllegalState(str(error)) from None

@@ -346,6 +346,8 @@ class Connection:
             self._arm()
 
     def _not_authenticated(self, error: SaslFailed) -> AuthenticationFailed:
+        if self._security is not None:
+            self._security.refused()
         return AuthenticationFailed(f"{self.host}:{self.port}: {error}", code=error.code, broker=self.node_id)
 
     def _write(self, parts: list[Buffer]) -> None:

@@ -134,6 +134,22 @@ async def test_refusals_say_what_to_do(node: Node, server: IdentityServer) -> No
         await Admin(bootstrap_servers=address, **security_from_properties(properties(server))).start()
 
 
+async def test_a_token_that_was_refused_is_not_used_again(node: Node, server: IdentityServer) -> None:
+    """Clients of one process share it, so the next one would be refused, too."""
+    login = security_from_properties(properties(server), shared=True)
+    address = address_of(node, "SASL")
+    server.claims = {"iat": int(time.time()) + 1_000}
+    with pytest.raises(AuthenticationFailed, match="the broker refused the login"):
+        await Admin(bootstrap_servers=address, **login).start()
+    server.claims = {}
+    async with Admin(bootstrap_servers=address, **login) as admin:
+        assert (await admin.describe_cluster()).brokers
+    asked = len(server.asked)
+    async with Admin(bootstrap_servers=address, **security_from_properties(properties(server), shared=True)) as admin:
+        assert (await admin.describe_cluster()).brokers
+    assert len(server.asked) == asked
+
+
 async def test_an_endpoint_that_fails_at_first(node: Node, server: IdentityServer) -> None:
     failures = [500, 503]
     server.token_answer = lambda _: Answer(failures.pop()) if failures else None

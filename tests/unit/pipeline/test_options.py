@@ -169,6 +169,7 @@ def test_tokens_of_an_identity_provider() -> None:
     sink = SinkOptions.parse({**given, "topic": "a"}, streaming=False)
     for client in (source.client, sink.client):
         assert pickle.loads(pickle.dumps(client)) == client
+        assert client.sasl_oauth_token_provider is source.client.sasl_oauth_token_provider
         assert repr(client.sasl_oauth_token_provider) == "EndpointTokens(http://idp/token)"
     assert "planted" not in repr(source) + repr(sink)
     del given["kafka.sasl.oauthbearer.client.credentials.client.id"]

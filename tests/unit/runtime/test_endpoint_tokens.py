@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import socket
 import ssl
 import threading
@@ -60,6 +61,29 @@ async def test_logins_at_the_same_time_wait_for_one_request(server: IdentityServ
     tokens = EndpointTokens(settings(server), {})
     assert len(set(await asyncio.gather(*(tokens.token() for _ in range(20))))) == 1
     assert len(server.asked) == 1
+
+
+def test_a_process_has_one_token_for_all_that_other_processes_send(server: IdentityServer) -> None:
+    """As for the tasks of Spark: each has an event loop of its own."""
+    made = EndpointTokens(settings(server), {"a": "b"})
+    given = {asyncio.run(pickle.loads(pickle.dumps(made)).token()) for _ in range(3)}
+    other = pickle.loads(pickle.dumps(EndpointTokens(settings(server), {"a": "c"})))
+    assert (len(given), len(server.asked)) == (1, 1)
+    assert asyncio.run(other.token()) not in given
+    assert other.extensions() == {"a": "c"}
+
+
+async def test_a_token_that_a_broker_has_refused_is_not_given_again(server: IdentityServer) -> None:
+    tokens = EndpointTokens(settings(server), {})
+    first = await tokens.token()
+    server.claims = {"second": True}
+    tokens.token_refused("another")
+    assert await tokens.token() == first
+    tokens.token_refused(first)
+    assert await tokens.token() != first
+    tokens.token_refused(first)  # by another connection, later
+    await tokens.token()
+    assert len(server.asked) == 2
 
 
 async def test_a_failure_is_that_of_all_who_waited_for_it(server: IdentityServer) -> None:
