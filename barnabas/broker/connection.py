@@ -26,8 +26,8 @@ from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.router import Route
 from barnabas.broker.security.access import FULL_ACCESS, Access
-from barnabas.broker.security.login import ServerLogin
 from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.server_login import ServerLogin
 from barnabas.broker.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
 from barnabas.broker.waiting_answer import WaitingAnswer
 from barnabas.errors import BarnabasError, InvariantViolated, LargeMessage, RemoteProtocolError
@@ -135,7 +135,9 @@ class Connection(ConnectionFlow):
         try:
             frames = core.reader.received(nbytes)
         except RemoteProtocolError as error:
-            self.close(str(error))
+            first = not self._client_id_bytes  # no request came before
+            told = first and self.server.told.before(self.client_host, self.listener_name, str(error))
+            self.close(str(error), level=logging.DEBUG if told else logging.WARNING)
             return
         if not frames:
             if core.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
@@ -241,8 +243,9 @@ class Connection(ConnectionFlow):
             route.answered()
 
     def _new_route(self, frame: memoryview, api_key: int, version: int, correlation: int) -> Route | None:
-        """Makes the route of an API version; None: ApiVersions in an unknown version, or a raw token, which are answered here."""
-        if self.login is not None and self.login.took_raw_token(frame):
+        """Makes the route of an API version; None: ApiVersions in an unknown version, or a raw token, which are answered here; or a
+        request after the end of its session."""
+        if self.login is not None and (self.login.took_raw_token(frame) or self.login.refuses(api_key)):
             return None
         low, high = self.server.api_versions_range
         if api_key != API_VERSIONS_KEY or low <= version <= high:

@@ -9,6 +9,8 @@ A throttled client (KIP-219) is muted: nothing is served or read until the throt
 A client may leave while requests that it has sent are held. They may be Produce requests with acks=0, whose client waits for no answer.
 As in Kafka they are served (`ServerConnection.has_work`), and answered if the client has closed only its own side. Then the connection
 ends. It reads nothing more, so its memory does not grow. A login that is not complete is not continued.
+
+A closed connection sends the rest of its answers, for UNSENT_MS at most: it is not counted any more, so it must not keep its socket.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ __all__ = ["ConnectionFlow", "FlowHost"]
 
 log: Final = logger("kafka.network.SocketServer")
 
+UNSENT_MS: Final = 10_000  # for a client to read the last answers after this node has closed its connection
+
 
 class FlowHost(Protocol):
     """What the flow needs from its server."""
@@ -44,6 +48,7 @@ class ConnectionFlow(asyncio.BufferedProtocol):
 
     Attributes:
         core: decides what is served and read.
+        listener_name: the listener that accepted it.
         active: bytes were received since the last sweep of idle connections.
     """
 
@@ -58,9 +63,12 @@ class ConnectionFlow(asyncio.BufferedProtocol):
         "_turn",
         "_unmute_timer",
         "_unread_before",
+        "_unsent_timer",
         "active",
         "core",
     )
+
+    listener_name: str
 
     def __init__(self, host: FlowHost, core: ServerConnection) -> None:
         self._host = host
@@ -74,6 +82,7 @@ class ConnectionFlow(asyncio.BufferedProtocol):
         self._unread_before = 0  # written bytes that the peer had not read at the last check
         self._muted_until_ms = 0
         self._unmute_timer: Timer | None = None
+        self._unsent_timer: Timer | None = None
         self._on_close: list[Callable[[], None]] = []
 
     @property
@@ -159,6 +168,11 @@ class ConnectionFlow(asyncio.BufferedProtocol):
         self._flush_due = False
         self._end_turn()
 
+    def go_on(self) -> None:
+        """A frame that has blocked the connection is served: writes its answer and serves the next ones."""
+        self._flush_soon()
+        self._unblock()
+
     def _unblock(self, reserved_bytes: int = 0) -> None:
         self.core.unblock(reserved_bytes)
         if not self._turn:
@@ -211,6 +225,9 @@ class ConnectionFlow(asyncio.BufferedProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the loop: the connection is gone. Drops requests that have had no effect, but serves what is held."""
         self._transport = None
+        if self._unsent_timer is not None:
+            self._unsent_timer.cancel()
+            self._unsent_timer = None
         if self._left():
             self.core.resume_writing()  # no peer leaves answers unread
             self._apply_limits()
@@ -233,7 +250,13 @@ class ConnectionFlow(asyncio.BufferedProtocol):
         """Closes from our side with one log line; answers that are ready are still sent."""
         if self.core.closed:
             return
-        log.log(level, "Connection is closed by this node: connection=%r reason=%s", self, reason)
+        log.log(
+            level,
+            "Connection is closed by this node: connection=%r listener=%s reason=%s",
+            self,
+            self.listener_name,
+            reason,
+        )
         self._end(self._transport)
 
     def _end(self, transport: asyncio.Transport | None) -> None:
@@ -246,6 +269,8 @@ class ConnectionFlow(asyncio.BufferedProtocol):
             if out:
                 transport.writelines(out)
             transport.close()
+            if transport.get_write_buffer_size():
+                self._unsent_timer = self._host.reactor.call_later(UNSENT_MS, transport.abort)
 
     def abort(self) -> None:
         """Closes at once without sending ready answers: the node stops."""

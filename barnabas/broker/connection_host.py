@@ -9,9 +9,10 @@ from barnabas.broker.quotas.enforcement import QuotaEnforcement
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access
-from barnabas.broker.security.login import ServerLogin
 from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.server_login import ServerLogin
 from barnabas.broker.slices import Slices
+from barnabas.broker.told_reasons import ToldReasons
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.schema import Message
@@ -31,6 +32,7 @@ class ConnectionHost(Protocol[C]):
     client_quotas: QuotaEnforcement
     api_versions_range: tuple[int, int]
     serving: bool  # until it is True every connection is blocked
+    told: ToldReasons
 
     def access(self, principal: Principal, host: str) -> Access:
         """What a principal may do from a host."""

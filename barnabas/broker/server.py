@@ -24,9 +24,11 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import Router
 from barnabas.broker.security.access import Access, FullAccess
 from barnabas.broker.security.authentications import Authentications
-from barnabas.broker.security.login import ServerLogin, ServerLogins
+from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.principal import ANONYMOUS, Principal
+from barnabas.broker.security.server_login import ServerLogin
 from barnabas.broker.slices import Slices
+from barnabas.broker.told_reasons import ToldReasons
 from barnabas.broker.waiting import Timer
 from barnabas.limits import ENVELOPE_BYTES_MAX, FRAME_BYTES_SMALL_MAX, UNREAD_ANSWER_BYTES_MAX
 from barnabas.loggers import logger
@@ -58,6 +60,7 @@ class Server:
         authentications: logins and TLS handshakes so far, by listener with TLS or SASL.
         client_quotas: charges clients; without effect until it gets images.
         access: makes the access rights of a principal from a host.
+        told: reasons for which connections were closed at their first bytes.
         logins: makes the logins of connections of SASL listeners; None if there is no such listener.
     """
 
@@ -73,6 +76,7 @@ class Server:
         self.reactor = reactor
         self.slices = slices
         self.router = router
+        self.told = ToldReasons(reactor.clock)
         self.client_quotas = QuotaEnforcement(reactor, config, slices)
         self.access: Callable[[Principal, str], Access] = FullAccess
         self.logins: ServerLogins | None = None

@@ -11,7 +11,7 @@ committed and published. A controller that is not active answers NOT_CONTROLLER.
 timeout_ms is 0 or less, as on the broker listener. The controller receives the connection with the request: the end of a heartbeat
 connection is the first sign of a dead broker.
 
-Requests of clients that brokers forward come in an Envelope (`envelope.py`) if the broker has an authorizer, else as they are.
+Requests of clients that brokers forward come in an Envelope (`envelope.py`).
 """
 
 from __future__ import annotations

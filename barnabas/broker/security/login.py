@@ -1,11 +1,6 @@
-"""ServerLogin: the logins of one connection; and ServerLogins, which makes them for a node's SASL listeners.
+"""ServerLogins: makes the logins of connections for a node's SASL listeners, and looks up users, tokens and keys for them.
 
-Driven by: the connection, handlers of the family `authentication`, timers. Emits: answers; the connection's principal, its router
-and its limits; closes.
-
-Rules are in `sasl_session`. Before the first login is complete the connection has a router with three APIs, small buffers and a
-deadline. After it, the connection has the ordinary router: a request costs nothing more. The end of a session gives it the small
-router again.
+Driven by: the server, for each new connection; exchanges. Emits: logins (`server_login`); credentials.
 """
 
 from __future__ import annotations
@@ -13,20 +8,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import logging
 import os
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Pending
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.jwks import KeySource, SigningKeys
 from barnabas.broker.security.kerberos_logins import KerberosLogins
+from barnabas.broker.security.login_steps import LoginSteps
 from barnabas.broker.security.oauthbearer_server import (
     BearerServer,
     TokenRefused,
@@ -34,8 +28,7 @@ from barnabas.broker.security.oauthbearer_server import (
     signed_claims,
     unsecured_claims,
 )
-from barnabas.broker.security.principal import Principal
-from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
+from barnabas.broker.security.sasl_session import SaslSession
 from barnabas.broker.security.sasl_settings import (
     BEARER_MECHANISM,
     PLAIN_MECHANISM,
@@ -44,53 +37,28 @@ from barnabas.broker.security.sasl_settings import (
     SaslSettings,
 )
 from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
+from barnabas.broker.security.server_login import LoginConnection, ServerLogin
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.slices import Offload, in_place
-from barnabas.broker.waiting import Timer
-from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
-from barnabas.protocol.connection import ServerConnection
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.oauth_settings import ALLOWED_URLS, OAuthInvalid, check_allowed
-from barnabas.protocol.schema import Message
 from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
     from barnabas.broker.router import Router
 
-__all__ = ["LoginConnection", "ServerLogin", "ServerLogins", "node_logins"]
+__all__ = ["ServerLogins", "node_logins"]
 
 log = logger("kafka.network.SocketServer")
 
-DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
 TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
 LIKE_MAX: Final = 100  # credentials among which one is looked for that an unknown user's resembles
-
-
-_Service: TypeAlias = "tuple[Router, tuple[int, int]]"  # a router, and the limits of its frames
-
-
-class LoginConnection(Protocol):
-    """What a login needs from its connection.
-
-    Attributes:
-        router: serves its next requests.
-    """
-
-    router: Router
-    core: ServerConnection
-
-    def authenticated(self, principal: Principal) -> None:
-        """The client has proved who it is."""
-        ...
-
-    def close(self, reason: str, *, level: int = ...) -> None:
-        """Closes the connection with one log line."""
-        ...
 
 
 class LoginNode(Protocol):
@@ -134,6 +102,7 @@ class ServerLogins:
         self._offload = offload
         self._settings = {name: SaslSettings(config, name) for name in listeners}
         self._kerberos = KerberosLogins(list(self._settings.values()), offload)
+        self._steps = LoginSteps(reactor, self._kerberos.offload)
         self._keys: dict[str, SigningKeys] = {}  # by URL
         for settings in self._settings.values():
             url = settings.keys_url
@@ -178,7 +147,7 @@ class ServerLogins:
             open_=(router, frame_limits),
             keys=keys,
             counts=counts,
-            offload=self._kerberos.offload,
+            steps=self._steps,
         )
         connection.router = self.router
         return login
@@ -296,172 +265,3 @@ def node_logins(node: LoginNode, router: Router, offload: Offload) -> ServerLogi
 
 def _log_refused(reason: str) -> None:
     log.info("An OAuth token is refused: reason=%s", reason)
-
-
-class ServerLogin:
-    """The logins of one connection."""
-
-    __slots__ = (
-        "_authenticated",
-        "_confined",
-        "_connection",
-        "_counts",
-        "_deadline",
-        "_delay_ms",
-        "_keys",
-        "_offload",
-        "_open",
-        "_over",
-        "_reactor",
-        "_session",
-    )
-
-    def __init__(
-        self,
-        reactor: Reactor,
-        connection: LoginConnection,
-        session: SaslSession,
-        delay_ms: int,
-        *,
-        confined: _Service,
-        open_: _Service,
-        counts: Authentications,
-        keys: SigningKeys | None = None,
-        offload: Offload = in_place,
-    ) -> None:
-        self._counts = counts
-        self._authenticated = False  # it has logged in before
-        self._keys = keys
-        self._offload = offload
-        self._confined = confined
-        self._open = open_
-        self._reactor = reactor
-        self._connection = connection
-        self._session = session
-        self._delay_ms = delay_ms
-        self._over: Timer | None = None
-        self._deadline: Timer | None = reactor.call_later(DEADLINE_MS, self._too_late)
-
-    def may_begin_again(self) -> bool:
-        """Whether a handshake starts a re-authentication now."""
-        return self._session.may_begin_again(self._reactor.clock.monotonic_ms())
-
-    def on_api_versions(self, *, answered: bool = True) -> Answer:
-        """The client asks which versions are served; None: it is answered. Raises RemoteProtocolError."""
-        step = self._session.on_api_versions(answered=answered)
-        return None if step is None else self._done(step)
-
-    def on_handshake(self, mechanism: str, version: int) -> Answer:
-        """The client chooses a mechanism. Raises RemoteProtocolError."""
-        if self._session.state in (SessionState.OPEN, SessionState.OVER):
-            self._serve(self._confined)
-            self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
-        step = self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms())
-        self._connection.core.reader.allows_empty = self._session.state is SessionState.RAW_TOKEN
-        return self._done(step)
-
-    def on_token(self, token: bytes) -> Answer:
-        """A token of the client. Raises RemoteProtocolError."""
-        work = self._session.work(token)
-        if work is not None:
-            waiting: Pending[Message] = Pending(blocks=True)
-            self._reactor.run_beside(
-                self._offload,
-                lambda: None if waiting.resolved else work(),  # not for a connection that has ended
-                lambda failure: self._go_on(waiting, token, failure),
-            )
-            return waiting
-        if self._keys is None or self._keys.keys is not None or self._session.mechanism != BEARER_MECHANISM:
-            return self._on_token(token)
-        pending: Pending[Message] = Pending(blocks=True)
-        cancel = self._keys.when_read(lambda: self._go_on(pending, token))
-        if cancel is None:
-            return self._on_token(token)
-        pending.on_closed = cancel
-        return pending
-
-    def _on_token(self, token: bytes) -> Answer:
-        return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
-
-    def _go_on(self, pending: Pending[Message], token: bytes, failure: Exception | None = None) -> None:
-        """The signing keys were read for the first time, or could not be read; or a step was computed in a thread."""
-        if pending.resolved:
-            return  # the connection has ended
-        try:
-            if failure is not None:  # a bug: the work of a step raises nothing
-                raise RemoteProtocolError(f"the login cannot be checked: {type(failure).__name__}: {failure}")
-            answer = self._on_token(token)
-        except RemoteProtocolError as error:
-            self._connection.close(str(error))
-            return
-        if isinstance(answer, Pending):
-            pending.on_closed = answer.closed
-            answer.attach(lambda response: pending.resolve(cast("Message | None", response)), None)
-        else:
-            pending.resolve(cast("Message | None", answer))
-
-    def took_raw_token(self, frame: memoryview) -> bool:
-        """Takes a frame without a request header, if the client sends such tokens. Raises RemoteProtocolError."""
-        if self._session.state is not SessionState.RAW_TOKEN:
-            return False
-        step = self._session.on_raw_token(bytes(frame), self._reactor.clock.now_ms())
-        self._done(step)
-        if step.raw is not None:
-            self._connection.core.answer([len(step.raw).to_bytes(4, "big") + step.raw])
-        return True
-
-    def stop(self) -> None:
-        """The connection has ended."""
-        for timer in (self._over, self._deadline):
-            if timer is not None:
-                timer.cancel()
-        self._over = self._deadline = None
-
-    def _serve(self, service: _Service) -> None:
-        router, limits = service
-        self._connection.router = router
-        self._connection.core.reader.limit(*limits)
-        self._connection.core.reader.allows_empty = False
-
-    # -- what the session decides
-
-    def _done(self, step: LoginStep) -> Answer:
-        if step.failure:
-            return self._failed(step.response, step.failure)
-        if step.principal is not None:
-            self._opened(step.principal, step.lifetime_ms)
-        return step.response
-
-    def _opened(self, principal: Principal, lifetime_ms: int | None) -> None:
-        self.stop()
-        self._counts.on_login(again=self._authenticated, failed=False)
-        self._authenticated = True
-        self._connection.authenticated(principal)
-        self._serve(self._open)
-        if lifetime_ms is not None:
-            self._over = self._reactor.call_later(lifetime_ms, self._session_over)
-
-    def _session_over(self) -> None:
-        self._over = None
-        self._session.on_over()
-        self._serve(self._confined)
-
-    def _too_late(self) -> None:
-        self._deadline = None
-        self._connection.close(f"no login within {DEADLINE_MS} ms", level=logging.INFO)
-
-    def _failed(self, response: Message | None, reason: str) -> Answer:
-        """Answers and closes after connection.failed.authentication.delay.ms; later requests wait."""
-        pending: Pending[Message] = Pending(blocks=True)
-        self._counts.on_login(again=self._authenticated, failed=True)
-
-        def end() -> None:
-            pending.resolve(response)
-            self._connection.close(f"login failed: {reason}", level=logging.INFO)
-
-        if self._delay_ms == 0:
-            self._reactor.soon(end)
-        else:
-            timer = self._reactor.call_later(self._delay_ms, end)
-            pending.on_closed = timer.cancel
-        return pending

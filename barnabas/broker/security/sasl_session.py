@@ -146,9 +146,14 @@ class SaslSession:
         self.state = SessionState.TOKEN if version >= 1 else SessionState.RAW_TOKEN
         return LoginStep(SaslHandshakeResponse(mechanisms=list(self._mechanisms)))
 
-    def work(self, token: bytes) -> Callable[[], None] | None:
-        """What `on_token` would compute for longer than a turn of the loop; a thread may run it first. None if it is quick."""
-        if self.state is not SessionState.TOKEN or self._other_mechanism or self._exchange is None:
+    def work(self, token: bytes, *, raw: bool = False) -> Callable[[], None] | None:
+        """What `on_token`, or `on_raw_token`, would compute for longer than a turn of the loop; a thread may run it first. None if it is
+        quick."""
+        if (
+            self.state is not (SessionState.RAW_TOKEN if raw else SessionState.TOKEN)
+            or self._other_mechanism
+            or self._exchange is None
+        ):
             return None
         return self._exchange.work(token)
 

@@ -8,6 +8,7 @@ import logging
 import random
 import re
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from barnabas.broker.security.server_mechanism import LoginFailed
 from barnabas.client import Admin, AuthenticationFailed, Consumer, KafkaError, Producer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.runtime.offload import WorkerThread
-from tests.support.oracle.gssapi_script import DEVIATIONS, LISTENERS, GssWire, gssapi_settings, held
+from tests.support.oracle.gssapi_script import CONVERSATIONS, DEVIATIONS, LISTENERS, GssWire, gssapi_settings, held
 from tests.support.oracle.sasl_timing import goes_as
 from tests.support.security.kdc import REALM, SERVICE, Kdc, running_kdc
 from tests.support.security.sasl_node import address_of, sasl_node
@@ -92,6 +93,33 @@ async def test_every_conversation_goes_as_with_kafka(kdc: Kdc) -> None:
         assert {name: each for name, each in said.items() if not goes_as(each, expected[name])} == {}
         assert said.keys() == expected.keys()
         await until(lambda: not node.server.connections)
+
+
+async def test_tokens_without_a_header_are_checked_in_a_thread(
+    kdc: Kdc, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step reads and writes files: the other connections must not wait for it."""
+    from barnabas.runtime import kerberos
+
+    threads: set[int] = set()
+    step = kerberos._Accepting.step
+
+    def noted(self: Any, token: bytes) -> bytes:
+        threads.add(threading.get_ident())
+        return step(self, token)
+
+    monkeypatch.setattr(kerberos._Accepting, "step", noted)
+    address = address_of(node, "SASL")
+
+    def talk() -> list[Any]:
+        with GssWire(address, kdc) as wire:
+            CONVERSATIONS["tokens without a header"](wire)
+            return wire.said
+
+    said = await asyncio.to_thread(talk)
+    assert ("is", 0, "alice") in said
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.security import login
+from barnabas.broker.security import server_login
 from barnabas.broker.security.authentications import Authentications
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
@@ -151,7 +151,7 @@ async def test_a_client_that_does_not_log_in_is_closed(
 ) -> None:
     """A frame of 256 bytes comes one byte at a time. No byte gives the client more time."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(login, "DEADLINE_MS", 200)
+    monkeypatch.setattr(server_login, "DEADLINE_MS", 200)
     async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
         host, port = node.server.addresses["SASL"]
         _, writer = await asyncio.open_connection(host, port)
@@ -187,3 +187,22 @@ async def test_no_quota_counts_before_a_login() -> None:
         plain, before = await asyncio.to_thread(throttle_times)
     assert plain > 0
     assert before == 0
+
+
+async def test_a_request_after_the_end_of_a_session_is_no_request_before_a_login(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with sasl_node({**PLAIN_SETTINGS, "connections.max.reauth.ms": "50"}, "SASL") as node:
+
+        def late() -> None:
+            with SaslWire(address_of(node, "SASL")) as wire:
+                wire.handshake("PLAIN")
+                wire.token(ALICE)
+                while wire.said[-1][0] != "closed":
+                    wire.metadata()
+
+        await asyncio.to_thread(late)
+    (line,) = [each for each in caplog.records if "is closed by this node" in each.getMessage()]
+    assert line.levelno == logging.INFO
+    assert "listener=SASL reason=Metadata after the end of its session" in line.getMessage()

@@ -16,7 +16,7 @@ from barnabas.runtime.kerberos import KerberosInitiator
 from tests.support.oracle.sasl_script import SaslWire
 from tests.support.security.kdc import REALM, SERVICE, Kdc
 
-__all__ = ["DEVIATIONS", "LISTENERS", "GssWire", "gssapi_settings", "held"]
+__all__ = ["CONVERSATIONS", "DEVIATIONS", "LISTENERS", "GssWire", "gssapi_settings", "held"]
 
 LISTENERS: Final = ("SASL", "AGAIN", "NAMED")
 REAUTH_MS: Final = 3_000

@@ -39,7 +39,7 @@ GROUP_SIZE_MAX = 40
 PATIENCE_S = 0.15  # for answers that may wait
 ANSWER_S_MAX = 60.0  # for all others: far above what any takes on a busy machine
 REFRESH_EVERY = 1_000  # requests, after which the world is made anew
-CLOSED = re.compile(r"closed by this node: connection=127\.0\.0\.1:(\d+) reason=(.*)")
+CLOSED = re.compile(r"closed by this node: connection=127\.0\.0\.1:(\d+) listener=\S+ reason=(.*)")
 
 
 @dataclass

@@ -1,0 +1,59 @@
+"""LoginSteps: the long steps of a node's logins, one after the other in a thread.
+
+Driven by: logins. Emits: the end of each step. A step whose connection has ended leaves the queue, so that the queue has one step for each
+open connection at most, however slowly the thread works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.slices import Offload
+
+__all__ = ["LoginSteps"]
+
+_Done: TypeAlias = Callable[[Exception | None], None]
+
+
+class LoginSteps:
+    """See the module.
+
+    Args:
+        offload: runs one step.
+    """
+
+    def __init__(self, reactor: Reactor, offload: Offload) -> None:
+        self._reactor = reactor
+        self._offload = offload
+        self._waiting: dict[int, tuple[Callable[[], None], _Done]] = {}  # in the order of arrival
+        self._number = 0
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def run(self, work: Callable[[], None], done: _Done) -> Callable[[], None]:
+        """Runs `work` later, then calls `done` with None or its exception. Returns what removes it; it is still called if it has begun."""
+        self._number += 1
+        number = self._number
+        self._waiting[number] = work, done
+        self._next()
+        return lambda: self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._waiting.pop(number, None)
+
+    def _next(self) -> None:
+        if self._running or not self._waiting:
+            return
+        self._running = True
+        work, done = self._waiting.pop(next(iter(self._waiting)))
+        self._reactor.run_beside(self._offload, work, partial(self._ended, done))
+
+    def _ended(self, done: _Done, failure: Exception | None) -> None:
+        self._running = False
+        self._next()
+        done(failure)

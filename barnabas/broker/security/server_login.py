@@ -1,0 +1,277 @@
+"""ServerLogin: the logins of one connection.
+
+Driven by: the connection, handlers of the family `authentication`, timers. Emits: answers; the connection's principal, its router
+and its limits; closes.
+
+Rules are in `sasl_session`. Before the first login is complete the connection has a router with three APIs, small buffers and a
+deadline. After it, the connection has the ordinary router: a request costs nothing more. The end of a session gives it the small
+router again. Steps that block run in a thread (`login_steps`), in requests and in raw tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+
+from barnabas.broker.call import Answer, Pending
+from barnabas.broker.reactor import Reactor
+from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.security.jwks import SigningKeys
+from barnabas.broker.security.login_steps import LoginSteps
+from barnabas.broker.security.principal import Principal
+from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
+from barnabas.broker.security.sasl_settings import BEARER_MECHANISM
+from barnabas.broker.waiting import Timer
+from barnabas.errors import RemoteProtocolError
+from barnabas.ports import Buffer
+from barnabas.protocol.connection import ServerConnection, Slot
+from barnabas.protocol.registry import API
+from barnabas.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.router import Router
+
+__all__ = ["LoginConnection", "ServerLogin"]
+
+DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
+
+_Service: TypeAlias = "tuple[Router, tuple[int, int]]"  # a router, and the limits of its frames
+
+
+class LoginConnection(Protocol):
+    """What a login needs from its connection.
+
+    Attributes:
+        router: serves its next requests.
+    """
+
+    router: Router
+    core: ServerConnection
+
+    def authenticated(self, principal: Principal) -> None:
+        """The client has proved who it is."""
+        ...
+
+    def go_on(self) -> None:
+        """A frame that has blocked the connection is served: writes its answer and serves the next ones."""
+        ...
+
+    def close(self, reason: str, *, level: int = ...) -> None:
+        """Closes the connection with one log line."""
+        ...
+
+
+class ServerLogin:
+    """The logins of one connection."""
+
+    __slots__ = (
+        "_authenticated",
+        "_confined",
+        "_connection",
+        "_counts",
+        "_deadline",
+        "_delay_ms",
+        "_keys",
+        "_open",
+        "_over",
+        "_reactor",
+        "_session",
+        "_steps",
+    )
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        connection: LoginConnection,
+        session: SaslSession,
+        delay_ms: int,
+        *,
+        confined: _Service,
+        open_: _Service,
+        counts: Authentications,
+        keys: SigningKeys | None = None,
+        steps: LoginSteps,
+    ) -> None:
+        self._counts = counts
+        self._authenticated = False  # it has logged in before
+        self._keys = keys
+        self._steps = steps
+        self._confined = confined
+        self._open = open_
+        self._reactor = reactor
+        self._connection = connection
+        self._session = session
+        self._delay_ms = delay_ms
+        self._over: Timer | None = None
+        self._deadline: Timer | None = reactor.call_later(DEADLINE_MS, self._too_late)
+
+    def may_begin_again(self) -> bool:
+        """Whether a handshake starts a re-authentication now."""
+        return self._session.may_begin_again(self._reactor.clock.monotonic_ms())
+
+    def on_api_versions(self, *, answered: bool = True) -> Answer:
+        """The client asks which versions are served; None: it is answered. Raises RemoteProtocolError."""
+        step = self._session.on_api_versions(answered=answered)
+        return None if step is None else self._done(step)
+
+    def on_handshake(self, mechanism: str, version: int) -> Answer:
+        """The client chooses a mechanism. Raises RemoteProtocolError."""
+        if self._session.state in (SessionState.OPEN, SessionState.OVER):
+            self._serve(self._confined)
+            self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
+        step = self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms())
+        self._connection.core.reader.allows_empty = self._session.state is SessionState.RAW_TOKEN
+        return self._done(step)
+
+    def on_token(self, token: bytes) -> Answer:
+        """A token of the client. Raises RemoteProtocolError."""
+        work = self._session.work(token)
+        if work is not None:
+            waiting: Pending[Message] = Pending(blocks=True)
+            waiting.on_closed = self._steps.run(work, lambda failure: self._go_on(waiting, token, failure))
+            return waiting
+        if self._keys is None or self._keys.keys is not None or self._session.mechanism != BEARER_MECHANISM:
+            return self._on_token(token)
+        pending: Pending[Message] = Pending(blocks=True)
+        cancel = self._keys.when_read(lambda: self._go_on(pending, token))
+        if cancel is None:
+            return self._on_token(token)
+        pending.on_closed = cancel
+        return pending
+
+    def _on_token(self, token: bytes) -> Answer:
+        return self._done(self._session.on_token(token, self._reactor.clock.now_ms()))
+
+    def _go_on(self, pending: Pending[Message], token: bytes, failure: Exception | None = None) -> None:
+        """The signing keys were read for the first time, or could not be read; or a step was computed in a thread."""
+        if pending.resolved:
+            return  # the connection has ended
+        try:
+            _checked(failure)
+            answer = self._on_token(token)
+        except RemoteProtocolError as error:
+            self._connection.close(str(error))
+            return
+        if isinstance(answer, Pending):
+            pending.on_closed = answer.closed
+            answer.attach(lambda response: pending.resolve(cast("Message | None", response)), None)
+        else:
+            pending.resolve(cast("Message | None", answer))
+
+    def took_raw_token(self, frame: memoryview) -> bool:
+        """Takes a frame without a request header, if the client sends such tokens. Raises RemoteProtocolError."""
+        if self._session.state is not SessionState.RAW_TOKEN:
+            return False
+        token, core = bytes(frame), self._connection.core
+        work = self._session.work(token, raw=True)
+        if work is None:
+            self._raw_token(token)
+            return True
+        slot = Slot()
+        core.open(slot)
+        core.block()
+
+        def done(failure: Exception | None) -> None:
+            if core.closed:
+                return
+            try:
+                _checked(failure)
+                failed = self._raw_token(token, slot)
+            except RemoteProtocolError as error:
+                self._connection.close(str(error))
+                return
+            if not failed:
+                self._connection.go_on()
+
+        slot.cancel = self._steps.run(work, done)
+        return True
+
+    def _raw_token(self, token: bytes, slot: Slot | None = None) -> bool:
+        """Answers a token, in its slot if it has waited. Returns whether the login has failed: then the connection ends later."""
+        step = self._session.on_raw_token(token, self._reactor.clock.now_ms())
+        self._done(step)
+        parts: list[Buffer] = [] if step.raw is None else [len(step.raw).to_bytes(4, "big") + step.raw]
+        if slot is not None:
+            self._connection.core.fill(slot, parts)
+        elif parts:
+            self._connection.core.answer(parts)
+        return bool(step.failure)
+
+    def refuses(self, api_key: int) -> bool:
+        """Ends a connection whose session is over, for any request but those of a login."""
+        router, known = self._connection.router, API.get(api_key)
+        if (
+            self._session.principal is None
+            or router is not self._confined[0]
+            or known is None
+            or api_key in router.apis
+        ):
+            return False
+        over = self._session.state is SessionState.OVER
+        when = "after the end of its session" if over else "before its re-authentication was complete"
+        self._connection.close(
+            f"{known.name} {when}: a client authenticates again before connections.max.reauth.ms, or the life of its token, is over",
+            level=logging.INFO,
+        )
+        return True
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        for timer in (self._over, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._over = self._deadline = None
+
+    def _serve(self, service: _Service) -> None:
+        router, limits = service
+        self._connection.router = router
+        self._connection.core.reader.limit(*limits)
+        self._connection.core.reader.allows_empty = False
+
+    # -- what the session decides
+
+    def _done(self, step: LoginStep) -> Answer:
+        if step.failure:
+            return self._failed(step.response, step.failure)
+        if step.principal is not None:
+            self._opened(step.principal, step.lifetime_ms)
+        return step.response
+
+    def _opened(self, principal: Principal, lifetime_ms: int | None) -> None:
+        self.stop()
+        self._counts.on_login(again=self._authenticated, failed=False)
+        self._authenticated = True
+        self._connection.authenticated(principal)
+        self._serve(self._open)
+        if lifetime_ms is not None:
+            self._over = self._reactor.call_later(lifetime_ms, self._session_over)
+
+    def _session_over(self) -> None:
+        self._over = None
+        self._session.on_over()
+        self._serve(self._confined)
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        self._connection.close(f"no login within {DEADLINE_MS} ms", level=logging.INFO)
+
+    def _failed(self, response: Message | None, reason: str) -> Answer:
+        """Answers and closes after connection.failed.authentication.delay.ms; later requests wait."""
+        pending: Pending[Message] = Pending(blocks=True)
+        self._counts.on_login(again=self._authenticated, failed=True)
+
+        def end() -> None:
+            pending.resolve(response)
+            self._connection.close(f"login failed: {reason}", level=logging.INFO)
+
+        if self._delay_ms == 0:
+            self._reactor.soon(end)
+        else:
+            timer = self._reactor.call_later(self._delay_ms, end)
+            pending.on_closed = timer.cancel
+        return pending
+
+
+def _checked(failure: Exception | None) -> None:
+    if failure is not None:  # a bug: the work of a step raises nothing
+        raise RemoteProtocolError(f"the login cannot be checked: {type(failure).__name__}: {failure}")
