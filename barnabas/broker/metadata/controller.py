@@ -131,7 +131,11 @@ class QuorumController:
         self._quorum = quorum
         self._disk = disk
         window = config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
-        self.mutations = MutationQuotas(reactor.clock.monotonic_ms, QuotaWindow(window[0], window[1] * 1_000))
+        self.mutations = MutationQuotas(
+            reactor.clock.monotonic_ms,
+            QuotaWindow(window[0], window[1] * 1_000),
+            in_slices=lambda work: slices.start(work, lambda _: None, reactor.fatal),
+        )
         self._tokens = TokenExpiry(reactor, config, self.submit)
         self.epoch = NOT_ACTIVE
         self.image: MetadataImage = EMPTY_IMAGE

@@ -99,8 +99,7 @@ class QuotaEnforcement:
     def _adopt(self) -> Work:
         number = 0
         while self._changed:
-            entity = next(iter(self._changed))
-            del self._changed[entity]
+            entity, _ = self._changed.popitem()
             quotas = self._image.quotas.get(entity, {})
             if entity[0][0] == "ip":
                 self.addresses.set_limit(entity[0][1], quotas.get("connection_creation_rate"))

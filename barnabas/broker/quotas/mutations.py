@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.quotas.client_quotas import DEFAULT_WINDOW, QuotaKind, QuotaMeter, QuotaWindow
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import Work, finished
 
 __all__ = ["FIRST_STRICT_VERSIONS", "MutatingClient", "MutationPermits", "MutationQuotas"]
 
 FIRST_STRICT_VERSIONS: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}  # by API key
+ENTITIES_AT_ONCE: Final = 256
+ENTITIES_PER_UNIT: Final = 8
 
 
 class MutatingClient(NamedTuple):
@@ -75,17 +78,44 @@ class MutationPermits:
 
 
 class MutationQuotas:
-    """The mutation quotas of one controller."""
+    """The mutation quotas of one controller.
 
-    def __init__(self, now_ms: Callable[[], int], window: QuotaWindow = DEFAULT_WINDOW) -> None:
+    Args:
+        in_slices: runs long work in later turns of the loop.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        window: QuotaWindow = DEFAULT_WINDOW,
+        *,
+        in_slices: Callable[[Work], object] = finished,
+    ) -> None:
         self._now_ms = now_ms
         self.meter = QuotaMeter(window, window)
+        self._in_slices = in_slices
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._changed: dict[QuotaEntity, None] = {}  # entities whose quotas do not apply yet
+        self._adopting = False  # in later turns
 
     def on_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """An image is published: its quotas apply."""
-        for entity in delta.quotas:
+        """An image is published: its quotas apply, those of very many entities in later turns."""
+        self._quotas = image.quotas
+        self._changed.update(delta.quotas)
+        if len(self._changed) <= ENTITIES_AT_ONCE:
+            finished(self._adopt())
+        elif not self._adopting:
+            self._adopting = True
+            self._in_slices(self._adopt())
+
+    def _adopt(self) -> Work:
+        while self._changed:
+            entity, _ = self._changed.popitem()
             if entity[0][0] != "ip":
-                self.meter.set_quota(QuotaKind.MUTATION, entity, image.quotas.get(entity, {}).get(QuotaKind.MUTATION))
+                self.meter.set_quota(QuotaKind.MUTATION, entity, self._quotas.get(entity, {}).get(QuotaKind.MUTATION))
+            if not len(self._changed) % ENTITIES_PER_UNIT:
+                yield 1
+        self._adopting = False
 
     def permits(self, client: MutatingClient | None) -> MutationPermits | None:
         """What limits a request; None: nothing."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
+from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
 from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.errors import BrokerError, ErrorCode
@@ -18,6 +18,7 @@ from barnabas.protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicState,
 )
+from barnabas.work import Work, finished
 from tests.support.broker.metadata_images import cluster, replayed, view
 
 CREATE, DELETE, WIDEN = 19, 20, 37
@@ -38,6 +39,34 @@ class Limited:
         found = self.quotas.permits(MutatingClient(user, "app", api_key, version))
         assert found is not None
         return found
+
+
+def test_quotas_of_very_many_entities_apply_in_slices() -> None:
+    later: list[Work] = []
+    quotas = MutationQuotas(lambda: 0, in_slices=later.append)
+    users: list[QuotaEntity] = [(("user", f"u{number}"),) for number in range(1_000)]
+
+    def publish(changed: list[QuotaEntity], rate: float) -> None:
+        image = MetadataImage(quotas={user: {"controller_mutation_rate": rate} for user in users})
+        quotas.on_image(image, MetadataDelta(quotas=dict.fromkeys(changed)))
+
+    def mutated(user: int) -> int:
+        """The throttle time after 22 partitions; a bucket holds those of 11 seconds."""
+        return quotas.meter.mutated(f"u{user}", "app", 22, 0)
+
+    publish(users, 1.0)
+    (work,) = later
+    assert mutated(999) == 0
+    next(work)
+    assert mutated(999) == 11_000
+    assert mutated(0) == 0
+    publish(users[1:2], 0.5)  # the rest of the work takes the latest image
+    assert len(later) == 1
+    finished(work)
+    assert (mutated(0), mutated(1)) == (33_000, 33_000)
+    publish(users[2:3], 1.0)
+    assert mutated(2) == 11_000
+    assert len(later) == 1
 
 
 def create(image: MetadataImage, permits: MutationPermits, *counts: int, **fields: Any) -> Any:
