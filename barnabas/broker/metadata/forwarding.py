@@ -15,7 +15,7 @@ from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
 from barnabas.broker.slices import Slices, WorkResult, advance
-from barnabas.errors import BrokerError
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.envelope import EnvelopeResponse
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps
@@ -50,6 +50,9 @@ def forward(
     def answered(answer: EnvelopeResponse | PeerError) -> None:
         if isinstance(answer, PeerError):
             done(answer)
+        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION and peer.version_of(type(request)) < version:
+            # The connection was not open when the version was chosen, and the controller's node has another release.
+            forward(slices, peer, request, access, done, timeout_ms, client)
         else:
             _run(slices, open_answer(request, version, answer), done, done)
 
