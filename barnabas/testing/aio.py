@@ -19,9 +19,9 @@ class ClusterAio(WorldAioMethods):
     def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
 
-    async def start(self) -> None:
+    async def start(self, *, wait: bool = True) -> None:
         """Starts the brokers."""
-        await self._cluster.__aenter__()
+        await self._cluster.wait_async(self._cluster.begin(wait=wait))
 
     async def stop(self) -> None:
         """Ends the brokers."""
@@ -51,9 +51,13 @@ class ClusterAio(WorldAioMethods):
         """Stops a broker cleanly."""
         await self._cluster.wait_async(self._cluster.core().stop_broker(broker_id))
 
-    async def restart(self, *broker_ids: int) -> None:
+    async def restart(self, *broker_ids: int, wait: bool = True) -> None:
         """Starts brokers again; all without ids."""
-        await self._cluster.wait_async(self._cluster.core().restart(*broker_ids))
+        await self._cluster.wait_async(self._cluster.core().restart(*broker_ids, wait=wait))
+
+    async def wait_until_ready(self, *broker_ids: int) -> None:
+        """Returns when brokers that start serve."""
+        await self._cluster.wait_async(self._cluster.core().wait_until_ready(*broker_ids))
 
     async def pause(self, broker_id: int = 1) -> None:
         """Stops a broker as SIGSTOP does."""

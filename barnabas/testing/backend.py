@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from barnabas.errors import BrokerError
-from barnabas.testing.errors import KitError, NotPossible, unknown
+from barnabas.testing.errors import KitError, NotPossible, broker_names, unknown
 from barnabas.testing.extension import Commands
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 Mode = Literal["thread", "process", "remote"]
-RunState = Literal["down", "running", "paused"]
+RunState = Literal["down", "starting", "running", "paused"]
 Lose = Literal["nothing", "page_cache"]
 MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
 LOSSES: Final[tuple[Lose, ...]] = ("nothing", "page_cache")
@@ -59,6 +60,7 @@ class Shape:
     Attributes:
         brokers: number of brokers; each is a voter, too. Their ids are 1 to `brokers`.
         config: settings of server.properties for every broker, sorted.
+        node_config: those of single brokers, by id, in place of or beside those of `config`; sorted.
         port: client port of the first broker; 0 takes free ports.
         security_protocol: of the listener for clients, which has the same name.
         own_security: whether the kit makes certificates and a user for it.
@@ -70,6 +72,7 @@ class Shape:
     mode: Mode = field(default="thread")
     security_protocol: str = _PLAINTEXT
     own_security: bool = False
+    node_config: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
 
     @classmethod
     def of(
@@ -79,6 +82,7 @@ class Shape:
         port: int,
         mode: str,
         security_protocol: str = _PLAINTEXT,
+        node_config: Mapping[int, Mapping[str, object]] | None = None,
     ) -> Shape:
         """Checks the arguments of a cluster. Raises KitError with the correct form."""
         if security_protocol not in _PROTOCOLS:
@@ -89,21 +93,30 @@ class Shape:
             raise KitError(f"brokers={brokers!r}: 1 to {BROKERS_MAX} are possible")
         if config is not None and not isinstance(config, Mapping):
             raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'num.partitions': 3}}")
+        of_nodes = _of_nodes(node_config, range(1, brokers + 1))
         if isinstance(port, bool) or not isinstance(port, int) or port < 0:
             raise KitError(f"port={port!r}: a number of a port, or 0 for free ports")
-        texts = {str(name): _text(value) for name, value in (config or {}).items()}
+        texts = _texts(config or {})
         if texts:
-            _check_settings(texts)
+            _check_settings("config", texts)
+        for node_id, own in of_nodes.items():
+            _check_settings(f"node_config[{node_id}]", own, beside=texts)
         own_security = False
         if security_protocol != _PLAINTEXT:
             from barnabas.testing.secured import broker_settings, is_left_to_the_kit  # most tests need no TLS
 
-            own_security = is_left_to_the_kit(security_protocol, texts)
+            of_any = {name: value for own in (texts, *of_nodes.values()) for name, value in own.items()}
+            own_security = is_left_to_the_kit(security_protocol, of_any)
             if own_security:
                 texts |= broker_settings(security_protocol)
-        settings = tuple(sorted(texts.items()))
         return cls(
-            brokers, settings, port, "thread" if mode == "thread" else "process", security_protocol, own_security
+            brokers,
+            tuple(sorted(texts.items())),
+            port,
+            "thread" if mode == "thread" else "process",
+            security_protocol,
+            own_security,
+            tuple((node_id, tuple(sorted(own.items()))) for node_id, own in sorted(of_nodes.items())),
         )
 
     @property
@@ -140,10 +153,12 @@ class Shape:
                 f"{each}@{host}:{quorum_ports[each - 1]}" for each in self.broker_ids
             )
             own["listeners"] += f",CONTROLLER://{host}:{quorum_ports[node_id - 1]}"
-        given = dict(self.config)
-        for name in (*own, "log.dirs", "log.dir"):
-            if name in given:
-                raise KitError(f"config[{name!r}] = {given[name]!r}: the kit sets it itself; remove it")
+        everywhere, here = dict(self.config), dict(dict(self.node_config).get(node_id, ()))
+        for where, settings in (("config", everywhere), (f"node_config[{node_id}]", here)):
+            for name in (*own, "log.dirs", "log.dir"):
+                if name in settings:
+                    raise KitError(f"{where}[{name!r}] = {settings[name]!r}: the kit sets it itself; remove it")
+        given = {**everywhere, **here}
         if "advertised.listeners" in given:
             own["advertised.listeners"] = f"{given['advertised.listeners']},{internal}"
         return {
@@ -155,18 +170,42 @@ class Shape:
         }
 
 
-def _check_settings(texts: dict[str, str]) -> None:
-    """Raises KitError for a setting that Kafka does not have, or a value that the setting does not accept."""
+def _of_nodes(node_config: Mapping[int, Mapping[str, object]] | None, known: range) -> dict[int, dict[str, str]]:
+    """Settings of single brokers as texts. Raises KitError for an unknown broker or another form."""
+    form = "write settings by broker id, for example {2: {'broker.rack': 'b'}}"
+    if node_config is not None and not isinstance(node_config, Mapping):
+        raise KitError(f"node_config={node_config!r}: {form}")
+    found = {}
+    for node_id, settings in (node_config or {}).items():
+        if isinstance(node_id, bool) or not isinstance(node_id, int) or node_id not in known:
+            raise KitError(f"node_config: broker {node_id!r} is unknown; this cluster has {broker_names(known)}")
+        if not isinstance(settings, Mapping):
+            raise KitError(f"node_config[{node_id}]={settings!r}: {form}")
+        found[node_id] = _texts(settings)
+    return found
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    return {str(name): _text(value) for name, value in settings.items()}
+
+
+def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raises KitError for a setting that Kafka does not have, or a value that the setting does not accept.
+
+    Args:
+        where: the argument that has the settings.
+        beside: settings that the same brokers have too; they are checked already.
+    """
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.config_remarks import remarks
 
     try:
-        parsed = BrokerConfig(texts)
+        parsed = BrokerConfig({**beside, **texts})
     except BrokerError as error:
-        raise KitError(f"config: {error}") from None
+        raise KitError(f"{where}: {error}") from None
     if parsed.unknown_keys:
         found = [each.replace(" ignored", "") for each in remarks(parsed) if each.startswith("unknown setting ")]
-        raise KitError(f"config: {'; '.join(found)}")
+        raise KitError(f"{where}: {'; '.join(found)}")
 
 
 def _text(value: object) -> str:
@@ -271,11 +310,9 @@ def check_loss(mode: Mode, state: RunState, broker_id: int, lose: str) -> None:
     """Raises KitError if a broker in this state cannot lose that."""
     if lose not in LOSSES:
         raise KitError(unknown("loss", lose, LOSSES))
-    if lose != "nothing" and (state == "down" or (state == "paused" and mode == "process")):
-        raise KitError(
-            f"broker {broker_id} is {state}, and only its process knows what was not synced: "
-            f"{'restart' if state == 'down' else 'resume'} it first"
-        )
+    if lose != "nothing" and (state in ("down", "starting") or (state == "paused" and mode == "process")):
+        first = {"down": "restart it", "starting": f"wait_until_ready({broker_id})", "paused": "resume it"}[state]
+        raise KitError(f"broker {broker_id} is {state}, and only its process knows what was not synced: {first} first")
 
 
 def not_possible(what: str, mode: Mode) -> NotPossible:

@@ -69,7 +69,7 @@ class BrokerHandle:
 
     @property
     def state(self) -> RunState:
-        """ "running", "paused" or "down"."""
+        """ "running", "paused", "down", or "starting": its start has begun, and it does not serve yet."""
         return self._cluster.backend("state").state(self.id)
 
     def kill(self, *, lose: Lose = "nothing") -> None:
@@ -80,9 +80,13 @@ class BrokerHandle:
         """As `Cluster.stop_broker`."""
         self._cluster.stop_broker(self.id)
 
-    def restart(self) -> None:
+    def restart(self, *, wait: bool = True) -> None:
         """As `Cluster.restart`."""
-        self._cluster.restart(self.id)
+        self._cluster.restart(self.id, wait=wait)
+
+    def wait_until_ready(self) -> None:
+        """As `Cluster.wait_until_ready`."""
+        self._cluster.wait_until_ready(self.id)
 
     def pause(self) -> None:
         """As `Cluster.pause`."""
@@ -104,7 +108,10 @@ class Cluster(WorldMethods):
         mode: "thread": the brokers run in this process, with their files in memory. "process": each is a process with files in a
             temporary directory, and `kill` is SIGKILL.
         config: Kafka's broker settings, for example {"log.retention.ms": 1000}.
+        node_config: settings of single brokers, for example {2: {"broker.rack": "b"}}; they replace those of `config`.
         topics: topics to create at the start, name to number of partitions.
+        internal_topics: whether several brokers begin with the topics of offsets and of transactions; False leaves their creation to
+            the first group and the first transaction, as in Kafka.
         port: client port of the first broker, the others follow; 0 takes free ports.
         timeout: longest duration of one call, in seconds.
         as_version: the brokers serve clients as this release of Kafka does, for example "3.6"; None for all that they can.
@@ -126,7 +133,9 @@ class Cluster(WorldMethods):
         *,
         mode: Mode = "thread",
         config: Mapping[str, object] | None = None,
+        node_config: Mapping[int, Mapping[str, object]] | None = None,
         topics: Mapping[str, int] | None = None,
+        internal_topics: bool = True,
         port: int = 0,
         timeout: float = TIMEOUT_S,
         as_version: str | None = None,
@@ -134,9 +143,9 @@ class Cluster(WorldMethods):
         admin_port: int | None = None,
         security_protocol: str = "PLAINTEXT",
     ) -> None:
-        self._shape: Shape | None = Shape.of(brokers, config, port, mode, security_protocol)
+        self._shape: Shape | None = Shape.of(brokers, config, port, mode, security_protocol, node_config)
         self._mode: Mode = mode
-        self._setup(topics, timeout, seed, admin_port, as_version)
+        self._setup(topics, timeout, seed, admin_port, as_version, internal_topics)
 
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
@@ -246,13 +255,24 @@ class Cluster(WorldMethods):
         """Stops a broker cleanly: it hands its leaderships over first."""
         self.wait(self.core().stop_broker(broker_id))
 
-    def restart(self, *broker_ids: int) -> None:
+    @named_arguments
+    def restart(self, *broker_ids: int, wait: bool = True) -> None:
         """Starts brokers on their data and their ports, all at once; without ids all brokers.
 
         Stops a running one cleanly first, kills a paused one. After the end of most brokers start them in one call: a broker serves
         when a majority of the cluster runs.
+
+        Args:
+            wait: False returns as soon as the starts have begun; `wait_until_ready` waits for their end.
         """
-        self.wait(self.core().restart(*broker_ids))
+        self.wait(self.core().restart(*broker_ids, wait=wait))
+
+    def wait_until_ready(self, *broker_ids: int) -> None:
+        """Returns when brokers that start serve, and every broker knows them; without ids all that are not down.
+
+        Raises KitError if a start has failed, KitTimeout if one takes too long.
+        """
+        self.wait(self.core().wait_until_ready(*broker_ids))
 
     def pause(self, broker_id: int) -> None:
         """Stops a broker as SIGSTOP does: its connections stay open, and it answers nothing."""

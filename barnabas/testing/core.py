@@ -11,60 +11,47 @@ Invariants: the calls of one cluster run one at a time, in their order. A wait h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
-from barnabas.testing.backend import Backend, Lose, check_loss, not_possible
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, KitTimeout, broker_names, unknown
-from barnabas.testing.extension import Extension
-
-if TYPE_CHECKING:
-    from barnabas.testing.own_admin import OwnAdmin
+from barnabas.testing.backend import Backend, Lose, check_loss
+from barnabas.testing.core_base import POLL_S, CoreBase
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, broker_names, unknown
+from barnabas.testing.starts import Starts
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
 
-POLL_FIRST_S: Final = 0.001
-POLL_S: Final = 0.02
 
-
-class Core:
+class Core(CoreBase):
     """See the module.
 
     Args:
         timeout_s: longest duration of one call.
-
-    Attributes:
-        extensions: parts of the kit that keep something in brokers; each is added on its first use.
+        internal_topics: whether several brokers begin with the topics of the coordinators.
     """
 
-    def __init__(self, backend: Backend, timeout_s: float) -> None:
-        self.backend = backend
-        self.extensions: list[Extension] = []
-        backend.before_start = lambda broker_id: [
-            each for extension in self.extensions for each in extension.before_start(broker_id)
-        ]
-        backend.on_event = self._on_event
-        self.timeout_s = timeout_s
+    def __init__(self, backend: Backend, timeout_s: float, *, internal_topics: bool = True) -> None:
+        super().__init__(backend, timeout_s)
+        self._starts = Starts(backend, self._on_late_start)
+        self._internal_topics = internal_topics
         self.started = False
-        self._admin: OwnAdmin | None = None
-        self._admin_is_stale = False
-        self._turn = asyncio.Lock()
-        self._missing = ""  # what the present call waits for
         self.created: list[str] = []  # topics that this handle has created
-
-    def _on_event(self, broker_id: int, name: str, value: Any) -> None:
-        for extension in self.extensions:
-            extension.on_event(broker_id, name, value)
 
     # -- start and stop
 
-    async def start(self, topics: Mapping[str, int]) -> None:
-        """Starts the brokers and creates topics, name to number of partitions."""
+    async def start(self, topics: Mapping[str, int], *, wait: bool = True) -> None:
+        """Starts the brokers and creates topics, name to number of partitions. Without `wait` it only begins the starts."""
+        if not wait:
+            self.own("start(wait=False)")
+            if topics:
+                raise KitError("start(wait=False) creates no topics: call create_topic() when the brokers are ready")
+            await self._starts.begin(self.backend.broker_ids)
+            self.started = True
+            return
         try:
             async with self.limit("the start of the cluster"):
                 await self.backend.start()
-                if len(self.backend.broker_ids) > 1 and self.backend.mode != "remote":
+                if self._internal_topics and len(self.backend.broker_ids) > 1 and self.backend.mode != "remote":
                     await self._create_internal_topics()
             self.started = True
             for name, partitions in topics.items():
@@ -82,61 +69,33 @@ class Core:
     async def stop(self) -> list[str]:
         """Ends everything. Returns a sentence for each broker that had stopped by itself."""
         self.started = False
+        failures: list[str] = []
         try:
+            failures += await self._starts.end()
             await self._close_admin()
         finally:
             await self.backend.stop()
-        return self.backend.failures()
+        return failures + self.backend.failures()
 
-    @asynccontextmanager
-    async def limit(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
-        """What is done within must end in time. Raises KitTimeout, which names `what` and what may explain it."""
-        limit = self.timeout_s if timeout_s is None else timeout_s
-        self._missing = ""
-        try:
-            async with asyncio.timeout(limit) as deadline:
-                yield
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise
-            raise KitTimeout(f"{what} took longer than {limit:g} s{self._why()}") from error
+    async def wait_until_ready(self, *broker_ids: int) -> None:
+        """Returns when brokers serve and every running broker knows them; without ids all that are not down."""
+        self.own("wait_until_ready")
+        checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
+        self._starts.raise_failed(checked)
+        if not broker_ids:
+            checked = [each for each in checked if self.backend.state(each) != "down"]
+        async with self.limit(f"the start of {broker_names(checked)}"):
+            self._missing = f"{broker_names(checked)} ready"
+            self._check_start(checked)
+            await self._starts.ready(checked)
+            self._check_start(checked)
+            await self._until(lambda: self._listed_everywhere(*checked), f"every broker knows {broker_names(checked)}")
 
-    def _why(self) -> str:
-        """What may explain a missed deadline."""
-        missing = f"missing: {self._missing}" if self._missing else ""
-        down = [each for each in self.backend.broker_ids if self.backend.state(each) != "running"]
-        states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in down)
-        failures = "; ".join(self.backend.failures())
-        explanations = [each.explain() for each in self.extensions]
-        return "".join(f"; {each}" for each in (missing, states, failures, *explanations) if each)
-
-    async def admin(self) -> OwnAdmin:
-        """The kit's own admin client, connected. Raises KitError if no broker runs."""
-        if not self._joined():
-            states = ", ".join(f"broker {each} is {self.backend.state(each)}" for each in self.backend.broker_ids)
-            raise KitError(f"no broker of this cluster runs: {states}; restart or resume one first")
-        if self._admin_is_stale:
-            self._admin_is_stale = False
-            await self._close_admin()
-        if self._admin is None:
-            from barnabas.testing.own_admin import OwnAdmin  # here, because it would double the time of a first start
-            from barnabas.testing.world.admin_network import AdminNetwork
-
-            network = AdminNetwork(self.backend, self._cut_off) if self.backend.mode != "remote" else None
-            servers = self.backend.internal_servers
-            admin = OwnAdmin(bootstrap_servers=servers, client_id=ADMIN_CLIENT_ID, network=network)
-            await admin.start()
-            self._admin = admin
-        return self._admin
-
-    def on_links_changed(self) -> None:
-        """Links between brokers were cut or healed: the next use of the admin client connects to those that reach each other."""
-        self._admin_is_stale = True
-
-    async def _close_admin(self) -> None:
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            await admin.stop()
+    def _check_start(self, broker_ids: list[int]) -> None:
+        for each in broker_ids:
+            if self.backend.state(each) in ("down", "paused"):
+                first = "restart it" if self.backend.state(each) == "down" else "resume it"
+                raise KitError(f"broker {each} is {self.backend.state(each)}, so it does not get ready: {first} first")
 
     # -- topics
 
@@ -251,21 +210,6 @@ class Core:
         found: dict[str, list[dict[str, Any]]] = await self.backend.command(broker_id, "partitions", {"topic": topic})
         return found.get(topic, [])
 
-    def _any_running(self) -> int | None:
-        return next(iter(self._joined()), None)
-
-    def running(self) -> list[int]:
-        """Ids of the brokers that run and are not paused."""
-        return [each for each in self.backend.broker_ids if self.backend.state(each) == "running"]
-
-    def _joined(self) -> list[int]:
-        """Those of them that are not cut off: they know what the controller knows."""
-        cut_off = self._cut_off()
-        return [each for each in self.running() if each not in cut_off]
-
-    def _cut_off(self) -> frozenset[int]:
-        return frozenset[int]().union(*(each.cut_off() for each in self.extensions))
-
     async def _in_sync(self, topic: str, partitions: int = 0) -> bool:
         """Whether every running broker knows all partitions, with a running leader and all replicas of running brokers in sync."""
         running = self._joined()
@@ -291,32 +235,14 @@ class Core:
                     return False
         return True
 
-    async def _until(self, reached: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Asks until it is so; the caller's deadline limits it."""
-        self._missing, pause_s = what, POLL_FIRST_S
-        while not await reached():
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, POLL_S)
-        self._missing = ""
-
     # -- one broker
-
-    def check_broker(self, broker_id: object) -> int:
-        known = self.backend.broker_ids
-        if isinstance(broker_id, bool) or not isinstance(broker_id, int) or broker_id not in known:
-            raise KitError(f"broker {broker_id!r} is unknown; this cluster has {broker_names(known)}")
-        return broker_id
-
-    def own(self, what: str) -> None:
-        """Raises NotPossible, which names `what`, if the brokers were started elsewhere."""
-        if self.backend.mode == "remote":
-            raise not_possible(what, "remote")
 
     async def kill(self, broker_id: int, lose: Lose = "nothing") -> None:
         """Ends a broker as SIGKILL does; with "page_cache" it loses what it has not synced."""
         self.own("kill")
         check_loss(self.backend.mode, self.backend.state(self.check_broker(broker_id)), broker_id, lose)
         async with self._turn, self.limit(f"the end of broker {self.check_broker(broker_id)}"):
+            await self._starts.cancel(broker_id)
             for each in self.extensions:
                 await each.before_kill(broker_id)
             await self.backend.kill_broker(broker_id, lose)
@@ -325,29 +251,47 @@ class Core:
         """Stops a broker cleanly."""
         self.own("stop_broker")
         async with self._turn, self.limit(f"the clean stop of broker {self.check_broker(broker_id)}"):
-            if self.backend.state(broker_id) == "paused":
-                raise KitError(f"broker {broker_id} is paused, so it cannot stop cleanly: resume it, or kill it")
+            state = self.backend.state(broker_id)
+            if state in ("paused", "starting"):
+                first = "resume it" if state == "paused" else f"wait_until_ready({broker_id})"
+                raise KitError(f"broker {broker_id} is {state}, so it cannot stop cleanly: {first}, or kill it")
             await self.backend.stop_broker(broker_id)
 
-    async def restart(self, *broker_ids: int) -> None:
-        """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first."""
+    async def restart(self, *broker_ids: int, wait: bool = True) -> None:
+        """Starts brokers again on their data, all at once; without ids all brokers. Stops running ones cleanly first.
+
+        Without `wait` it returns when the starts have begun.
+        """
         self.own("restart")
         checked = [self.check_broker(each) for each in broker_ids] or self.backend.broker_ids
         async with self._turn, self.limit(f"the restart of {broker_names(checked)}"):
-            await self._restart(*checked)
+            await self._restart(*checked, wait=wait)
 
-    async def _restart(self, *broker_ids: int) -> None:
+    async def _restart(self, *broker_ids: int, wait: bool = True) -> None:
         for each in sorted(self._cut_off().intersection(broker_ids)):
             raise KitError(f"broker {each} is cut off from the others, so it cannot register: heal() first")
+        await self._starts.cancel(*broker_ids)
         await asyncio.gather(*(self._end(each) for each in broker_ids))
+        if not wait:
+            await self._starts.begin(broker_ids)
+            return
         # At once: a broker serves when a majority of the voters runs.
         await asyncio.gather(*(self.backend.start_broker(each) for each in broker_ids))
-        for extension in self.extensions:
-            for each in broker_ids:
-                await extension.on_started(each)
+        for each in broker_ids:
+            await self._on_started(each)
         await self._until(
             lambda: self._listed_everywhere(*broker_ids), f"every broker knows {broker_names(broker_ids)}"
         )
+
+    async def _on_started(self, broker_id: int) -> None:
+        for extension in self.extensions:
+            await extension.on_started(broker_id)
+
+    async def _on_late_start(self, broker_id: int) -> None:
+        """A broker serves whose start nothing waited for: as after a pause, it gets what the test has changed in between."""
+        await self._on_started(broker_id)
+        for extension in self.extensions:
+            await extension.on_resumed(broker_id)
 
     async def _end(self, broker_id: int) -> None:
         state = self.backend.state(broker_id)
@@ -412,15 +356,9 @@ class Core:
         async with self._turn, self.limit(f"the resumption of broker {self.check_broker(broker_id)}"):
             was_paused = self.backend.state(broker_id) == "paused"
             await self.backend.resume_broker(broker_id)
-            if was_paused:
+            if was_paused and self.backend.state(broker_id) == "running":
                 for extension in self.extensions:
                     await extension.on_resumed(broker_id)
-
-    @asynccontextmanager
-    async def turn(self, what: str, factor: int = 1) -> AsyncIterator[None]:
-        """For an extension: its calls run one at a time with those of this class, with the deadline of a call times `factor`."""
-        async with self._turn, self.limit(what, self.timeout_s * factor):
-            yield
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""

@@ -45,7 +45,7 @@ class Extension:
         """A running broker is killed next. It must not take long."""
 
     async def on_resumed(self, broker_id: int) -> None:
-        """A paused broker continues."""
+        """A broker has missed commands: a paused one continues, or one serves that started while the test went on."""
 
     async def on_test_end(self) -> None:
         """A test that has shared its brokers with others ends: what it has put into them goes."""

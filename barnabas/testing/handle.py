@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
-from barnabas.testing.errors import KitError, NearestNames
+from barnabas.testing.errors import KitError, NearestNames, named_arguments
 from barnabas.testing.ports import checked_admin_port
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ class Handle(NearestNames):
         seed: int | None = None,
         admin_port: int | None = None,
         as_version: str | None = None,
+        internal_topics: bool = True,
     ) -> None:
+        if not isinstance(internal_topics, bool):
+            raise KitError(f"internal_topics={internal_topics!r}: True or False")
+        self._internal_topics = internal_topics
         self._topics = _checked_topics(topics)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
             raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
@@ -84,9 +88,14 @@ class Handle(NearestNames):
 
     # -- start and stop
 
-    def start(self) -> Self:
-        """Starts the brokers and creates the topics; returns when all serve. Raises KitError."""
-        self.wait(self.begin())
+    @named_arguments
+    def start(self, *, wait: bool = True) -> Self:
+        """Starts the brokers and creates the topics; returns when all serve. Raises KitError.
+
+        Args:
+            wait: False returns as soon as the starts have begun, without topics; `wait_until_ready` waits for the brokers.
+        """
+        self.wait(self.begin(wait=wait))
         return self
 
     def stop(self) -> None:
@@ -96,15 +105,15 @@ class Handle(NearestNames):
         if self._core is not None:
             self.wait(self._stop())
 
-    async def begin(self) -> None:
+    async def begin(self, *, wait: bool = True) -> None:
         """Does what `start` does, as a coroutine of the kit's thread."""
         from barnabas.testing.core import Core
 
         if self._core is not None:
             raise KitError("the cluster is started already")
-        core = self._take(Core(self._new_backend(), self._timeout_s))
+        core = self._take(Core(self._new_backend(), self._timeout_s, internal_topics=self._internal_topics))
         try:
-            await core.start(self._topics)
+            await core.start(self._topics, wait=wait)
             if self._admin_port is not None:
                 await self._open_or_stop(core, self._admin_port)
         except BaseException:

@@ -45,8 +45,10 @@ class Namespace:
             for broker in kafka.brokers:
                 if broker.state == "paused":
                     broker.resume()
-                elif broker.state == "down":
-                    broker.restart()
+            down = [broker.id for broker in kafka.brokers if broker.state == "down"]
+            if down:
+                kafka.restart(*down)
+            kafka.wait_until_ready()
         kafka.wait(self._delete(kafka.core(), own_names))
 
     async def _note(self, core: Core) -> None:

@@ -49,6 +49,7 @@ class _Broker:
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
         self.link: JsonLines | None = None
+        self.launching = False  # its start has begun, its process has not
         self.paused = False
         self.ended = False  # its link has ended, so its process ends now
         self.expected_to_end = True
@@ -60,9 +61,13 @@ class _Broker:
 
     @property
     def state(self) -> RunState:
+        if self.launching:
+            return "starting"
         if self.process is None or self.ended or self.process.poll() is not None:
             return "down"
-        return "paused" if self.paused else "running"
+        if self.paused:
+            return "paused"
+        return "running" if self.ready is not None and self.ready.done() else "starting"
 
     def last_lines(self) -> str:
         try:
@@ -118,9 +123,13 @@ class ProcessBackend(LocalBackend[_Broker]):
         if self._directory is None:
             raise KitError("the cluster has ended")
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, _reap, broker)
-        broker.ready = loop.create_future()
-        ours = _launch(broker)
+        broker.launching, broker.link = True, None
+        try:
+            await loop.run_in_executor(None, _reap, broker)
+            broker.ready = loop.create_future()
+            ours = _launch(broker)
+        finally:
+            broker.launching = False
         broker.ended = broker.paused = broker.expected_to_end = broker.may_fail = False
         try:
             broker.link = await JsonLines.open(

@@ -43,17 +43,15 @@ class _Broker:
     def state(self) -> RunState:
         if self.thread is None or not self.thread.alive:
             return "down"
-        return "paused" if self.thread.paused else "running"
+        if self.thread.paused:
+            return "paused"
+        return "running" if self.serves else "starting"
 
 
 class ThreadBackend(LocalBackend[_Broker]):
     """See the module, and `Backend`."""
 
     mode: Mode = "thread"
-
-    async def start(self) -> None:
-        _running.add(self)
-        await super().start()
 
     def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
         for node_id, own in settings.items():
@@ -80,6 +78,7 @@ class ThreadBackend(LocalBackend[_Broker]):
     # -- one broker
 
     async def start_broker(self, broker_id: int) -> None:
+        _running.add(self)
         broker = self._brokers[broker_id]
         loop = asyncio.get_running_loop()
 

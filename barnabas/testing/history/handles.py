@@ -304,6 +304,11 @@ class History(Extension):
         self._numbers.pop(broker_id, None)
         return [("history_level", self._arguments(self._cluster.backend("history")))]
 
+    async def on_resumed(self, broker_id: int) -> None:
+        """As of Extension: the level may have changed in between."""
+        backend = self._cluster.backend("history")
+        await backend.command(broker_id, "history_level", self._arguments(backend))
+
     def on_event(self, broker_id: int, name: str, value: Any) -> None:
         """As of Extension."""
         if name == "history":

@@ -244,14 +244,14 @@ class Surroundings(Extension):
         await self.remove_disk_faults(list(self.disks))
 
     async def _send(self, commands: dict[int, Commands]) -> None:
-        """Sends commands to all running brokers at once. A broker that ends before it answers does not need them."""
+        """Sends commands to all brokers that run or start, at once. A broker that ends before it answers does not need them."""
         backend = self.host.backend("links")
 
         async def send(broker_id: int) -> None:
             for name, arguments in commands[broker_id]:
                 await backend.command(broker_id, name, arguments)
 
-        running = [each for each in commands if backend.state(each) == "running"]
+        running = [each for each in commands if backend.state(each) in ("running", "starting")]
         limit_s = self.host.core().timeout_s
         try:
             async with asyncio.timeout(limit_s):
