@@ -68,7 +68,8 @@ class ProducerRebuild:
             path = f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
             try:
                 complete = start_offset == 0 and offset <= self._complete_to
-                state.load_snapshot(self._disk.read(path), offset, self._now_ms, self._expiration_ms, complete=complete)
+                data = self._disk.read(path)
+                yield from state.loading(data, offset, self._now_ms, self._expiration_ms, complete=complete)
                 break
             except (MalformedSnapshot, FileNotFoundError):
                 self._disk.remove(path)
@@ -91,9 +92,11 @@ class ProducerRebuild:
         if segments and any(entry.batches for entry in state.entries.values()):
             _remember_batches(segments[-1], state, end_offset)
 
-    def take(self, saved: SavedState, state: PartitionProducers, segment: Segment, *, complete: bool) -> None:
-        """Sets `state` from a saved state, whose end is the end of `segment`. Raises MalformedSnapshot."""
-        state.load_snapshot(saved.producers, saved.end_offset, self._now_ms, self._expiration_ms, complete=complete)
+    def take(self, saved: SavedState, state: PartitionProducers, segment: Segment, *, complete: bool) -> Iterator[int]:
+        """Sets `state` from a saved state, whose end is the end of `segment`. Yields as `steps`. Raises MalformedSnapshot."""
+        yield from state.loading(
+            saved.producers, saved.end_offset, self._now_ms, self._expiration_ms, complete=complete
+        )
         state.end_offset = saved.end_offset
         if any(entry.batches for entry in state.entries.values()):
             _remember_batches(segment, state, saved.end_offset)

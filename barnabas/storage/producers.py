@@ -16,7 +16,9 @@ Follows KIP-98, KIP-360, KIP-890 (verification, lowest tried sequence, TV2 marke
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
 
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import REFUSED_PRODUCERS_MAX, RETAINED_BATCHES, SEQUENCE_MAX
@@ -41,6 +43,9 @@ __all__ = [
     "ProducerEntry",
     "RetainedBatch",
 ]
+
+
+LOADED_AT_ONCE: Final = 1_024  # producers of a snapshot: about 2 ms
 
 
 class CompletedTransaction(NamedTuple):
@@ -407,26 +412,40 @@ class PartitionProducers:
         """The bytes of a .snapshot file, version 1."""
         return finished(self.capture().packing())
 
-    def load_snapshot(
+    def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:
+        """Does all steps of `loading` at once."""
+        for _ in self.loading(data, end_offset, now_ms, expiration_ms):
+            pass
+
+    def loading(
         self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int, *, complete: bool = False
-    ) -> None:
+    ) -> Iterator[int]:
         """Replaces the state by that of a snapshot of `end_offset`, without expired producers.
 
         Args:
             complete: whether the state was complete when the snapshot was made.
 
+        Yields:
+            0 after some milliseconds of work.
+
         Raises:
             MalformedSnapshot: the snapshot is damaged; the state is not changed.
         """
-        loaded = list(read_snapshot(data))
+        rest = iter(read_snapshot(data))
+        loaded = list(islice(rest, LOADED_AT_ONCE))  # raises before anything is changed
         self.clear(end_offset)
         self.complete = complete
-        for producer_id, entry in loaded:
-            if now_ms is None or not _is_expired(entry, now_ms, expiration_ms):
-                self.entries[producer_id] = entry
-            else:
-                self.complete = False
-        opened = [(e.transaction_first_offset, p) for p, e in self.entries.items() if e.transaction_first_offset >= 0]
+        opened: list[tuple[int, int]] = []
+        while loaded:
+            for producer_id, entry in loaded:
+                if now_ms is None or not _is_expired(entry, now_ms, expiration_ms):
+                    self.entries[producer_id] = entry
+                    if entry.transaction_first_offset >= 0:
+                        opened.append((entry.transaction_first_offset, producer_id))
+                else:
+                    self.complete = False
+            yield 0
+            loaded = list(islice(rest, LOADED_AT_ONCE))
         self.ongoing.update(sorted(opened))
 
 

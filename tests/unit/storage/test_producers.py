@@ -315,6 +315,16 @@ class TestSnapshots:
         loaded.load_snapshot(state.to_snapshot(), 23, None, DAY)
         assert list(loaded.entries) == [P, 8]
 
+    def test_a_snapshot_of_very_many_producers_is_loaded_in_steps(self) -> None:
+        state = PartitionProducers()
+        for number in range(3_000):
+            state.append_data(number, 0, 0, number, number, 1000, transactional=number % 1_000 == 0)
+        loaded = PartitionProducers()
+        sizes = [len(loaded.entries) for _ in loaded.loading(state.to_snapshot(), 3_000, 1000, DAY)]
+        assert sizes == [1_024, 2_048, 3_000]
+        assert loaded.to_snapshot() == state.to_snapshot()
+        assert loaded.ongoing == state.ongoing == {0: 0, 1_000: 1_000, 2_000: 2_000}
+
     def test_any_damage_is_noticed_and_changes_nothing(self) -> None:
         data = state_after((0, 10, 14)).to_snapshot()
         state = state_after((3, 0, 0))
