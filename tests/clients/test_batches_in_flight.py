@@ -218,6 +218,7 @@ async def test_batches_that_the_next_leader_refuses_before_it_leads_are_written_
             "linger.ms": 0,
             "batch.num.messages": 1,
             "log_level": 0,
+            "reconnect.backoff.max.ms": 500,  # the next leader closes its first connections
         }
     )
     errors: list[str] = []
