@@ -35,6 +35,7 @@ from tests.support.processes.copying import (
     Feeder,
     read_all,
 )
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.three_brokers import StartCluster, cluster, start_cluster
 
 __all__ = ["cluster", "start_cluster"]
@@ -91,9 +92,9 @@ def dumped_by_kafka(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def bare_cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Three nodes without the topics of the coordinators, which the test kit creates at its start."""
-    with Cluster(barnabas_nodes(tmp_path)) as cluster:
+def bare_cluster() -> Iterator[Cluster]:
+    """Three nodes without the topics of the coordinators."""
+    with KitCluster(internal_topics=False) as cluster:
         yield cluster
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("confluent_kafka")
-from tests.support.processes.cluster import Cluster, barnabas_nodes  # after the check that librdkafka is there
+from tests.support.processes.cluster import Cluster  # after the check that librdkafka is there
 from tests.support.processes.kills import Gaps, Killing, killed_copy
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.simulation.kill_schedule import Kill, schedule
 
 pytestmark = pytest.mark.process
@@ -26,8 +27,8 @@ EACH_ONCE = ("one", "again", "controller and leader", "all")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(barnabas_nodes(tmp_path, *SETTINGS)) as cluster:
+def cluster() -> Iterator[Cluster]:
+    with KitCluster(*SETTINGS, internal_topics=False) as cluster:
         yield cluster
 
 

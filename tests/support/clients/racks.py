@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.support.clients.proxy import Proxy
-from tests.support.processes.cluster import Cluster, barnabas_nodes
-from tests.support.processes.ports import free_ports
+from tests.support.processes.kit_cluster import KitCluster
+from tests.support.processes.ports import free_port_block
 
 SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -28,27 +27,20 @@ FETCH_WAIT_MS = 5_000  # of readers and followers: so long that who waits for th
 class Racks:
     """Three brokers in the racks 1, 2 and 3, each behind a proxy for clients; broker 1 leads `topic`."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        nodes = barnabas_nodes(
-            folder,
-            SELECTOR,
-            "offsets.topic.num.partitions=2",
-            "transaction.state.log.num.partitions=2",
-            f"replica.fetch.wait.max.ms={FETCH_WAIT_MS}",
-        )
-        self.proxies: dict[int, Proxy] = {}
-        for node, port in zip(nodes, free_ports(len(nodes)), strict=True):
-            proxy = self.proxies[node.node_id] = stack.enter_context(Proxy(port))
-            node.listens = False  # by one address alone
-            node.settings = (
-                *node.settings,
-                f"broker.rack={node.node_id}",
-                f"listeners=PLAINTEXT://{node.address},CLIENTS://127.0.0.1:{port}",
-                f"advertised.listeners=PLAINTEXT://{node.address},CLIENTS://{proxy.address}",
-                "inter.broker.listener.name=PLAINTEXT",
-                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    def __init__(self, stack: ExitStack) -> None:
+        port = free_port_block(3)
+        self.proxies = {each: stack.enter_context(Proxy(port + each - 1)) for each in (1, 2, 3)}
+        self.cluster = stack.enter_context(
+            KitCluster(
+                SELECTOR,
+                f"replica.fetch.wait.max.ms={FETCH_WAIT_MS}",
+                port=port,
+                node_config={
+                    node_id: {"broker.rack": node_id, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+                    for node_id, proxy in self.proxies.items()
+                },
             )
-        self.cluster = stack.enter_context(Cluster(nodes))
+        )
         self.bootstrap = ",".join(proxy.address for proxy in self.proxies.values())
         self.topic = "near"
         replicas = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])]
@@ -63,6 +55,6 @@ class Racks:
 
 
 @pytest.fixture
-def racks(tmp_path: Path) -> Iterator[Racks]:
+def racks() -> Iterator[Racks]:
     with ExitStack() as stack:
-        yield Racks(tmp_path, stack)
+        yield Racks(stack)

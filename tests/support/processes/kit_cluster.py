@@ -1,13 +1,13 @@
 """A cluster of the test kit in mode "process", with the questions that tests ask of every cluster.
 
-Tests use it where the kit can start what they need. `barnabas_nodes` (cluster.py) stays for settings of single nodes, other main
-programs, network namespaces, roles of their own, and the benchmarks that also start Kafka.
+Tests use it where the kit can start what they need. `barnabas_nodes` (cluster.py) stays for other main programs, network namespaces,
+roles of their own, and the benchmarks that also start Kafka.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import barnabas.testing
 from tests.support.processes.cluster import Cluster, traceback_of
@@ -47,10 +47,10 @@ class KitNode:
         return self.kafka.broker(self.node_id).state != "down"
 
     def launch(self) -> None:
-        self.kafka.restart(self.node_id)
+        self.kafka.restart(self.node_id, wait=False)
 
     def await_ready(self) -> None:
-        """Does nothing: `launch` has waited for it."""
+        self.kafka.wait_until_ready(self.node_id)
 
     def stop(self, timeout: float = START_SECONDS_MAX) -> int:
         self.kafka.stop_broker(self.node_id)
@@ -71,11 +71,17 @@ class KitNode:
 
 
 class KitCluster(Cluster):
-    """Brokers 1 to `count`, started by `with`; settings as "key=value"."""
+    """Brokers 1 to `count`, started by `with`; settings as "key=value".
 
-    def __init__(self, *settings: str, count: int = 3) -> None:
+    Args:
+        options: further ones of the kit's `Cluster`.
+    """
+
+    def __init__(self, *settings: str, count: int = 3, **options: Any) -> None:
         config = {**BROKERS_OWN, **dict(setting.split("=", 1) for setting in settings)}
-        self.kafka = barnabas.testing.Cluster(count, mode="process", config=config, timeout=START_SECONDS_MAX)
+        self.kafka = barnabas.testing.Cluster(
+            count, mode="process", config=config, timeout=START_SECONDS_MAX, **options
+        )
         self._started = False
         super().__init__([KitNode(self.kafka, node_id) for node_id in range(1, count + 1)])
 
