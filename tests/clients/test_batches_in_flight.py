@@ -34,6 +34,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 pytestmark = pytest.mark.clients
 
 PRODUCE = 0
+METADATA = 3
 COUNT = 3
 SECONDS_MAX = 30.0
 
@@ -47,6 +48,7 @@ class Proxy:
         passed: Produce requests that the node got since `stops_after` was set.
         stops_after: the next Produce request after so many waits for `goes_on`.
         answered: answers of the node since then.
+        metadata_answers: answers to Metadata requests.
     """
 
     def __init__(self, port: int) -> None:
@@ -58,6 +60,7 @@ class Proxy:
         self.stops_after: int | None = None
         self.passed = 0
         self.answered = 0
+        self.metadata_answers = 0
         self._port = port
         self._tasks: list[asyncio.Task[None]] = []
         self._writers: list[asyncio.StreamWriter] = []
@@ -84,29 +87,33 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        asked: dict[int, int] = {}  # API by correlation id
         self._writers += [writer, node]
         self._tasks += [
-            asyncio.ensure_future(self._there(reader, node)),
-            asyncio.ensure_future(self._back(answers, writer)),
+            asyncio.ensure_future(self._there(reader, node, asked)),
+            asyncio.ensure_future(self._back(answers, writer, asked)),
         ]
 
-    async def _there(self, reader: asyncio.StreamReader, node: asyncio.StreamWriter) -> None:
+    async def _there(self, reader: asyncio.StreamReader, node: asyncio.StreamWriter, asked: dict[int, int]) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 frame = await _frame(reader)
-                if unpack(">h", frame[:2])[0] == PRODUCE and self.stops_after is not None:
+                api_key, _, correlation_id = unpack(">hhi", frame[:8])
+                asked[correlation_id] = api_key
+                if api_key == PRODUCE and self.stops_after is not None:
                     if self.passed == self.stops_after:
                         await self.goes_on.wait()
                     self.passed += 1
                 node.write(pack(">i", len(frame)) + frame)
         node.close()
 
-    async def _back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, int]) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 frame = await _frame(answers)
                 if self.passed:
                     self.answered += 1
+                self.metadata_answers += asked.pop(unpack(">i", frame[:4])[0], None) == METADATA
                 await self.answers_pass.wait()
                 writer.write(pack(">i", len(frame)) + frame)
         writer.close()
@@ -166,6 +173,12 @@ class Trio:
         assert replica is not None
         return replica
 
+    def leader_at(self, node_id: int) -> int:
+        """The leader of the partition as a node knows it."""
+        topic = self.nodes[node_id].current_image.image.topic("t")
+        assert topic is not None
+        return topic.partitions[0].leader
+
     def kill(self, node_id: int) -> None:
         """Ends a node and its proxy at once."""
         self.proxies[node_id].close()
@@ -218,7 +231,7 @@ async def test_batches_that_the_next_leader_refuses_before_it_leads_are_written_
             "linger.ms": 0,
             "batch.num.messages": 1,
             "log_level": 0,
-            "reconnect.backoff.max.ms": 500,  # the next leader closes its first connections
+            "reconnect.backoff.max.ms": 500,  # the next leader's proxy closes its first connections
         }
     )
     errors: list[str] = []
@@ -237,10 +250,14 @@ async def test_batches_that_the_next_leader_refuses_before_it_leads_are_written_
     await until(lambda: all(one.log.log_end_offset == 2 for one in survivors))
     applies = hold_images(trio.nodes[successor])
     proxy.stops_after = 2
-    proxy.admits.set()
     trio.kill(leader)
     produce(b"2")
     produce(b"3")
+    # The client must ask the controller, not the next leader, who leads: that one does not know it yet.
+    await until(lambda: trio.leader_at(controller) == successor)
+    asked = trio.proxies[controller].metadata_answers
+    await until(lambda: trio.proxies[controller].metadata_answers > asked + 1)
+    proxy.admits.set()
     await until(lambda: proxy.answered >= 2)
     assert not trio.replica(successor).is_leader
     applies.set()
