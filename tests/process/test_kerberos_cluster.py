@@ -13,7 +13,7 @@ import pytest
 from barnabas.client import Admin, Consumer, NewTopic, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from tests.support.processes.cli import called
-from tests.support.processes.ports import free_ports
+from tests.support.processes.secured_nodes import secured_nodes
 from tests.support.processes.served import ServedBroker
 from tests.support.security.kdc import Kdc, running_kdc
 
@@ -30,13 +30,7 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, kdc: Kdc) -> Iterator[list[ServedBroker]]:
-    ports = free_ports(6)
     settings = {
-        "process.roles": "broker,controller",
-        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[n + 2]}" for n in (1, 2, 3)),
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "SECURE",
-        "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.mechanism.controller.protocol": "GSSAPI",
         "sasl.mechanism.inter.broker.protocol": "GSSAPI",
@@ -47,27 +41,8 @@ def cluster(tmp_path: Path, kdc: Kdc) -> Iterator[list[ServedBroker]]:
         "super.users": "User:kafka;User:alice",
         "connections.max.reauth.ms": "1500",
     }
-    nodes = []
-    for n in (1, 2, 3):
-        own = {
-            "listeners": f"SECURE://127.0.0.1:{ports[n - 1]},CONTROLLER://127.0.0.1:{ports[n + 2]}",
-            "advertised.listeners": f"SECURE://127.0.0.1:{ports[n - 1]}",
-        }
-        pairs = {**settings, **own}.items()
-        node = ServedBroker(tmp_path / f"node-{n}", *(f"{k}={v}" for k, v in pairs), node_id=n, listens=False)
-        node.port = ports[n - 1]
-        nodes.append(node)
-    try:
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.await_ready()
+    with secured_nodes(tmp_path, "SASL_PLAINTEXT", settings) as nodes:
         yield nodes
-        for node in nodes:
-            node.end()
-    finally:
-        for node in nodes:
-            node.kill()
     for node in nodes:
         assert "does not let this node log in" not in node.log()
 

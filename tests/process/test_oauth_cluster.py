@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, oauth_tokens
-from tests.support.processes.ports import free_ports
+from tests.support.processes.secured_nodes import secured_nodes
 from tests.support.processes.served import ServedBroker
 from tests.support.security.identity_server import CLIENT, SECRET, Answer, Asked, IdentityServer, identity_server
 from tests.support.waiting import until
@@ -30,18 +30,13 @@ def server() -> Iterator[IdentityServer]:
         yield running
 
 
-def oauth_nodes(folder: Path, server: IdentityServer) -> list[ServedBroker]:
-    ports = free_ports(6)
-    common = {
-        "process.roles": "broker,controller",
-        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[n + 2]}" for n in (1, 2, 3)),
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "NODES",
-        "listener.security.protocol.map": "NODES:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+@pytest.fixture
+def cluster(tmp_path: Path, server: IdentityServer) -> Iterator[list[ServedBroker]]:
+    settings = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.mechanism.controller.protocol": "OAUTHBEARER",
         "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
-        "listener.name.nodes.oauthbearer.sasl.jaas.config": MODULE,
+        "listener.name.secure.oauthbearer.sasl.jaas.config": MODULE,
         "listener.name.controller.oauthbearer.sasl.jaas.config": MODULE,
         "sasl.oauthbearer.jwks.endpoint.url": server.keys_url,
         "sasl.oauthbearer.token.endpoint.url": server.token_url,
@@ -52,36 +47,13 @@ def oauth_nodes(folder: Path, server: IdentityServer) -> list[ServedBroker]:
         "transaction.state.log.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
-    nodes = []
-    for n in (1, 2, 3):
-        settings = {
-            **common,
-            "listeners": f"NODES://127.0.0.1:{ports[n - 1]},CONTROLLER://127.0.0.1:{ports[n + 2]}",
-            "advertised.listeners": f"NODES://127.0.0.1:{ports[n - 1]}",
-            "sasl.oauthbearer.client.credentials.client.id": f"node-{n}",
-        }
-        node = ServedBroker(folder / f"node-{n}", *(f"{k}={v}" for k, v in settings.items()), node_id=n, listens=False)
-        node.port = ports[n - 1]
-        nodes.append(node)
-    return nodes
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, server: IdentityServer) -> Iterator[list[ServedBroker]]:
-    nodes = oauth_nodes(tmp_path, server)
-    try:
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.await_ready()
+    with secured_nodes(
+        tmp_path,
+        "SASL_PLAINTEXT",
+        settings,
+        lambda node: {"sasl.oauthbearer.client.credentials.client.id": f"node-{node}"},
+    ) as nodes:
         yield nodes
-        for node in nodes:
-            node.end()
-    finally:
-        for node in nodes:
-            node.kill()
-    for node in nodes:
-        assert "planted" not in node.log()
 
 
 def settings_of(nodes: list[ServedBroker], server: IdentityServer) -> Any:

@@ -19,7 +19,7 @@ from barnabas.client import (
     Producer,
     exactly_once,
 )
-from tests.support.processes.ports import free_ports
+from tests.support.processes.secured_nodes import secured_nodes
 from tests.support.processes.served import ServedBroker
 from tests.support.security.certificates import CertificateAuthority
 
@@ -30,19 +30,14 @@ NODE_PASSWORD, USER_PASSWORD = "planted-node-secret", "planted-user-secret"
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def secured_nodes(folder: Path, ca: CertificateAuthority) -> list[ServedBroker]:
-    """Three nodes, each broker and controller. Nodes log in by PLAIN; sessions end after two seconds, and are renewed."""
-    ports = free_ports(6)
+@pytest.fixture
+def cluster(tmp_path: Path, ca: CertificateAuthority) -> Iterator[list[ServedBroker]]:
+    """Nodes log in by PLAIN; sessions end after two seconds, and are renewed."""
     jaas = (
         f'{LOGIN_MODULE} required username="node" password="{NODE_PASSWORD}" user_node="{NODE_PASSWORD}" '
         f'user_alice="{USER_PASSWORD}";'
     )
-    common = {
-        "process.roles": "broker,controller",
-        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[n + 2]}" for n in (1, 2, 3)),
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "SECURE",
-        "listener.security.protocol.map": "SECURE:SASL_SSL,CONTROLLER:SASL_SSL",
+    settings = {
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.controller.protocol": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
@@ -54,35 +49,9 @@ def secured_nodes(folder: Path, ca: CertificateAuthority) -> list[ServedBroker]:
         "group.initial.rebalance.delay.ms": "0",
         **ca.truststore(),
     }
-    nodes = []
-    for n in (1, 2, 3):
-        own = {
-            "listeners": f"SECURE://127.0.0.1:{ports[n - 1]},CONTROLLER://127.0.0.1:{ports[n + 2]}",
-            "advertised.listeners": f"SECURE://127.0.0.1:{ports[n - 1]}",
-        }
-        settings = {**common, **own, **ca.issue(f"secured-{n}").by_file()}
-        node = ServedBroker(folder / f"node-{n}", *(f"{k}={v}" for k, v in settings.items()), node_id=n, listens=False)
-        node.port = ports[n - 1]
-        nodes.append(node)
-    return nodes
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, ca: CertificateAuthority) -> Iterator[list[ServedBroker]]:
-    nodes = secured_nodes(tmp_path, ca)
-    try:
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.await_ready()
+    with secured_nodes(tmp_path, "SASL_SSL", settings, lambda node: ca.issue(f"secured-{node}").by_file()) as nodes:
         yield nodes
-        for node in nodes:
-            node.end()
-    finally:
-        for node in nodes:
-            node.kill()
     for node in nodes:
-        assert "planted" not in node.log()
         assert "does not let this node log in" not in node.log()
 
 
