@@ -20,7 +20,7 @@ EXPORTER = ("kafka_brokers", "kafka_broker_info", "kafka_topic_partition", "kafk
 
 @pytest.fixture
 def kafka() -> Iterator[Cluster]:
-    config = {"metrics.listen": "127.0.0.1:0", "broker.session.timeout.ms": 1_000}
+    config = {"metrics.listen": "127.0.0.1:0", "broker.session.timeout.ms": 6_000}  # a busy machine fences no broker
     with Cluster(brokers=3, config=config) as cluster:
         yield cluster
 
