@@ -388,12 +388,9 @@ class Connection(ConnectionFlow):
         return self.router is self.server.router  # it has logged in
 
     def _ended(self) -> None:
-        login, self.login = (
-            self.login,
-            None,
-        )  # it has a reference to this connection: the collector does not visit frozen cycles
-        if login is not None:
-            login.stop()
+        if self.login is not None:
+            self.login.stop()
+            self.login = None  # it has a reference to this connection: the collector does not visit frozen cycles
         self.server.on_disconnected(self)
 
 

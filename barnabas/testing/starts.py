@@ -49,7 +49,7 @@ class Starts:
             self._changed.set()
 
     async def ready(self, broker_ids: Iterable[int]) -> None:
-        """Returns when no start of these brokers goes on. Raises what one of them has raised."""
+        """Waits until these brokers have started. Raises what one of the starts has raised."""
         waited = list(broker_ids)
         while True:
             self.raise_failed(waited)

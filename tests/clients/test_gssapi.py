@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
-from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas.runtime.offload import WorkerThread
+from tests.support.clients.kafka_python import kafka_python_round
 from tests.support.oracle.gssapi_script import LISTENERS, gssapi_settings
 from tests.support.security.kdc import REALM, Kdc, running_kdc
 from tests.support.security.sasl_node import address_of, sasl_node
@@ -63,20 +63,7 @@ async def test_aiokafka(address: str) -> None:
 
 @pytest.mark.usefixtures("alice")
 async def test_kafka_python(address: str) -> None:
-    def go() -> bytes:
-        config = config_of(address)
-        producer = KafkaProducer(**config)
-        producer.send("kafka-python", b"value").get(WAIT_S)
-        producer.close()
-        consumer = KafkaConsumer("kafka-python", group_id="g", auto_offset_reset="earliest", **config)
-        try:
-            value = next(iter(consumer)).value
-            assert isinstance(value, bytes)
-            return value
-        finally:
-            consumer.close()
-
-    assert await asyncio.to_thread(go) == b"value"
+    assert await asyncio.to_thread(kafka_python_round, config_of(address)) == b"value"
 
 
 @pytest.mark.usefixtures("kdc")

@@ -65,7 +65,7 @@ class Given:
         return self.server.token()
 
 
-class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]
+class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     def __init__(self, given: Given) -> None:
         self.given = given
 
@@ -73,7 +73,7 @@ class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]
         return self.given.next()
 
 
-class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]
+class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]  # the library has no types
     def __init__(self, given: Given, **_: Any) -> None:
         self.given = given
 

@@ -17,11 +17,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 from confluent_kafka import Consumer, Producer
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from barnabas.client.admin.scram_users import ScramMechanism
+from tests.support.clients.kafka_python import kafka_python_round
 from tests.support.oracle.sasl_script import SCRAM_USERS, USERS, sasl_settings
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
 
@@ -42,12 +43,12 @@ def password_of(mechanism: str) -> str:
     return USERS["alice"] if mechanism == "PLAIN" else SCRAM_USERS["alice"]
 
 
-class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]
+class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     async def token(self) -> str:
         return unsecured_token()
 
 
-class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]
+class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]  # the library has no types
     def token(self) -> str:
         return unsecured_token()
 
@@ -124,20 +125,6 @@ def kafka_python_config(address: str, mechanism: str) -> dict[str, Any]:
     return {**config, "sasl_plain_username": "alice", "sasl_plain_password": password_of(mechanism)}
 
 
-def kafka_python_round(address: str, mechanism: str) -> bytes:
-    config = kafka_python_config(address, mechanism)
-    producer = KafkaProducer(**config)
-    producer.send("kafka-python", b"value").get(WAIT_S)
-    producer.close()
-    consumer = KafkaConsumer("kafka-python", group_id="g", auto_offset_reset="earliest", **config)
-    try:
-        value = next(iter(consumer)).value
-        assert isinstance(value, bytes)
-        return value
-    finally:
-        consumer.close()
-
-
 def kcat_round(address: str, mechanism: str) -> bytes:
     config = [f"bootstrap.servers={address}", "security.protocol=SASL_PLAINTEXT", f"sasl.mechanism={mechanism}"]
     config += ["sasl.username=alice", f"sasl.password={password_of(mechanism)}"]
@@ -151,7 +138,7 @@ async def test_each_client_writes_and_reads(secured: str, mechanism: str, caplog
     caplog.set_level(logging.DEBUG)
     assert await asyncio.to_thread(librdkafka_round, secured, mechanism) == b"value"
     assert await aiokafka_round(secured, mechanism) == b"value"
-    assert await asyncio.to_thread(kafka_python_round, secured, mechanism) == b"value"
+    assert await asyncio.to_thread(kafka_python_round, kafka_python_config(secured, mechanism)) == b"value"
     own = "\n".join(each.getMessage() for each in caplog.records if each.name.startswith("barnabas"))
     assert password_of(mechanism) not in own
 

@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
-from barnabas.client import Admin, Consumer, NewTopic, Producer
+from barnabas.client import Admin, NewTopic, Producer
 from barnabas.pipeline import BarnabasDataSource
 from barnabas.pipeline.export import export_topics
+from tests.support.pipeline.committed import committed
 from tests.support.processes.served import ServedBroker
 from tests.support.security.certificates import CertificateAuthority
 
@@ -38,15 +39,6 @@ def secured(tmp_path: Path, ca: CertificateAuthority) -> Iterator[ServedBroker]:
     running = ServedBroker(tmp_path / "data", *(f"{k}={v}" for k, v in settings.items()), listens=False).start()
     yield running
     running.end()
-
-
-async def committed(settings: dict[str, Any], topic: str) -> list[bytes]:
-    reading: Any = Consumer(topic, auto_offset_reset="earliest", isolation_level="read_committed", **settings)
-    found: list[bytes] = []
-    async with reading as consumer:
-        while polled := await consumer.getmany(timeout_ms=1_000):
-            found += [record.value for records in polled.values() for record in records]
-    return sorted(found, key=int)
 
 
 def test_a_copy_over_sasl_ssl(

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 pytest.importorskip("joserfc", reason="the extra `security` is not installed")
 
-from barnabas.client import Admin, Consumer, NewTopic, Producer, oauth_tokens
+from barnabas.client import Admin, NewTopic, Producer, oauth_tokens
 from barnabas.pipeline import BarnabasDataSource
+from tests.support.pipeline.committed import committed
 from tests.support.processes.served import ServedBroker
 from tests.support.security.identity_server import CLIENT, SECRET, IdentityServer, identity_server
 
@@ -47,15 +48,6 @@ def node(tmp_path: Path, server: IdentityServer) -> Iterator[ServedBroker]:
     running = ServedBroker(tmp_path / "data", *(f"{k}={v}" for k, v in settings.items()), listens=False).start()
     yield running
     running.end()
-
-
-async def committed(settings: dict[str, Any], topic: str) -> list[bytes]:
-    reading: Any = Consumer(topic, auto_offset_reset="earliest", isolation_level="read_committed", **settings)
-    found: list[bytes] = []
-    async with reading as consumer:
-        while polled := await consumer.getmany(timeout_ms=1_000):
-            found += [record.value for records in polled.values() for record in records]
-    return sorted(found, key=int)
 
 
 def test_a_copy_with_tokens(spark: SparkSession, node: ServedBroker, server: IdentityServer, tmp_path: Path) -> None:

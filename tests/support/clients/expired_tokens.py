@@ -26,7 +26,7 @@ async def expired_token_errors(address: str, server: IdentityServer) -> dict[str
     """The error of each client, by its name."""
     expired = server.token(exp=time.time() - 600, iat=int(time.time() - 700))
 
-    class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]
+    class KafkaPythonTokens(KafkaTokenProvider):  # type: ignore[misc]  # the library has no types
         def token(self) -> str:
             return expired
 
