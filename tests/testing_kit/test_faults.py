@@ -22,6 +22,7 @@ from tests.support.oracle.wire import Wire
 REQUESTS: dict[str, Callable[[], Any]] = {
     "DescribeAcls": lambda: DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1)
 }
+EARLY_S = 0.005  # uvloop counts whole milliseconds: a timer may fire that much early
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_a_delay_holds_the_connection_and_no_other(kafka: Broker) -> None:
         fast.call(metadata("orders"), 9)
         assert time.monotonic() - began < 0.4
         slow.receive(3, 9, first)
-        assert time.monotonic() - began >= 0.4
+        assert time.monotonic() - began >= 0.4 - EARLY_S
         slow.receive(12, 4, second)
 
 
@@ -163,7 +164,7 @@ def test_throttling_is_answered_and_kept(kafka: Broker) -> None:
         assert peer.call(metadata("orders"), 9).throttle_time_ms == 300
         assert time.monotonic() - began < 0.3
         assert peer.call(metadata("orders"), 9).throttle_time_ms == 0
-        assert time.monotonic() - began >= 0.3
+        assert time.monotonic() - began >= 0.3 - EARLY_S
 
 
 def test_an_answer_is_rewritten(kafka: Broker) -> None:

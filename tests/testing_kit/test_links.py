@@ -17,6 +17,7 @@ from barnabas.testing.namespace import Namespace
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
+EARLY_S = 0.005  # uvloop counts whole milliseconds: a timer may fire that much early
 
 
 @pytest.fixture(params=MODES)
@@ -264,9 +265,9 @@ def test_latency_and_bandwidth_take_their_time(mode: Mode) -> None:
         with kafka.link("clients", 1).latency(0.05, jitter=0.01):
             assert asked(connection, 3) >= 3 * 2 * 0.04
         with kafka.link("clients", 1, direction="in").latency(0.1):
-            assert asked(connection) >= 0.1
+            assert asked(connection) >= 0.1 - EARLY_S
         with kafka.link("client:slow", 1).bandwidth(size / 1000 / 0.3):  # an answer takes 0.3 s
-            assert asked(connection) >= 0.3
+            assert asked(connection) >= 0.3 - EARLY_S
 
 
 def answer_of(connection: socket.socket) -> bytes:
@@ -298,7 +299,7 @@ def test_connections_end_by_reset_limit_and_slowly(mode: Mode) -> None:
             link.reset_peer(0.3)
             with pytest.raises(ConnectionResetError):
                 connection.recv(1)
-            assert time.monotonic() - before >= 0.3
+            assert time.monotonic() - before >= 0.3 - EARLY_S
             link.remove()
         with connect(kafka, 1) as connection, kafka.link("clients", 1, direction="in").limit_data(size + 5):
             assert len(answer_of(connection)) == size
@@ -312,10 +313,10 @@ def test_connections_end_by_reset_limit_and_slowly(mode: Mode) -> None:
             connection.sendall(api_versions(b"slow"))
             assert len(b"".join(iter(lambda: connection.recv(65_536), b""))) == 5
         with connect(kafka, 1) as connection, kafka.link("clients", 1, direction="in").slow_close(0.3):
-            connection.sendall(struct.pack(">i", -1))  # the broker closes
             before = time.monotonic()
+            connection.sendall(struct.pack(">i", -1))  # the broker closes
             assert connection.recv(1) == b""
-            assert time.monotonic() - before >= 0.3
+            assert time.monotonic() - before >= 0.3 - EARLY_S
 
 
 def test_a_killed_broker_ends_its_cut_connections(mode: Mode) -> None:

@@ -9,13 +9,16 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from struct import pack
 from typing import Any
 
+from barnabas.protocol.messages.acls import DescribeAclsRequest
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delegation_tokens import DescribeDelegationTokenRequest
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -34,6 +37,8 @@ __all__ = ["kafka_outlines", "write_golden"]
 
 ACLS_A_REQUEST = 200
 SETTLED_SECONDS_MAX = 20
+# It is asked right after the tokens are made.
+FIRST_TO_SEE_TOKENS = "DescribeDelegationToken: only DESCRIBE DELEGATION_TOKEN *"
 
 
 class AclWire(Wire):
@@ -58,6 +63,19 @@ class AclWire(Wire):
             assert frame[position : position + 2] == b"\0\0", frame[position:]
             size = int.from_bytes(frame[position + 2 : position + 4], "big", signed=True)
             position += 4 + max(size, 0)
+
+    def acl_count(self) -> int:
+        """How many ACLs the broker knows."""
+        every = DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        return sum(len(resource.acls) for resource in self.call(every, 3).resources)
 
     def log_in(self, user: str) -> None:
         """SASL/PLAIN; the password is the name."""
@@ -115,6 +133,7 @@ def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dic
         acls = [(user, acl) for user, theirs in names.items() for acl in theirs]
         for first in range(0, len(acls), ACLS_A_REQUEST):
             admin.create_acls(acls[first : first + ACLS_A_REQUEST])
+        _settle(lambda: admin.acl_count() == len(set(acls)))
         wires: dict[str, AclWire] = {}
         for case in cases():
             if case.user not in wires:
@@ -123,6 +142,8 @@ def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dic
             if case.recreates:
                 admin.create_topic(DOOMED)
                 world.ids[DOOMED] = _ids(admin)[DOOMED]
+            if case.name == FIRST_TO_SEE_TOKENS:
+                _settle(partial(_sees_tokens, wires[case.user], case.request(world)))
             found[case.name] = outline(wires[case.user].call(case.request(world), case.version))
         for wire in wires.values():
             wire.close()
@@ -141,11 +162,25 @@ def _prepare(wire: Wire) -> World:
     wire.find_coordinator(GROUP, 0)
     wire.find_coordinator(TRANSACTION, 1)
     for request, version in preparations():
-        deadline = time.monotonic() + SETTLED_SECONDS_MAX
-        while any(code in repr(outline(wire.call(request, version))) for code in ("COORDINATOR", "LOAD")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        _settle(partial(_is_done, wire, request, version))
     return World(_ids(wire))
+
+
+def _settle(condition: Callable[[], bool]) -> None:
+    """Waits: a broker of Kafka learns what its controller has answered some time after the answer."""
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, "Kafka has not settled"
+        time.sleep(0.05)
+
+
+def _is_done(wire: Wire, request: Any, version: int) -> bool:
+    answer = repr(outline(wire.call(request, version)))
+    return "COORDINATOR" not in answer and "LOAD" not in answer
+
+
+def _sees_tokens(wire: Wire, request: DescribeDelegationTokenRequest) -> bool:
+    return bool(wire.call(request, 3).tokens)
 
 
 def preparations() -> list[tuple[Any, int]]:
