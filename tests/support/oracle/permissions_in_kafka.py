@@ -18,7 +18,7 @@ from typing import Any
 from barnabas.protocol.messages.acls import DescribeAclsRequest
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from barnabas.protocol.messages.delegation_tokens import DescribeDelegationTokenRequest
+from barnabas.protocol.messages.delegation_tokens import DescribeDelegationTokenResponse
 from barnabas.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,6 +26,7 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
+from barnabas.protocol.schema import Message
 from tests.support.oracle.outlines import outline
 from tests.support.oracle.permission_cases import GOLDEN, Acl, cases, users
 from tests.support.oracle.permission_requests import DOOMED, GROUP, MEMBERS, TOPICS, TRANSACTION, World
@@ -179,8 +180,9 @@ def _is_done(wire: Wire, request: Any, version: int) -> bool:
     return "COORDINATOR" not in answer and "LOAD" not in answer
 
 
-def _sees_tokens(wire: Wire, request: DescribeDelegationTokenRequest) -> bool:
-    return bool(wire.call(request, 3).tokens)
+def _sees_tokens(wire: Wire, request: Message) -> bool:
+    answer: DescribeDelegationTokenResponse = wire.call(request, 3)
+    return bool(answer.tokens)
 
 
 def preparations() -> list[tuple[Any, int]]:
