@@ -38,6 +38,7 @@ class LoopThread:
         self._gate: threading.Event | None = None  # set: the loop is paused
         self._last: Callable[[], None] | None = None
         self._ending = False
+        self._stopped = False  # the loop was told to stop
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
@@ -131,6 +132,9 @@ class LoopThread:
                 raise TimeoutError(f"thread {self.name} did not end within {END_S:g} s")
 
     def _end_now(self) -> None:
+        if self._stopped:  # a pause that ends at the same time calls it, too; a second stop would end the cancelling of the tasks
+            return
+        self._stopped = True
         last, self._last = self._last, None
         try:
             if last is not None:

@@ -79,6 +79,27 @@ def test_an_end_during_a_pause_runs_nothing_before_the_last_call() -> None:
     assert not thread.alive
 
 
+def test_an_end_right_after_a_pause_cancels_every_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    cancelled: list[int] = []
+
+    async def forever(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(number)
+
+    for number in range(10):
+        thread = LoopThread("t")
+        thread.submit(forever(number))
+        thread.pause()
+        thread.resume()
+        thread.end()
+    assert not failed
+    assert cancelled == list(range(10))
+
+
 def test_an_end_cancels_every_task() -> None:
     thread = LoopThread("t")
     ended: list[str] = []
