@@ -8,11 +8,8 @@ A peer connects on the first send. While it connects, requests wait in a bounded
 once until its backoff (50 ms to 1 s) is over, so that callers learn soon that a node is gone. Each connect agrees on versions by
 ApiVersions, so that nodes of different releases can talk. An overdue answer closes the connection, as in Kafka. Answers come in
 request order: slow requests (a long-polled fetch) and urgent ones need different purposes.
-
 When a connection ends, another one is tried at once, to learn whether the node refuses (`refused_ms`), because its address may vanish soon.
-
 If the other node's listener has SASL, a connection authenticates after ApiVersions, and renews its session before it ends (KIP-368).
-
 Views in a response (`Records`) are valid only inside `done`.
 """
 
@@ -85,6 +82,10 @@ class Logins(Protocol):
 
     async def prepare(self, host: str, port: int) -> None:
         """Gets what the next conversation with the node at an address needs. Raises SaslFailed."""
+        ...
+
+    def refused(self, host: str, port: int) -> None:
+        """The node at an address has refused a login."""
         ...
 
 
@@ -339,6 +340,8 @@ class Peer:
             self._write(step())
         except SaslFailed as error:
             self._fail(PeerErrorKind.UNREACHABLE, f"{self!r} does not let this node log in: {error}")
+            if self._peers.logins is not None:
+                self._peers.logins.refused(self.host, self.port)
             return
         if not was_ready and self._exchange.state is ExchangeState.READY:
             self._on_ready()

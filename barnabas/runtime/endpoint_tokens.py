@@ -5,7 +5,8 @@ Driven by: logins of a client or of a node, which ask for a token before each au
 A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
 next one. If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token as long as it is valid, and the endpoint is
 asked again after RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own
-and has a deadline. A token that a broker has refused is not given again. A provider that another process has sent becomes the
+and has a deadline; it reads the trust store, so a changed one counts at once. A token that a broker has refused is replaced, at most once in RETRY_MS:
+a broker may refuse every token. A provider that another process has sent becomes the
 one of this process with the same settings: tasks of Spark that run in one process have one token. Follows KIP-768: failed requests are repeated for `sasl.login.retry.backoff.max.ms`.
 """
 
@@ -32,7 +33,7 @@ from barnabas.protocol.oauth import (
     token_in,
     token_times,
 )
-from barnabas.protocol.oauth_settings import OAuthSettings
+from barnabas.protocol.oauth_settings import OAuthInvalid, OAuthSettings
 from barnabas.runtime.assertions import assertion_text
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.endpoint_tls import endpoint_tls
@@ -70,11 +71,12 @@ class EndpointTokens:
         self._extensions = extensions
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
-        # The system's authorities are read by the first request, because that takes longer than a turn of the loop.
-        self._tls = endpoint_tls(settings.url, dict(settings.tls)) if settings.tls else None
+        if settings.tls:
+            endpoint_tls(settings.url, dict(settings.tls))  # to find mistakes early
         self._token = ""
         self._times = TokenTimes(None, 0)
         self._renew_at_ms = 0
+        self._replace_at_ms = 0  # not earlier because of a refusal
         self._failure: tuple[int, TokenNotGiven] = (0, TokenNotGiven(""))  # the last one, with its number
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -127,8 +129,10 @@ class EndpointTokens:
 
     def token_refused(self, token: str) -> None:
         """Does not give a token again, because a broker has refused it."""
-        if token == self._token:
+        now_ms = self._clock.now_ms()
+        if token == self._token and now_ms >= self._replace_at_ms:
             self._times = TokenTimes(None, 0)
+            self._replace_at_ms = now_ms + RETRY_MS
 
     def _due(self) -> bool:
         now_ms = self._clock.now_ms()
@@ -171,20 +175,20 @@ class EndpointTokens:
     async def _asked(self) -> str:
         settings = self._settings
         request = await self._request()
-        if self._tls is None and settings.url.startswith("https:"):
-            await in_own_thread(self._trust_system)
         call = TokenCall(
             settings.url,
             request.headers,
             request.body,
             connect_timeout_ms=settings.connect_timeout_ms,
             read_timeout_ms=settings.read_timeout_ms,
-            tls=self._tls,
+            tls=partial(endpoint_tls, settings.url, dict(settings.tls)),
         )
         limit_ms = settings.connect_timeout_ms + settings.read_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1_000):
                 await in_own_thread(call.run)
+        except OAuthInvalid as error:
+            raise TokenNotGiven(str(error), retriable=True) from None
         except (OSError, HTTPException) as error:  # also TimeoutError
             raise self._not_reached(error, limit_ms) from None
         finally:
@@ -192,9 +196,6 @@ class EndpointTokens:
         if call.status not in (200, 201):
             raise endpoint_refusal(call.status, call.answer, request.secrets)
         return token_in(call.answer)
-
-    def _trust_system(self) -> None:
-        self._tls = endpoint_tls(self._settings.url, {})
 
     async def _request(self) -> TokenRequest:
         settings = self._settings

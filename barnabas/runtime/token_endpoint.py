@@ -1,6 +1,6 @@
 """TokenCall: one POST to a token endpoint by http or https; blocks, so a thread of its own runs it.
 
-Driven by: `endpoint_tokens.py`. Emits: status and body of the answer; OSError, HTTPException. A redirection is not followed, because it would
+Driven by: `endpoint_tokens.py`. Emits: status and body of the answer; OSError, HTTPException, errors of `tls`. A redirection is not followed, because it would
 carry the client's secret to another place, and no proxy is used. The answer's size is limited.
 """
 
@@ -10,7 +10,7 @@ import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ class TokenCall:
     """One request.
 
     Args:
-        tls: for https.
+        tls: makes the TLS context for https; it may read files.
 
     Attributes:
         status: 0 before the answer.
@@ -40,16 +40,12 @@ class TokenCall:
         *,
         connect_timeout_ms: int,
         read_timeout_ms: int,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext | None],
     ) -> None:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        timeout_s = connect_timeout_ms / 1_000
-        self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+        parts = self._parts = urlsplit(url)
+        self._connect_timeout_s = connect_timeout_ms / 1_000
+        self._tls = tls
+        self._connection: http.client.HTTPConnection | None = None
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = headers
         self._body = body.encode()
@@ -60,7 +56,7 @@ class TokenCall:
 
     def run(self) -> None:
         """Sends the request and reads the answer. Raises OSError, HTTPException."""
-        connection = self._connection
+        connection = self._connection = self._made()
         try:
             connection.connect()
             if connection.sock is not None:
@@ -78,10 +74,16 @@ class TokenCall:
         finally:
             connection.close()
 
+    def _made(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=self._connect_timeout_s, context=self._tls())
+        return http.client.HTTPConnection(host, port, timeout=self._connect_timeout_s)
+
     def abort(self) -> None:
         """Ends a request that takes too long; from another thread."""
         self._aborted = True
-        connected = self._connection.sock
+        connected = None if self._connection is None else self._connection.sock
         if connected is not None:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)

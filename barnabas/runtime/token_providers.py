@@ -41,6 +41,10 @@ class Tokens(Protocol):
         """The SASL extensions of each login (KIP-342)."""
         ...
 
+    def token_refused(self, token: str) -> None:
+        """A broker has refused a token."""
+        ...
+
 
 class LoginTokens:
     """Makes the provider that Kafka's keys name; the same one as long as they do not change.
@@ -103,6 +107,9 @@ class FileTokens:
     def extensions(self) -> Mapping[str, str]:
         return self.own_extensions
 
+    def token_refused(self, token: str) -> None:
+        """Nothing: the file is read for each login."""
+
 
 @dataclass(frozen=True)
 class UnsecuredTokens:
@@ -121,6 +128,9 @@ class UnsecuredTokens:
 
     def extensions(self) -> Mapping[str, str]:
         return self.own_extensions
+
+    def token_refused(self, token: str) -> None:
+        """Nothing: each login has a token of its own."""
 
 
 def _encoded(part: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +26,8 @@ from barnabas.broker.slices import Offload
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
+from barnabas.protocol.oauth_settings import OAuthInvalid
+from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.tls_errors import explained
 
 if TYPE_CHECKING:
@@ -53,11 +55,11 @@ class KeySource(NamedTuple):
 
     Attributes:
         url: file://, http:// or https://.
-        tls: for https.
+        tls: options `ssl.…` for https; the trust store is read with each document.
     """
 
     url: str
-    tls: ssl.SSLContext | None = None
+    tls: Mapping[str, str] = {}
 
 
 class SigningKeys:
@@ -154,6 +156,8 @@ class SigningKeys:
 
 def _reason(failure: Exception) -> str:
     """Why a document could not be read, in words that hold nothing of what the server sent."""
+    if isinstance(failure, OAuthInvalid):
+        return str(failure)
     if isinstance(failure, urllib.error.HTTPError):
         return f"status {failure.code}"
     cause = failure.reason if isinstance(failure, urllib.error.URLError) else failure
@@ -176,12 +180,14 @@ class SameProtection(urllib.request.HTTPRedirectHandler):
 
 
 def key_document(source: KeySource, now_ms: Callable[[], int]) -> bytes:
-    """The document at a URL, cut after DOCUMENT_BYTES_MAX + 1 bytes; blocks. Raises OSError, ValueError, HTTPException."""
+    """The document at a URL, cut after DOCUMENT_BYTES_MAX + 1 bytes; blocks. Raises OSError, ValueError, HTTPException, OAuthInvalid."""
     if urlsplit(source.url).scheme not in JWKS_SCHEMES:
         raise ValueError(f"the URL is none of {', '.join(JWKS_SCHEMES)}")
     data = bytearray()
-    by_https = urllib.request.HTTPSHandler(context=source.tls)
-    with urllib.request.build_opener(SameProtection, by_https).open(source.url, timeout=CONNECT_S_MAX) as answer:
+    by_https = urllib.request.HTTPSHandler(context=endpoint_tls(source.url, source.tls))
+    without_proxy = urllib.request.ProxyHandler({})  # as Java's client, which does not read the *_proxy variables
+    opener = urllib.request.build_opener(SameProtection, by_https, without_proxy)
+    with opener.open(source.url, timeout=CONNECT_S_MAX) as answer:
         read = getattr(answer, "read1", answer.read)  # of a file there is no read1
         ends_ms = now_ms() + READ_MS_MAX
         while len(data) <= DOCUMENT_BYTES_MAX and (part := read(READ_BYTES)):

@@ -178,13 +178,14 @@ class ServerLogins:
         options = {} if jaas is None else jaas.options
         try:
             check_allowed(ALLOWED_URLS, key, url, os.environ)
-            tls = endpoint_tls(url, options)
+            if options:
+                endpoint_tls(url, options)  # to find mistakes early
         except OAuthInvalid as error:
             raise BrokerError(ErrorCode.INVALID_CONFIG, f"listener {settings.listener}: {error}") from None
         return SigningKeys(
             self.reactor,
             self._offload,
-            KeySource(url, tls),
+            KeySource(url, options),
             settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
             settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
             settings.number(BEARER_MECHANISM, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigValue
@@ -43,6 +43,12 @@ _OAUTH_NAMES: Final = frozenset((*(key.name for key in OAUTH_KEYS), "sasl.oauthb
 _PACKAGE: Final = "org.apache.kafka.common.security"
 
 
+class _Token(NamedTuple):
+    text: str
+    extensions: Mapping[str, str]
+    source: Tokens
+
+
 class PeerLogins:
     """See the module.
 
@@ -59,7 +65,7 @@ class PeerLogins:
         self._rng = rng
         self._keys: dict[str, tuple[str, ScramKeys]] = {}  # by mechanism, with the password
         self._providers = LoginTokens()
-        self._tokens: dict[str, tuple[str, Mapping[str, str]]] = {}  # by listener, for the next conversation
+        self._tokens: dict[str, _Token] = {}  # by listener, for the next conversation
         self._controllers = {(each.host, each.port) for each in config.voter_endpoints.values()}
         self._keys_of: dict[str, str] = {}  # by listener, of those with SASL: the key of its mechanism
         for listener, key in (
@@ -94,9 +100,15 @@ class PeerLogins:
             return
         provider = self._provider(listener)
         try:
-            self._tokens[listener] = await provider.token(), provider.extensions()
+            self._tokens[listener] = _Token(await provider.token(), provider.extensions(), provider)
         except (BarnabasError, OSError, UnicodeError) as error:
             raise SaslFailed(f"{BEARER_MECHANISM}: no token: {error}") from None
+
+    def refused(self, host: str, port: int) -> None:
+        """The node at an address has refused a login: a token is not used again."""
+        token = self._tokens.get(self._listener(host, port))
+        if token is not None:
+            token.source.token_refused(token.text)
 
     def _listener(self, host: str, port: int) -> str:
         config = self._config
@@ -111,9 +123,10 @@ class PeerLogins:
     def _conversation(self, listener: str, key: str, host: str) -> SaslClient:
         mechanism = self._mechanism(key)
         if mechanism == BEARER_MECHANISM:
-            if listener not in self._tokens:
+            token = self._tokens.get(listener)
+            if token is None:
                 raise SaslFailed(f"{BEARER_MECHANISM}: no token yet")
-            return OAuthBearerClient(*self._tokens[listener])
+            return OAuthBearerClient(token.text, token.extensions)
         if mechanism == GSSAPI_MECHANISM:
             return self._kerberos(listener, host)
         if mechanism != "PLAIN" and mechanism not in SCRAM_MECHANISMS:

@@ -38,7 +38,7 @@ class Logins:
 
     def __init__(self, make: Callable[[], SaslClient]) -> None:
         self.make = make
-        self.count = self.prepared = 0
+        self.count = self.prepared = self.refusals = 0
         self.failure: SaslFailed | None = None
         self.offload: Offload = in_own_thread
 
@@ -50,6 +50,9 @@ class Logins:
         self.prepared += 1
         if self.failure is not None:
             raise self.failure
+
+    def refused(self, host: str, port: int) -> None:
+        self.refusals += 1
 
     def begin(self) -> SaslClient:
         self.count += 1
@@ -107,7 +110,7 @@ async def test_a_refused_login_fails_the_request_and_waits_before_the_next(node:
     assert "planted" not in str(error.value)
     with pytest.raises(PeerError, match="does not let this node log in"):
         await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000)
-    assert logins.count == 1
+    assert (logins.count, logins.refusals) == (1, 1)
     peer.close()
 
 

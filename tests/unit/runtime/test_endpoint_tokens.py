@@ -73,8 +73,9 @@ def test_a_process_has_one_token_for_all_that_other_processes_send(server: Ident
     assert other.extensions() == {"a": "c"}
 
 
-async def test_a_token_that_a_broker_has_refused_is_not_given_again(server: IdentityServer) -> None:
-    tokens = EndpointTokens(settings(server), {})
+async def test_a_token_that_a_broker_has_refused_is_replaced(server: IdentityServer) -> None:
+    clock = clock_of_now()
+    tokens = EndpointTokens(settings(server), {}, clock)
     first = await tokens.token()
     server.claims = {"second": True}
     tokens.token_refused("another")
@@ -82,8 +83,14 @@ async def test_a_token_that_a_broker_has_refused_is_not_given_again(server: Iden
     tokens.token_refused(first)
     assert await tokens.token() != first
     tokens.token_refused(first)  # by another connection, later
-    await tokens.token()
+    second = await tokens.token()
     assert len(server.asked) == 2
+    tokens.token_refused(second)  # by a broker that refuses every token
+    assert await tokens.token() == second
+    clock.time_ms += 10_000
+    tokens.token_refused(second)
+    await tokens.token()
+    assert len(server.asked) == 3
 
 
 async def test_a_failure_is_that_of_all_who_waited_for_it(server: IdentityServer) -> None:
@@ -235,6 +242,23 @@ async def test_https_trusts_the_store_of_the_jaas_text(ca: CertificateAuthority)
             await EndpointTokens(settings(server, retry_ms_max=60_000), {}).token()
         with pytest.raises(OAuthInvalid, match=r"sasl\.jaas\.config: ssl\.truststore"):
             EndpointTokens(settings(server, tls=(("ssl.truststore.location", "/none"),)), {})
+
+
+async def test_a_trust_store_is_read_for_each_request(ca: CertificateAuthority, tmp_path: Path) -> None:
+    store = tmp_path / "trusted.pem"
+    store.write_bytes(CertificateAuthority(tmp_path / "other").certificate.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ca.issue("idp", hosts=("127.0.0.1",)).both)
+    with identity_server(context) as server:
+        by_file = (("ssl.truststore.type", "PEM"), ("ssl.truststore.location", str(store)))
+        tokens = EndpointTokens(settings(server, tls=by_file), {})
+        with pytest.raises(TokenNotGiven, match="cannot be trusted"):
+            await tokens.token()
+        store.unlink()
+        with pytest.raises(TokenNotGiven, match=r"sasl\.jaas\.config: ssl\.truststore"):
+            await tokens.token()
+        store.write_bytes(ca.certificate.read_bytes())
+        assert await tokens.token()
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])

@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ import pytest
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.security.jwks import DOCUMENT_BYTES_MAX, KeySource, SigningKeys
 from barnabas.broker.slices import in_place
-from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.testing.simulation.clock import SimClock
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.trace import Trace
@@ -162,6 +162,19 @@ def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     world.run(work())
 
 
+def test_proxies_of_the_environment_are_not_used(server: IdentityServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Java. Tokens of an endpoint are got without a proxy as well."""
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    world = World(KeySource(server.keys_url))
+
+    async def work() -> None:
+        assert world.names == ["first"]
+
+    world.run(work())
+
+
 def test_https_trusts_the_store_of_the_jaas_text(ca: CertificateAuthority, caplog: pytest.LogCaptureFixture) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ca.issue("keys", hosts=("127.0.0.1",)).both)
@@ -171,11 +184,36 @@ def test_https_trusts_the_store_of_the_jaas_text(ca: CertificateAuthority, caplo
         async def work() -> None:
             pass
 
-        trusting = World(KeySource(url, endpoint_tls(url, ca.truststore())))
+        trusting = World(KeySource(url, ca.truststore()))
         trusting.run(work())
         assert trusting.names == ["first"]
-        other = World(KeySource(url, endpoint_tls(url, {})))
+        other = World(KeySource(url, {}))
         other.run(work())
         assert other.names == []
         assert pauses(caplog) == [100]
         assert "error=the certificate is refused: " in caplog.text
+
+
+def test_a_trust_store_is_read_with_each_document(
+    ca: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "trusted.pem"
+    store.write_bytes(CertificateAuthority(tmp_path / "other").certificate.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ca.issue("keys", hosts=("127.0.0.1",)).both)
+    with identity_server(context) as server:
+        by_file = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(store)}
+        world = World(KeySource(server.keys_url, by_file))
+
+        async def work() -> None:
+            assert world.names == []
+            store.unlink()
+            world.keys.read()
+            await asyncio.sleep(0.001)
+            assert "error=sasl.jaas.config: ssl.truststore" in caplog.text
+            store.write_bytes(ca.certificate.read_bytes())
+            world.keys.read()
+            await asyncio.sleep(0.001)
+            assert world.names == ["first"]
+
+        world.run(work())

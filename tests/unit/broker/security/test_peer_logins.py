@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -170,6 +171,24 @@ def test_connections_share_the_tokens_of_a_node_until_a_setting_changes() -> Non
         PeerLogins(config(**OAUTH, **{**endpoint, secret: None}), SeededRng(1))
     with pytest.raises(BrokerError, match=r"jwt\.retriever\.class=a\.B: Java classes are not loaded"):
         PeerLogins(config(**OAUTH, **endpoint, **{"sasl.oauthbearer.jwt.retriever.class": "a.B"}), SeededRng(1))
+
+
+async def test_a_token_that_another_node_has_refused_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = {
+        "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
+        "sasl.oauthbearer.client.credentials.client.id": "node",
+        "sasl.oauthbearer.client.credentials.client.secret": "planted-5",
+    }
+    logins = PeerLogins(config(**OAUTH, **endpoint), SeededRng(1))
+    refused: list[str] = []
+    monkeypatch.setattr(provider(logins), "token", AsyncMock(return_value="a.b.c"))
+    monkeypatch.setattr(provider(logins), "token_refused", refused.append)
+    logins.refused("b", 2)  # before the first token
+    await logins.prepare("b", 2)
+    logins.refused("b", 1)  # the controller listener has PLAIN
+    assert refused == []
+    logins.refused("b", 2)
+    assert refused == ["a.b.c"]
 
 
 async def test_tokens_without_a_signature_between_nodes() -> None:
