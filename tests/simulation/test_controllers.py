@@ -11,7 +11,7 @@ from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
 from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
 from barnabas.broker.quorum.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, ElectLeadersRequest
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest, RegistrationListener
 from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequest,
@@ -323,15 +323,20 @@ def test_a_broker_that_was_fenced_is_listed_for_a_session() -> None:
     simulate(11, story)
 
 
-def test_a_request_without_a_timeout_of_its_own_waits_for_a_controller_as_long_as_the_setting_says() -> None:
+def test_a_request_waits_for_a_controller_as_long_as_the_setting_says_at_most() -> None:
+    """Also if its client asks for more time."""
+    days_ms = 10 * 24 * 3_600_000
+
     async def story(trio: Trio) -> None:
         asked = trio.others(trio.controller)[0]
         for each in trio.others(asked):
             trio.processes[each].kill()
         answers: list[Any] = []
-        trio.node(asked).controller.request(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), answers.append)
-        waited_s = await trio.until(lambda: answers, 5)
-        assert answers[0].code == ErrorCode.REQUEST_TIMED_OUT
+        channel = trio.node(asked).controller
+        channel.request(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), answers.append)
+        channel.request(ElectLeadersRequest(timeout_ms=days_ms), answers.append, timeout_ms=days_ms)
+        waited_s = await trio.until(lambda: len(answers) == 2, 5)
+        assert [each.code for each in answers] == [ErrorCode.REQUEST_TIMED_OUT] * 2
         assert 0.7 <= waited_s < 0.8
 
     simulate(1, story, **{"controller.socket.timeout.ms": "700"})

@@ -216,7 +216,7 @@ class ControllerChannel:
         """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
 
         Args:
-            timeout_ms: time limit of the request; controller.socket.timeout.ms by default.
+            timeout_ms: time limit of the request; controller.socket.timeout.ms by default and at most.
             access: what the client may do on whose behalf the request is sent; of this node itself by default.
             client: of a request that creates or deletes partitions, whose quota applies.
             here: answers on the active controller requests that are not its decisions.
@@ -224,8 +224,8 @@ class ControllerChannel:
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
             return
-        if timeout_ms is None:
-            timeout_ms = max(self._config.get_int("controller.socket.timeout.ms"), 1)
+        timeout_ms_max = max(self._config.get_int("controller.socket.timeout.ms"), 1)
+        timeout_ms = timeout_ms_max if timeout_ms is None else min(timeout_ms, timeout_ms_max)
         entry = _Request(request, done, self._now_ms() + timeout_ms, here, access, client)
         entry.timer = self._reactor.call_later(timeout_ms, partial(self._on_timeout, entry))
         self._requests[entry] = None
