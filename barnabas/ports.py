@@ -116,8 +116,12 @@ class Disk(Protocol):
         """The names in a folder, sorted. "" is the root. FileNotFoundError if the folder is missing."""
         ...
 
-    def mkdir(self, path: str) -> None:
-        """Creates the folder and its parents. No error if the folder exists."""
+    def mkdir(self, path: str, *, private: bool = False) -> None:
+        """Creates the folder and its parents. No error if the folder exists.
+
+        Args:
+            private: only the owner of the process may read a folder that this call creates.
+        """
         ...
 
     def remove(self, *paths: str) -> None:

@@ -255,12 +255,12 @@ class FileDisk:
     def listdir(self, path: str) -> list[str]:
         return sorted(self.with_descriptor(lambda: os.listdir(f"{self.root}/{path}")))
 
-    def mkdir(self, path: str) -> None:
-        full_path = f"{self.root}/{path}"
+    def mkdir(self, path: str, *, private: bool = False) -> None:
+        full_path, mode = f"{self.root}/{path}", 0o700 if private else 0o777
         try:
-            os.mkdir(full_path)
+            os.mkdir(full_path, mode)
         except OSError:
-            os.makedirs(full_path, exist_ok=True)
+            os.makedirs(full_path, mode, exist_ok=True)
 
     def remove(self, *paths: str) -> None:
         in_parallel(remove_if_there, [f"{self.root}/{path}" for path in paths])

@@ -312,7 +312,7 @@ class MemoryDisk:
             if name and name.startswith(prefix) and "/" not in name[start:]
         )
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, private: bool = False) -> None:
         steps = path.split("/")
         for depth in range(1, len(steps) + 1):
             folder = "/".join(steps[:depth])

@@ -35,6 +35,7 @@ class LogOpening:
         log_start_offset: from the checkpoint: readers get nothing below it.
         producers_complete_to: from the checkpoint, 0 if it has none: `ProducerSnapshots.complete_to`.
         new: if the folder is missing, no producer can have written to this partition before.
+        private: if the folder is missing, only the owner of the process may read the new one.
     """
 
     now_ms: int
@@ -44,3 +45,4 @@ class LogOpening:
     log_start_offset: int = 0
     producers_complete_to: int = 0
     new: bool = True
+    private: bool = False

@@ -98,7 +98,7 @@ class PartitionLog(AppendableLog):
         topic_id = opening.topic_id
         log = cls(disk, directory, config, topic_id or bytes(16))
         if not disk.exists(directory):
-            disk.mkdir(directory)
+            disk.mkdir(directory, private=opening.private)
             if not opening.new:
                 log.snapshots.lose(log.producers)  # first, so that no folder without the file holds a log
             if topic_id is not None:

@@ -132,7 +132,8 @@ class RaftLog:
             self.disk,
             CLUSTER_METADATA_FOLDER,
             log_config_of(config),
-            LogOpening(now_ms=self._clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID, clean=clean),
+            # It has the keys of users, and settings in plain text.
+            LogOpening(now_ms=self._clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID, clean=clean, private=True),
         )
         self.voter_set = VoterSet()
         self.appended_bytes = 0

@@ -133,7 +133,7 @@ class SimDisk:
         self.check_alive()
         return self._memory.listdir(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, private: bool = False) -> None:
         self.change(f"mkdir {path}")
         self._memory.mkdir(path)
 

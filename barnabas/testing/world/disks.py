@@ -216,9 +216,9 @@ class WorldDisk:
             self.check("read", path)
         return self.real.listdir(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, private: bool = False) -> None:
         self.check_write(path)
-        self.real.mkdir(path)
+        self.real.mkdir(path, private=private)
 
     def remove(self, *paths: str) -> None:
         self.real.remove(*paths)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import stat
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import NewRecord, build_batch, stamp
+from barnabas.runtime.files import FileDisk
 from barnabas.storage.disk import MemoryDisk
 from tests.support.clock import ManualClock
 from tests.support.rng import SeededRng
@@ -393,3 +397,16 @@ def test_a_truncation_is_durable_before_anything_is_written_behind_it(leads: boo
         disk.crash(SeededRng(random.Random(seed)))
         again = open_log(disk, clean=False)
         assert again.end in (LogPoint(1, 1), LogPoint(5, 2))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_new_metadata_log_is_its_owner_s_only(tmp_path: Path) -> None:
+    """Others may read the data directory; the log has the keys of users, and settings in plain text."""
+    disk = FileDisk(str(tmp_path))
+    raft_log = RaftLog(disk, CONFIG, ManualClock(), clean=True)
+    raft_log.append([b"secret"], 1)
+    raft_log.close()
+    disk.close()
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == CLUSTER_METADATA_FOLDER
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
