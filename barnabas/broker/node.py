@@ -473,7 +473,7 @@ class Node:
             self.server.on_config()
             self.controller_server.on_config()
             if self.tls is not None:
-                self.tls.reload(changed_only=True)
+                yield from self.tls.reload(changed_only=True)
         if self.telemetry is not None:
             for kind, name in delta.configs:
                 if kind == CLIENT_METRICS_RESOURCE:

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from barnabas import __version__
@@ -54,6 +53,12 @@ def run_node(config: BrokerConfig, ignored: Sequence[str], output: LogOutput, *,
     return code
 
 
+def _reload_stores(node: Node) -> None:
+    """The files of TLS stores may have changed."""
+    if node.tls is not None:
+        node.slices.start(node.tls.reload(changed_only=False), lambda _: None, node.reactor.fatal)
+
+
 async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
@@ -70,7 +75,7 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         for number in STOPS:
             loop.add_signal_handler(number, end, 0)
         if node.tls is not None:
-            loop.add_signal_handler(signal.SIGHUP, partial(node.tls.reload, changed_only=False))
+            loop.add_signal_handler(signal.SIGHUP, _reload_stores, node)
         starting = loop.create_task(node.start())
         ended.add_done_callback(
             lambda _: starting.cancel()

@@ -142,7 +142,7 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
         try:
             if resource.resource_type == BROKER_RESOURCE:
                 _check_broker_name(needs, resource.resource_name, "Node id", "expected {}")
-                _check_security(needs, resource, access)
+                yield from _check_security(needs, resource, access)
             if resource.resource_type == LOGGER_RESOURCE and isinstance(resource, AlterConfigsResource):
                 check_permission(access, AclOperation.ALTER_CONFIGS, AclResourceType.CLUSTER)
                 _alter_loggers(needs, resource, validate_only)
@@ -157,7 +157,7 @@ def _split(needs: Needs, resources: list[R], access: Access, *, validate_only: b
     return mine, refused
 
 
-def _check_security(needs: Needs, resource: AlterConfigsResource | AlterConfigsRequestResource, access: Access) -> None:
+def _check_security(needs: Needs, resource: AlterConfigsResource | AlterConfigsRequestResource, access: Access) -> Work:
     """Refuses settings of security that this node cannot use. The controller refuses a client without permission, whose request must
     not read files here."""
     if not any(each.name.startswith("listener.name.") or "sasl." in each.name for each in resource.configs):
@@ -177,7 +177,7 @@ def _check_security(needs: Needs, resource: AlterConfigsResource | AlterConfigsR
                     needs.config, each.name, each.value or "", append=each.config_operation == ConfigOperation.APPEND
                 )
     after |= changes
-    check_dynamic_settings(
+    yield from check_dynamic_settings(
         needs.config,
         needs.tls,
         [each for each, value in changes.items() if value is not None],

@@ -1,7 +1,7 @@
 """Checks settings of security before they are altered: stores that can be used, and listeners on which clients can log in.
 
 Driven by: AlterConfigs and IncrementalAlterConfigs of a broker, after the client's permission. Emits: BrokerError(INVALID_REQUEST).
-Pure, except that stores are read from their files.
+Pure, except that stores are read from their files, in a thread.
 
 Deviation from Kafka, which checks stores only: a login module that cannot be read, or mechanisms that are not served, would lock out
 every client of the listener, administrators included.
@@ -16,6 +16,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
 from barnabas.broker.server_keys import is_per_broker
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.work import Work
 
 if TYPE_CHECKING:
     from barnabas.broker.security.node_tls import NodeTls
@@ -27,7 +28,7 @@ _OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG)
 
 def check_dynamic_settings(
     config: BrokerConfig, tls: NodeTls | None, changed: Iterable[str], layer: Mapping[str, str], *, default: bool
-) -> None:
+) -> Work:
     """Refuses settings that this node cannot use.
 
     Args:
@@ -49,7 +50,7 @@ def check_dynamic_settings(
     except BrokerError as error:
         raise BrokerError(ErrorCode.INVALID_REQUEST, error.message) from None
     if tls is not None and not default:
-        tls.check(dict(layer))
+        yield from tls.check(dict(layer))
 
 
 def altered_mechanisms(config: BrokerConfig, name: str, value: str, *, append: bool) -> str:

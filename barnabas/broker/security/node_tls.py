@@ -4,7 +4,8 @@ Driven by: the node (`open` at the start, `reload` when settings or files change
 Emits: contexts; principals of client certificates; log lines, also about certificates that end soon.
 
 Each listener has one context for connections from clients and one for connections to the same listener of other nodes, with the same
-stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake.
+stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake. Once the node
+serves, stores are read in a thread. Reloads may overlap: contexts of an earlier one never replace those of a later one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.runtime.tls import TlsError, TlsSettings, client_context, own_certificates, server_context
+from barnabas.work import Steps, Work
 
 __all__ = ["NodeTls", "certificate_principal", "tls_settings"]
 
@@ -55,6 +57,8 @@ class NodeTls:
         self._names = tuple(dict.fromkeys((*self._served, *reached)))
         self._contexts: dict[str, _Contexts] = {}
         self._watches = False
+        self._reloads = 0  # begun so far
+        self._reloaded: dict[str, int] = {}  # the reload that has made a listener's contexts
 
     def open(self) -> None:
         """Reads the stores of all listeners.
@@ -146,28 +150,31 @@ class NodeTls:
             self.open()
         return self._contexts[listener].client
 
-    def reload(self, *, changed_only: bool) -> None:
+    def reload(self, *, changed_only: bool) -> Work:
         """Reads the stores again. A listener whose stores cannot be used keeps the old ones, with a log line.
 
         Args:
             changed_only: whether only listeners with changed settings are read, or all, because files may have changed.
         """
+        self._reloads += 1
+        number = self._reloads
+        wanted = {name: tls_settings(self._config, name) for name in self._contexts}
+        if changed_only:
+            wanted = {name: each for name, each in wanted.items() if each != self._contexts[name].settings}
+        found = yield from self._read(wanted)
         reloaded: list[str] = []
-        for name, old in list(self._contexts.items()):
-            settings = tls_settings(self._config, name)
-            if changed_only and settings == old.settings:
-                continue
-            try:
-                self._contexts[name] = self._made(name, settings)
-            except TlsError as error:
-                log.error("TLS stores are refused, the old ones stay: listener=%s error=%s", name, error)
-            else:
+        for name, made in found.items():
+            if isinstance(made, TlsError):
+                log.error("TLS stores are refused, the old ones stay: listener=%s error=%s", name, made)
+            elif self._reloaded.get(name, 0) < number:
+                self._contexts[name] = made
+                self._reloaded[name] = number
                 log.info("TLS stores are reloaded: listener=%s", name)
                 self._tell_others(name)
                 reloaded.append(name)
         self._tell_ends(reloaded)
 
-    def check(self, layer: dict[str, str]) -> None:
+    def check(self, layer: dict[str, str]) -> Work:
         """Tries the stores that these settings of this broker would give.
 
         Raises:
@@ -177,13 +184,28 @@ class NodeTls:
             return
         tried = BrokerConfig(self._config.static)
         tried.reconfigure(self._config.cluster_default, layer)
-        for name, old in self._contexts.items():
-            settings = tls_settings(tried, name)
-            if settings != old.settings:
+        wanted = {name: tls_settings(tried, name) for name in self._contexts}
+        found = yield from self._read(
+            {name: each for name, each in wanted.items() if each != self._contexts[name].settings}
+        )
+        for name, made in found.items():
+            if isinstance(made, TlsError):
+                raise BrokerError(ErrorCode.INVALID_REQUEST, f"listener {name}: {made}")
+
+    def _read(self, wanted: dict[str, TlsSettings]) -> Steps[dict[str, _Contexts | TlsError]]:
+        """The contexts of listeners with these settings: a file may be slow, and the key of a PKCS12 store takes milliseconds."""
+        found: dict[str, _Contexts | TlsError] = {}
+
+        def read() -> None:
+            for name, settings in wanted.items():
                 try:
-                    self._made(name, settings)
+                    found[name] = self._made(name, settings)
                 except TlsError as error:
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"listener {name}: {error}") from None
+                    found[name] = error.with_traceback(None)
+
+        if wanted:
+            yield read
+        return found
 
 
 def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.node_tls import DAY_MS, NodeTls
 from barnabas.runtime.clock import SystemClock
+from barnabas.work import finished
 from tests.support.security.certificates import CertificateAuthority
 
 
@@ -88,7 +89,7 @@ def test_each_day_and_after_a_reload(
     ] * 2
     caplog.clear()
     caplog.set_level(logging.INFO)
-    tls.reload(changed_only=False)
+    finished(tls.reload(changed_only=False))
     said = [record.getMessage() for record in caplog.records]
     assert said[:2] == ["TLS stores are reloaded: listener=SSL", "TLS stores are reloaded: listener=MORE"]
     assert [each.partition(",")[0] for each in said[2:]] == ["Certificate has ended"] * 2
@@ -111,3 +112,55 @@ def test_a_key_store_with_several_keys(
         "Key store has more than one chain; the first key is used, keep one in a store: listener=SSL used=CN=first "
         "others=CN=second"
     ) in [record.getMessage() for record in caplog.records]
+
+
+def test_a_reload_that_ends_late_does_not_replace_later_stores(
+    ca: CertificateAuthority, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The files of the first one are read before they change, and those of the second one afterwards."""
+    identity = ca.issue("reloaded")
+    tls = node_tls(identity.by_file(), Time(-30))
+    tls.open()
+    context = tls.provider("SSL")
+    assert context is not None
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    early, late = tls.reload(changed_only=False), tls.reload(changed_only=False)
+    read_early, read_late = next(early), next(late)
+    assert callable(read_early), "in a thread"
+    assert callable(read_late)
+    read_early()
+    read_late()
+    assert caplog.records == []
+    finished(late)
+    assert [each.getMessage() for each in caplog.records[:2]] == [
+        "TLS stores are reloaded: listener=SSL",
+        "TLS stores are reloaded: listener=MORE",
+    ]
+    present = context()
+    caplog.clear()
+    finished(early)
+    assert context() is present
+    assert caplog.records == []
+
+
+def test_a_reload_that_is_refused_leaves_an_earlier_one_its_effect(ca: CertificateAuthority, tmp_path: Path) -> None:
+    identity = ca.issue("damaged")
+    tls = node_tls(identity.by_file(), Time(-30))
+    tls.open()
+    context = tls.provider("SSL")
+    assert context is not None
+    before = context()
+    early, late = tls.reload(changed_only=False), tls.reload(changed_only=False)
+    read_early = next(early)
+    assert callable(read_early)
+    read_early()
+    good = identity.both.read_bytes()
+    identity.both.write_bytes(b"nothing")
+    try:
+        finished(late)
+        assert context() is before
+    finally:
+        identity.both.write_bytes(good)
+    finished(early)
+    assert context() is not before
