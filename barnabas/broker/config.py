@@ -21,7 +21,7 @@ from barnabas.broker.properties import parse_properties
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
 from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
-from barnabas.broker.server_keys import SERVER_KEYS, server_key
+from barnabas.broker.server_keys import SERVER_KEYS, is_per_broker, server_key
 from barnabas.broker.unserved_keys import refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
@@ -254,7 +254,8 @@ class BrokerConfig:
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def reconfigure(self, cluster_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
-        """Applies the settings of the metadata log. Ignores values that do not parse, and unknown keys."""
+        """Applies the settings of the metadata log. Ignores values that do not parse, unknown keys, and keys for single brokers in `cluster_default`."""
+        cluster_default = {name: text for name, text in cluster_default.items() if not is_per_broker(name)}  # as Kafka
         self.cluster_default = cluster_default
         self.dynamic = dynamic
         values = {**self._defaults, **self._static_values}

@@ -199,7 +199,7 @@ def explain(
         if not settings.super_users:
             print("super users are not known: brokers do not tell them; name them with --super-user", file=sys.stderr)
         if json_:
-            print_json(_explained(asked, ruling))
+            print_json(_explained(asked, ruling, settings))
             return
         verb = "may" if ruling.allowed else "may not"
         print(f"{principal} {verb} {_word(asked.operation)} {_place(asked)} from {host}")
@@ -257,11 +257,12 @@ def _binding(acl: AclImage) -> AclBinding:
     )
 
 
-def _explained(asked: AclBinding, ruling: Ruling) -> dict[str, Any]:
+def _explained(asked: AclBinding, ruling: Ruling, settings: AuthorizerSettings) -> dict[str, Any]:
     rule = "super_user" if ruling.super_user else "default" if ruling.acl is None else "acl"
     return {
         "allowed": ruling.allowed,
         "rule": rule,
+        "super_user": ruling.super_user if settings.super_users else None,
         "acl": None if ruling.acl is None else _as_json(_binding(ruling.acl)),
         "principal": asked.principal,
         "host": asked.host,

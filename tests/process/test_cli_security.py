@@ -98,6 +98,13 @@ def test_acls_are_added_listed_explained_and_removed(call: Any) -> None:
     assert "super users are not known" in call("acl", "explain", "User:bob", "read", "topic:orders").stderr
     known = call("acl", "explain", "User:bob", "read", "topic:orders", "--super-user", "User:bob")
     assert known.stderr == ""
+    for given, of_super_users in (
+        ((), (False, "default", None)),
+        (("--super-user", "User:bob"), (True, "super_user", True)),
+        (("--super-user", "User:root"), (False, "default", False)),
+    ):
+        told = json.loads(call("acl", "explain", "User:bob", "read", "topic:orders", "--json", *given).stdout)
+        assert (told["allowed"], told["rule"], told["super_user"]) == of_super_users
     assert explained("User:bob", "read", "topic:orders")[1] == "rule: no ACL allows it"
     assert explained("User:bob", "read", "topic:orders", "--super-user", "User:bob")[1].endswith("is a super user")
     assert (

@@ -25,6 +25,7 @@ from barnabas.broker.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
+from barnabas.broker.server_keys import is_per_broker
 from barnabas.loggers import logger
 from barnabas.work import Work
 
@@ -48,6 +49,13 @@ _SHOWN: Final = frozenset(
 
 def log_changes(node_id: int, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> Work:
     """Writes the lines of the change from `former` to `image`, as the node `node_id` sees it."""
+    if (BROKER_RESOURCE, "") in delta.configs:
+        ignored = sorted(filter(is_per_broker, image.cluster_config))
+        if ignored:
+            log.warning(
+                "Settings of single brokers that are stored for all brokers are ignored: settings=%s",
+                ",".join(ignored[:SETTINGS_MAX]),
+            )
     if not (log.isEnabledFor(logging.INFO) or state_log.isEnabledFor(logging.INFO)):
         return
     if former.offset < 0:

@@ -311,6 +311,18 @@ def test_dynamic_settings_stand_above_static_ones_and_go_again() -> None:
     assert config.get_int("log.retention.ms") == 1
 
 
+def test_settings_of_single_brokers_that_are_stored_for_all_are_ignored_as_in_kafka() -> None:
+    of_all = {"listener.name.client.max.connections": "5", "listener.name.client.sasl.enabled.mechanisms": "PLAIN"}
+    of_one = {"listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+    config = BrokerConfig({"sasl.enabled.mechanisms": "GSSAPI"})
+    config.reconfigure({**of_all, "sasl.enabled.mechanisms": "PLAIN"}, {})
+    assert config.get_listener_int("client", "max.connections") == 5
+    assert config.listener_value("client", "sasl.enabled.mechanisms") == ("GSSAPI",)
+    assert next(source for source, _ in config.layers("sasl.enabled.mechanisms")) == ConfigSource.STATIC_BROKER
+    config.reconfigure(of_all, of_one)
+    assert config.listener_value("client", "sasl.enabled.mechanisms") == ("SCRAM-SHA-256",)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -84,6 +84,20 @@ def test_topics_and_settings(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_settings_of_single_brokers_that_are_stored_for_all_are_named_at_each_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jaas = "listener.name.client.plain.sasl.jaas.config"
+    stored = image(configs={(4, ""): {jaas: "planted-1", "sasl.enabled.mechanisms": "PLAIN", "max.connections": "5"}})
+    said = lines(caplog, MetadataImage(), stored)
+    assert said[0] == (
+        f"Settings of single brokers that are stored for all brokers are ignored: settings={jaas},sasl.enabled.mechanisms"
+    )
+    caplog.clear()
+    assert lines(caplog, stored, stored) == []
+    assert lines(caplog, stored, image(configs={(4, ""): {"max.connections": "5"}}))[0].startswith("Settings changed: ")
+
+
 def test_brokers(caplog: pytest.LogCaptureFixture) -> None:
     for old, new, said in (
         ({}, {2: broker(2, fenced=True)}, "Broker is registered: broker=2 epoch=7 addresses="),

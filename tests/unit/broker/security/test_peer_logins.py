@@ -64,7 +64,7 @@ def test_a_changed_password_counts_from_the_next_login() -> None:
     assert sasl is not None
     node.reconfigure({}, {"listener.name.controller.plain.sasl.jaas.config": PLAIN.replace("planted-1", "planted-3")})
     assert sasl().start() == b"\0node\0planted-3"
-    node.reconfigure({"sasl.mechanism.inter.broker.protocol": "plain"}, {})
+    node.reconfigure({}, {"sasl.mechanism.inter.broker.protocol": "plain"})
     broker = PeerLogins(node, SeededRng(1)).sasl("b", 2)
     assert broker is not None
     assert isinstance(broker(), PlainClient)
