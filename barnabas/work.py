@@ -21,13 +21,23 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Any, Final, TypeVar
 
-__all__ = ["SLICE", "UNITS_PER_SLICE", "Steps", "Work", "distinct_in_slices", "finished", "sorted_in_slices"]
+__all__ = [
+    "SLICE",
+    "UNITS_PER_SLICE",
+    "Steps",
+    "Work",
+    "discarded",
+    "distinct_in_slices",
+    "finished",
+    "sorted_in_slices",
+]
 
 UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
 SLICE: Final = UNITS_PER_SLICE
 
 SORTED_AT_ONCE: Final = 2_048  # names: 0.5 ms
 HASHED_PER_UNIT: Final = 64  # names
+DISCARDED_PER_UNIT: Final = 64  # small objects
 
 T = TypeVar("T")
 Steps = Generator[int | Callable[[], None], None, T]  # work with a result of type T
@@ -63,3 +73,11 @@ def distinct_in_slices(names: Iterable[str]) -> Steps[dict[str, None]]:
         found.update(some)
         yield 1
     return found
+
+
+def discarded(entries: dict[Any, Any]) -> Steps[None]:
+    """Empties a dict that has no other use: to free 100,000 entries at once takes 10 ms."""
+    for number in range(1, len(entries) + 1):
+        entries.popitem()
+        if not number % DISCARDED_PER_UNIT:
+            yield 1

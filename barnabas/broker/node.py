@@ -195,7 +195,7 @@ class Node:
             self.reactor, self.node_id, self.controller, lambda: self.lifecycle.broker_epoch
         )
         self.isr_changes = IsrChanges(self.reactor, self.node_id, self.current_image, self.controller)
-        self.fetchers = Fetchers(self.reactor, config, self.current_image, self.peers, self.throttles.follower)
+        self.fetchers = Fetchers(self.reactor, config, self.current_image, self.peers, self.throttles, self.slices)
         self.replicas = Replicas(
             self.reactor,
             config,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from barnabas.errors import BrokerError, ErrorCode
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.ports import Disk, File
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTxn
@@ -29,12 +29,13 @@ from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_me
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import ProducerRebuild
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.retention import expired_segments
 from barnabas.storage.saved_state import StateFiles
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.storage.segments import Segments
 from barnabas.storage.validation import RecordValidationError
-from barnabas.work import Steps, finished
+from barnabas.work import SLICE, Steps, finished
 
 __all__ = [
     "AbortedTxn",
@@ -206,8 +207,39 @@ class PartitionLog(AppendableLog):
         self.recovery_point = max(self.recovery_point, offset)
         self.epochs.truncate_from_start(offset)
 
-    def truncate_to(self, offset: int) -> None:
+    def producers_before(self, offset: int) -> Steps[PartitionProducers | None]:
+        """Returns the producers of the log as it will be after `truncate_to(offset)`. Changes nothing: the log may be used meanwhile.
+        None: the log was truncated, closed, cleaned or its start has moved since the first step.
+
+        Raises as `truncate_to`.
+        """
+        state = PartitionProducers()
+        if not self.segments.first.base_offset < offset < self.log_end_offset:
+            return state
+        start_offset, trusted = self.log_start_offset, self.states.trusted
+        segment = self.segments.from_offset(offset - 1)[0]
+        _ = segment.aborted  # raises before anything is truncated
+        _, end_offset = segment.cut_at(offset)
+        kept = [each for each in self.segments if each.base_offset <= segment.base_offset]
+        rebuild = ProducerRebuild(
+            self._disk, self.directory, self.config, complete_to=self.snapshots.complete_to, now_ms=None
+        )
+        snapshots = recovery.snapshot_offsets(self._disk.listdir(self.directory))
+        for _ in rebuild.steps(state, kept, snapshots, min(start_offset, end_offset), end_offset):
+            yield SLICE
+            if (
+                self.log_start_offset != start_offset
+                or self.states.trusted is not trusted
+                or self.segments.all[: len(kept)] != kept
+            ):
+                return None
+        return state
+
+    def truncate_to(self, offset: int, producers: PartitionProducers | None = None) -> None:
         """Truncates the log to `offset`, or to the start of a batch that contains it or is damaged before it.
+
+        Args:
+            producers: what `producers_before` has just returned for this offset; without it, all of its steps are run at once.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: a .txnindex is damaged; nothing was truncated.
@@ -220,20 +252,18 @@ class PartitionLog(AppendableLog):
         if offset <= self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        _ = self.segments.from_offset(offset - 1)[0].aborted  # raises before anything is truncated
+        if producers is None:
+            producers = finished(self.producers_before(offset))
         while self.segments.active.base_offset >= offset:
             self._files.delete_segment(self.segments.take_active(), 0)
         self.log_end_offset = self.segments.active.truncate_to(offset)
         self._files.changed(self.segments.active.log_path)
         self._after_cut(self.log_end_offset)
-        rebuild = ProducerRebuild(
-            self._disk, self.directory, self.config, complete_to=self.snapshots.complete_to, now_ms=None
-        )
-        snapshots = recovery.snapshot_offsets(self._disk.listdir(self.directory))
-        for _ in rebuild.steps(
-            self.producers, self.segments.all, snapshots, self.log_start_offset, self.log_end_offset
-        ):
-            pass
+        if producers is None or producers.end_offset != self.log_end_offset:
+            raise InvariantViolated(
+                f"the producers of {self.directory} were rebuilt for another end than {self.log_end_offset}"
+            )
+        self.producers.become(producers)
 
     def on_records_lost(self) -> None:
         """Notes that committed records may be lost, with the state of their producers. These producers may use any next sequence."""

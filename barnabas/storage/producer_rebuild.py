@@ -90,7 +90,7 @@ class ProducerRebuild:
                     replay(state, batch, data)
         state.end_offset = end_offset
         if segments and any(entry.batches for entry in state.entries.values()):
-            _remember_batches(segments[-1], state, end_offset)
+            yield from _remember_batches(segments[-1], state, end_offset)
 
     def take(self, saved: SavedState, state: PartitionProducers, segment: Segment, *, complete: bool) -> Iterator[int]:
         """Sets `state` from a saved state, whose end is the end of `segment`. Yields as `steps`. Raises MalformedSnapshot."""
@@ -99,15 +99,18 @@ class ProducerRebuild:
         )
         state.end_offset = saved.end_offset
         if any(entry.batches for entry in state.entries.values()):
-            _remember_batches(segment, state, saved.end_offset)
+            yield from _remember_batches(segment, state, saved.end_offset)
 
 
-def _remember_batches(segment: Segment, state: PartitionProducers, end_offset: int) -> None:
-    """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one."""
+def _remember_batches(segment: Segment, state: PartitionProducers, end_offset: int) -> Iterator[int]:
+    """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one.
+    Yields as `ProducerRebuild.steps`."""
     largest = max((batch.size for batch in _last_batches(segment, _REMEMBERED_BYTES, end_offset)), default=0)
     size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
     found: dict[int, list[StoredBatch]] = {}
-    for batch in _last_batches(segment, size, end_offset):
+    for count, batch in enumerate(_last_batches(segment, size, end_offset), 1):
+        if not count % _STEP_BATCHES:
+            yield 0
         entry = state.entries.get(batch.producer_id)
         if entry is not None and batch.producer_epoch == entry.epoch and not batch.attributes & ATTRIBUTE_CONTROL:
             found.setdefault(batch.producer_id, []).append(batch)

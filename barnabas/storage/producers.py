@@ -402,6 +402,14 @@ class PartitionProducers:
         self.unreplicated.clear()
         self.end_offset = end_offset
 
+    def become(self, rebuilt: PartitionProducers) -> None:
+        """Takes the state of `rebuilt`, which is not used afterwards. Verifications stay, as in `clear`."""
+        self.complete = rebuilt.complete
+        self.entries = rebuilt.entries
+        self.ongoing = rebuilt.ongoing
+        self.unreplicated = rebuilt.unreplicated
+        self.end_offset = rebuilt.end_offset
+
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def capture(self) -> ProducerCapture:

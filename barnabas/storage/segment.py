@@ -145,6 +145,20 @@ class Segment(SegmentFiles):
             raise
         self.size += size
 
+    def cut_at(self, offset: int) -> tuple[int, int]:
+        """(position, end offset) of a truncation to `offset`: it keeps the whole batches that end below `offset`, up to a damaged one."""
+        position = self.seek(offset)
+        for batch in batch_headers(self.file, position, self.size):
+            position = batch.position
+            if batch.last_offset >= offset:
+                break
+            position += batch.size
+        end_offset = self.base_offset
+        _, indexed = self.offset_index.entry_up_to(position - 1, offset)
+        for batch in batch_headers(self.file, indexed, position):
+            end_offset = batch.last_offset + 1
+        return position, end_offset
+
     def truncate_to(self, offset: int) -> int:
         """Removes the batch that contains `offset`, or a damaged batch before it, and all later batches. Returns the new end offset.
 
@@ -152,12 +166,7 @@ class Segment(SegmentFiles):
             BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged; nothing was removed.
         """
         aborted = self.aborted
-        position = self.seek(offset)
-        for batch in batch_headers(self.file, position, self.size):
-            position = batch.position
-            if batch.last_offset >= offset:
-                break
-            position += batch.size
+        position, end_offset = self.cut_at(offset)
         self.file.truncate(position)
         self.size = position
         self._torn = False
@@ -165,7 +174,6 @@ class Segment(SegmentFiles):
         self._stored = NOTHING_STORED
         self._hints.clear()
         self.offset_index.truncate_to(offset, position)
-        end_offset = self.next_offset()
         self.time_index.truncate_to(end_offset)
         self._aborted = [entry for entry in aborted if entry.last_offset < end_offset]
         # A removed batch may have had the largest timestamp.

@@ -27,6 +27,7 @@ from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationThrottles
 from barnabas.broker.security.access import FULL_ACCESS
+from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.records import NewRecord, build_batch
@@ -164,7 +165,8 @@ class Broker:
         )
         disk = MemoryDisk()
         self.all = [self._replica(disk, number) for number in range(PARTITIONS)]
-        self.fetchers = Fetchers(self, self.config, self, self, self.throttles.follower)  # type: ignore[arg-type]
+        slices = Slices(lambda turn: self.call_later(0, turn), self._fail, on_busy=lambda: None, on_idle=lambda: None)
+        self.fetchers = Fetchers(self, self.config, self, self, self.throttles, slices)  # type: ignore[arg-type]
         self.peer: Peer
 
     def _replica(self, disk: MemoryDisk, number: int) -> Replica:
@@ -186,6 +188,10 @@ class Broker:
         end = replica.log.log_end_offset
         replica.log.mark_synced(end)
         replica.on_synced(end)
+
+    @staticmethod
+    def _fail(error: Exception) -> None:
+        raise error
 
     # -- the node
 

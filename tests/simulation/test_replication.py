@@ -23,6 +23,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.work import Steps
 from tests.support.clock import WALL_MS, ManualClock
 from tests.support.rng import SeededRng
 from tests.support.simulation.values import values
@@ -238,7 +239,7 @@ class Schedule:
                 if machine.replica is not replica:
                     return
                 if diverged is not None:
-                    follower_log.on_diverged(replica, epoch, *diverged)
+                    self.truncate(machine, replica, follower_log.on_diverged(replica, epoch, *diverged))
                 else:
                     follower_log.on_fetched(replica, epoch, offset, records, high_watermark, start)
 
@@ -246,6 +247,15 @@ class Schedule:
 
         if not replica.durability.owed:
             self.bag.append(serve)
+
+    def truncate(self, machine: Machine, replica: Replica, work: Steps[bool]) -> None:
+        """Anything may happen between two steps of a truncation, also a second truncation."""
+
+        def step() -> None:
+            if machine.replica is replica and next(work, None) is not None:
+                self.bag.append(step)
+
+        step()
 
     def append(self, machine: Machine) -> None:
         replica = machine.replica

@@ -1,7 +1,7 @@
 """FetchPlan: decides what a follower fetches next from one leader. The client's side of a fetch session.
 
 Driven by: replicas that begin or stop following this leader, its responses, time. Emits: requests, changes of the replicas (append,
-truncation, high watermark), partitions that must first ask for the leader's log start and end.
+high watermark), truncations, partitions that must first ask for the leader's log start and end.
 
 A request names the changes since the previous one: new partitions, moved offsets, epochs (KIP-227). Two requests may be pending at once:
 the second carries changes that cannot wait until the first has waited its time. A refused partition is removed from the session and
@@ -30,6 +30,7 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from barnabas.work import Steps
 
 __all__ = ["REST_BYTES_MAX", "SEGMENTS_AT_ONCE", "FetchLimits", "FetchPlan"]
 
@@ -39,7 +40,7 @@ INITIAL_EPOCH: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 IN_FLIGHT_MAX: Final = 2
 PARTITIONS_PER_REQUEST: Final = 10_000  # in one request: a request of 100,000 elements is refused
-FOR_AN_ANSWER: Final = 2**62  # pause of a partition that asks for the leader's log start and end
+FOR_AN_ANSWER: Final = 2**62  # pause of a partition that is truncated, or asks for the leader's log start and end
 THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the next quota check
 SEGMENTS_AT_ONCE: Final = 8  # begun by one answer, half a millisecond each; the records after them are fetched again
 REST_BYTES_MAX: Final = (
@@ -121,8 +122,9 @@ class FetchPlan:
         self._following: dict[_Key, _Following] = {}
         self._changed: dict[_Key, None] = {}
         self._forgotten: dict[_Key, None] = {}
-        self._paused: dict[_Key, int] = {}  # end of the pause; without those that ask for the leader's bounds
+        self._paused: dict[_Key, int] = {}  # end of the pause; without those FOR_AN_ANSWER
         self._out_of_range: dict[_Key, Replica] = {}
+        self._diverged: dict[_Key, Steps[bool]] = {}  # truncations that have not begun
         self._session_id = 0
         self._session_epoch = INITIAL_EPOCH
         self._broker_epoch = -1  # of the last request
@@ -149,6 +151,7 @@ class FetchPlan:
             one.pause_ms = 0
             self._paused.pop(key, None)
         self._out_of_range.pop(key, None)
+        self._diverged.pop(key, None)
         self._changed[key] = None
 
     def unfollow(self, replica: Replica) -> None:
@@ -162,6 +165,7 @@ class FetchPlan:
         """Removes a partition from the session."""
         self._changed.pop(key, None)
         self._out_of_range.pop(key, None)
+        self._diverged.pop(key, None)
         self._paused.pop(key, None)
         one = self._following.get(key)
         if one is not None and one.named_by:
@@ -320,33 +324,28 @@ class FetchPlan:
                 return False
             if data.diverging_epoch.epoch >= 0:
                 diverging = data.diverging_epoch
-                changed = follower_log.on_diverged(replica, one.epoch, diverging.epoch, diverging.end_offset)
-            else:
-                records = data.records or b""
-                segments = len(replica.log.segments)
-                taken = follower_log.on_fetched(
-                    replica,
-                    one.epoch,
-                    one.offset,
-                    records,
-                    data.high_watermark,
-                    data.log_start_offset,
-                    self._segments_left,
+                self._truncate(
+                    key, one, follower_log.on_diverged(replica, one.epoch, diverging.epoch, diverging.end_offset)
                 )
-                self._segments_left = max(self._segments_left - max(len(replica.log.segments) - segments, 0), 0)
-                one.bytes_max = None if self._segments_left else min(REST_BYTES_MAX, self._limits.partition_bytes_max)
-                changed = taken and bool(records)
-                if changed and self._quota is not None and self._is_throttled(replica):
-                    self._quota.record(len(records), now_ms)
-        except BrokerError as error:
-            one.log_change(
-                logging.ERROR,
-                "Follower cannot append what its leader sent: partition=%s leader=%d error=%s",
+                return False
+            records = data.records or b""
+            segments = len(replica.log.segments)
+            taken = follower_log.on_fetched(
                 replica,
-                replica.leader_id,
-                error,
+                one.epoch,
+                one.offset,
+                records,
+                data.high_watermark,
+                data.log_start_offset,
+                self._segments_left,
             )
-            self._pause(key, one, now_ms, self._limits.backoff_ms)
+            self._segments_left = max(self._segments_left - max(len(replica.log.segments) - segments, 0), 0)
+            one.bytes_max = None if self._segments_left else min(REST_BYTES_MAX, self._limits.partition_bytes_max)
+            changed = taken and bool(records)
+            if changed and self._quota is not None and self._is_throttled(replica):
+                self._quota.record(len(records), now_ms)
+        except BrokerError as error:
+            self._failed(key, one, error, now_ms)
             return False
         one.on_taken()
         partition_log = replica.log
@@ -357,6 +356,16 @@ class FetchPlan:
         ):
             self._changed[key] = None
         return changed
+
+    def _failed(self, key: _Key, one: _Following, error: BrokerError, now_ms: int) -> None:
+        one.log_change(
+            logging.ERROR,
+            "Follower cannot append what its leader sent: partition=%s leader=%d error=%s",
+            one.replica,
+            one.replica.leader_id,
+            error,
+        )
+        self._pause(key, one, now_ms, self._limits.backoff_ms)
 
     def _refused(self, key: _Key, one: _Following, code: ErrorCode, now_ms: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -379,7 +388,28 @@ class FetchPlan:
         one.pause_ms = pause_ms
         one.paused_until_ms = self._paused[key] = now_ms + pause_ms
 
-    # -- out of range
+    # -- truncations and bounds: the partition is not fetched until they are done
+
+    def _truncate(self, key: _Key, one: _Following, work: Steps[bool]) -> None:
+        self._drop(key)
+        one.paused_until_ms = FOR_AN_ANSWER
+        self._diverged[key] = work
+
+    def truncations(self) -> list[tuple[Replica, Steps[bool]]]:
+        """Truncations to run, each returned once: then call `on_truncated`."""
+        found = [(self._following[key].replica, work) for key, work in self._diverged.items()]
+        self._diverged.clear()
+        return found
+
+    def on_truncated(self, replica: Replica, error: BrokerError | None, now_ms: int) -> None:
+        """A truncation has ended; or the log is not truncated, for it, its leader or the leader's epoch has changed in between."""
+        one = self._awaiting(replica)
+        if one is None:
+            return
+        if error is not None:
+            self._failed((replica.topic_id, replica.partition), one, error, now_ms)
+        else:
+            self._go_on(one)
 
     def out_of_range(self) -> list[Replica]:
         """Replicas whose log end the leader does not hold: ask it for its bounds, then call `on_bounds`. Each is returned once."""
@@ -389,21 +419,23 @@ class FetchPlan:
 
     def on_bounds(self, replica: Replica, leader_epoch: int, bounds: tuple[int, int] | None, now_ms: int) -> None:
         """Applies log start and log end of the leader in `leader_epoch`; None if it did not answer."""
-        key = (replica.topic_id, replica.partition)
-        one = self._following.get(key)
-        if one is None or one.replica is not replica or one.paused_until_ms != FOR_AN_ANSWER:
+        one = self._awaiting(replica)
+        if one is None:
             return
+        key = (replica.topic_id, replica.partition)
         if bounds is None:
             self._pause(key, one, now_ms, self._limits.backoff_ms)
-            return
-        try:
-            follower_log.on_out_of_range(replica, leader_epoch, *bounds)
-        except BrokerError as error:
-            log.error("Follower cannot be moved into its leader's range: partition=%s error=%s", replica, error)
-            self._pause(key, one, now_ms, self._limits.backoff_ms)
-            return
+        else:
+            self._truncate(key, one, follower_log.on_out_of_range(replica, leader_epoch, *bounds))
+
+    def _awaiting(self, replica: Replica) -> _Following | None:
+        one = self._following.get((replica.topic_id, replica.partition))
+        return one if one is not None and one.replica is replica and one.paused_until_ms == FOR_AN_ANSWER else None
+
+    def _go_on(self, one: _Following) -> None:
+        one.on_taken()
         one.paused_until_ms = None
-        self._changed[key] = None
+        self._changed[one.replica.topic_id, one.replica.partition] = None
 
 
 def _by_topic(keys: dict[_Key, None]) -> list[ForgottenTopic]:

@@ -1,7 +1,7 @@
 """Fetchers: fetches partitions from their leaders, with one connection and one fetch session for each leader.
 
 Driven by: replicas that begin or stop following (`follow`, `unfollow`), responses, lost connections, ended pauses.
-Emits: Fetch requests, ListOffsets if a log is out of its leader's range.
+Emits: Fetch requests, truncations in slices, ListOffsets if a log is out of its leader's range.
 
 All partitions of a leader share one round trip. The next request is sent with the response to the previous one, after the syncs that
 topics demand; a change of the assignment does not wait for a long-polled request (`fetch_plan`). The plan and the replicas hold the
@@ -20,7 +20,8 @@ from barnabas.broker.peers import Peer, PeerError, Peers
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.replica.throttle import ReplicationQuota
+from barnabas.broker.replica.throttle import ReplicationQuota, ReplicationThrottles
+from barnabas.broker.slices import Slices
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
@@ -31,6 +32,7 @@ from barnabas.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas.work import Steps
 
 __all__ = ["Fetchers", "limits_of"]
 
@@ -60,6 +62,7 @@ class FetcherParts(NamedTuple):
     current: CurrentImage
     peers: Peers
     throttle: ReplicationQuota
+    slices: Slices
 
 
 class Fetchers:
@@ -71,9 +74,10 @@ class Fetchers:
         config: BrokerConfig,
         current: CurrentImage,
         peers: Peers,
-        throttle: ReplicationQuota,
+        throttles: ReplicationThrottles,
+        slices: Slices,
     ) -> None:
-        self._parts = FetcherParts(reactor, config, current, peers, throttle)
+        self._parts = FetcherParts(reactor, config, current, peers, throttles.follower, slices)
         self._fetchers: dict[int, _Fetcher] = {}
         self._leader_of: dict[Replica, int] = {}
         self._started = False
@@ -121,7 +125,7 @@ class _Fetcher:
     """The fetches from one leader."""
 
     def __init__(self, parts: FetcherParts, owner: Fetchers, leader_id: int) -> None:
-        self._reactor, config, self._current, self._peers, throttle = parts
+        self._reactor, config, self._current, self._peers, throttle, self._slices = parts
         self._node_id = config.node_id
         self._listener_name = config.inter_broker_listener
         self._owner = owner
@@ -214,6 +218,7 @@ class _Fetcher:
         touched = self.plan.on_response(outcome, self._reactor.clock.monotonic_ms())
         self._ask_bounds()
         self._unsynced += 1
+        self._truncate()
         for replica in touched:
             self.await_durable(replica)
         self._on_durable()
@@ -237,6 +242,25 @@ class _Fetcher:
     def _retry_in(self, pause_ms: int) -> None:
         now_ms = self._reactor.clock.monotonic_ms()
         self._arm(now_ms + pause_ms, now_ms)
+
+    # -- truncations
+
+    def _truncate(self) -> None:
+        for replica, work in self.plan.truncations():
+            self._truncate_one(replica, work)
+
+    def _truncate_one(self, replica: Replica, work: Steps[bool]) -> None:
+        def failed(error: BaseException) -> None:
+            if not isinstance(error, BrokerError):
+                raise error
+            ended(error)
+
+        def ended(error: BrokerError | None = None) -> None:
+            self.plan.on_truncated(replica, error, self._reactor.clock.monotonic_ms())
+            self.await_durable(replica)
+            self.wake()
+
+        self._slices.run(work, lambda _: ended(), failed)
 
     # -- out of range
 
@@ -262,6 +286,7 @@ class _Fetcher:
                 if timestamp == LATEST:
                     bounds = (found[EARLIEST], found[LATEST]) if len(found) == 2 else None
                     self.plan.on_bounds(replica, leader_epoch, bounds, self._reactor.clock.monotonic_ms())
+                    self._truncate()
                     self.wake()
 
             return done

@@ -3,9 +3,12 @@
 Driven by: `FetchPlan`, with the parts of a Fetch response and the leader's offsets. Emits: changes of the log and of
 the high watermark, and progress of the replica for its watchers.
 
+A truncation first rebuilds the producers in slices, which may read a whole segment. Until it has them, the log is as it was
+before the leader's answer: it may be read, saved, closed, and this replica may become the leader.
+
 Invariants: an answer of another leader epoch, or to another offset than the log's end, changes nothing; a log is
-truncated below the high watermark only with a warning, after it has noted that records are lost. Follows KIP-101 and
-KIP-279 (divergence), KIP-595.
+truncated below the high watermark only with a warning, after it has noted that records are lost; it is truncated
+in the turn in which it gets the producers of its new end. Follows KIP-101 and KIP-279 (divergence), KIP-595.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from barnabas.broker.replica.machine import Replica
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.storage.log_config import INT64_MAX
+from barnabas.work import Steps, discarded
 
 __all__ = ["on_diverged", "on_fetched", "on_out_of_range"]
 
 log = logger("kafka.cluster.Partition")
 
 BASE_OFFSET_SIZE = 8  # at the beginning of a batch
+UNITS_OF_A_CUT = 30  # a file is truncated and a checkpoint written
 
 
 def on_fetched(
@@ -69,28 +74,30 @@ def on_fetched(
     return True
 
 
-def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> Steps[bool]:
     """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the
-    answer was still valid.
+    answer was still valid at the end.
 
     If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
     """
+    yield UNITS_OF_A_CUT
     if not _follows(replica, leader_epoch):
         return False
     _, own_end_offset = replica.log.epochs.end_offset_for_epoch(epoch, replica.log.log_end_offset)
     target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
-    _cut(replica, max(min(target, replica.log.log_end_offset), replica.log.log_start_offset))
-    return True
+    offset = max(min(target, replica.log.log_end_offset), replica.log.log_start_offset)
+    return (yield from _cutting(replica, leader_epoch, offset))
 
 
-def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> bool:
+def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> Steps[bool]:
     """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was
-    still valid.
+    still valid at the end.
     """
+    yield UNITS_OF_A_CUT
     if not _follows(replica, leader_epoch):
         return False
     if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
-        _cut(replica, log_end_offset)
+        return (yield from _cutting(replica, leader_epoch, log_end_offset))
     else:
         end = replica.log.log_end_offset
         log.warning(
@@ -114,8 +121,16 @@ def _follows(replica: Replica, leader_epoch: int) -> bool:
     return leader_epoch == replica.leader_epoch and replica.leader_id != replica.node_id and not replica.failed
 
 
-def _cut(replica: Replica, offset: int) -> None:
-    cuts = replica.log.cuts
+def _cutting(replica: Replica, leader_epoch: int, offset: int) -> Steps[bool]:
+    """Truncates the log. Returns False if the replica follows another leader or the log has changed before it was truncated."""
+    partition_log = replica.log
+    try:
+        producers = yield from partition_log.producers_before(offset)
+    except OSError as error:
+        raise replica.broken(error) from error
+    if producers is None or not _follows(replica, leader_epoch):
+        return False
+    cuts, replaced = partition_log.cuts, partition_log.producers.entries
     try:
         if offset < replica.high_watermark:
             log.warning(
@@ -124,13 +139,17 @@ def _cut(replica: Replica, offset: int) -> None:
                 offset,
                 replica.high_watermark,
             )
-            replica.log.on_records_lost()  # before the truncation: a crash may come between
-        replica.log.truncate_to(offset)
+            partition_log.on_records_lost()  # before the truncation: a crash may come between
+            producers.complete = False
+        partition_log.truncate_to(offset, producers)
     except OSError as error:
         raise replica.broken(error, cut=True) from error
-    if replica.log.cuts != cuts:
-        if replica.log.log_end_offset < replica.high_watermark:
-            replica.log.on_records_lost()
-        replica.high_watermark = min(replica.high_watermark, replica.log.log_end_offset)
+    if partition_log.cuts != cuts:
+        if partition_log.log_end_offset < replica.high_watermark:
+            partition_log.on_records_lost()
+        replica.high_watermark = min(replica.high_watermark, partition_log.log_end_offset)
         replica.durability.on_cut()
         replica.progressed()
+    if partition_log.producers.entries is not replaced:
+        yield from discarded(replaced)
+    return True

@@ -25,6 +25,7 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SavedState
+from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.waiting import until
 
@@ -148,8 +149,8 @@ async def test_what_is_written_where_a_cut_was_is_not_taken_for_durable(nodes: N
     assert replica.log.recovery_point == 3
     epoch = replica.leader_epoch
     replica.follow(2, epoch + 1, (2, 1), replica.partition_epoch + 1)
-    follower_log.on_diverged(replica, epoch + 1, epoch, 1)
-    follower_log.on_diverged(replica, epoch + 1, 0, 1)
+    finished(follower_log.on_diverged(replica, epoch + 1, epoch, 1))
+    finished(follower_log.on_diverged(replica, epoch + 1, 0, 1))
     assert replica.log.log_end_offset == 1
     await until(lambda: replica.durability.covers(1))
     replica.lead(epoch + 2, (1,), replica.partition_epoch + 1)

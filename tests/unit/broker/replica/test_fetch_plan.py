@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.replica.fetch_plan import REST_BYTES_MAX, SEGMENTS_AT_ONCE, FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
-from barnabas.errors import ErrorCode
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -19,6 +19,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.disk import MemoryDisk
+from barnabas.work import finished
 from tests.support.bench.replica import TOPIC_ID, open_replica
 from tests.support.clock import WALL_MS, ManualClock
 
@@ -177,8 +178,63 @@ def test_a_divergence_cuts_and_asks_again() -> None:
     bench.answer(data(0, batch(0) + batch(1)))
     bench.ask()
     bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    assert named(bench.ask()) == {}, "nothing is fetched before the truncation"
+    [(truncated, work)] = bench.plan.truncations()
+    assert (truncated, bench.plan.truncations()) == (replica, [])
+    assert finished(work)
+    bench.plan.on_truncated(replica, None, 0)
     assert replica.log.log_end_offset == 1
     assert named(bench.ask()) == {0: (1, 1)}
+
+
+def test_a_truncation_ends_without_effect_when_the_leader_changes_before_its_last_slice() -> None:
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    [(_, work)] = bench.plan.truncations()
+    next(work)
+    replica.lead(2, (2,), 1)
+    replica.append(bytearray(batch(0)))
+    assert not finished(work)
+    assert replica.log.log_end_offset == 3
+
+
+def test_a_new_epoch_fetches_although_the_truncation_of_the_last_one_has_not_ended() -> None:
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    [(_, work)] = bench.plan.truncations()
+    next(work)
+    replica.follow(1, 2, (1, 2), 1)
+    bench.plan.follow(replica)
+    assert named(bench.ask()) == {0: (2, 2)}
+    assert not finished(work)
+    bench.plan.on_truncated(replica, None, 0)
+    assert replica.log.log_end_offset == 2
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    [(_, work)] = bench.plan.truncations()
+    assert finished(work)
+    assert replica.log.log_end_offset == 1
+
+
+def test_a_truncation_that_fails_is_tried_again_after_a_pause() -> None:
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.plan.truncations()
+    bench.plan.on_truncated(replica, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR), 5)
+    assert named(bench.ask()) == {}
+    bench.plan.resume(10_000)
+    assert named(bench.ask()) == {0: (1, 2)}
 
 
 def test_a_refused_partition_leaves_the_session_and_comes_back_after_a_growing_pause() -> None:
@@ -268,6 +324,9 @@ def test_out_of_range_waits_for_the_leaders_bounds() -> None:
     assert named(bench.ask()) == {}
     bench.answer(session_id=0)
     bench.plan.on_bounds(replica, 1, (5, 9), 0)
+    [(_, work)] = bench.plan.truncations()
+    assert finished(work)
+    bench.plan.on_truncated(replica, None, 0)
     assert named(bench.ask()) == {0: (1, 5)}
 
 

@@ -12,6 +12,7 @@ from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
+from barnabas.work import finished
 from tests.support.bench.replica import ReplicaBench, ThreeReplicas
 from tests.support.clock import WALL_MS
 
@@ -357,7 +358,7 @@ def test_a_follower_cuts_what_its_leader_never_had_and_syncs_the_cut_before_it_f
     follower_log.on_fetched(replica, 1, 0, batch(0, 1) + batch(1, 1) + batch(2, 1), 1, 0)
     replica.follow(3, 2, (1, 3), 1)
     assert replica.last_fetched_epoch == 1
-    assert follower_log.on_diverged(replica, 2, 1, 2)
+    assert finished(follower_log.on_diverged(replica, 2, 1, 2))
     assert (replica.log.log_end_offset, replica.high_watermark) == (2, 1)
     fetches: list[int] = []
     replica.when_durable(2, lambda _: fetches.append(replica.log.log_end_offset))
@@ -372,7 +373,7 @@ def test_an_epoch_without_records_is_no_history() -> None:
     bench.replica.lead(4, (1,), 1)
     bench.replica.follow(2, 5, (2,), 2)
     assert bench.replica.last_fetched_epoch == 4
-    follower_log.on_diverged(bench.replica, 5, 0, 1)
+    finished(follower_log.on_diverged(bench.replica, 5, 0, 1))
     assert (bench.replica.last_fetched_epoch, bench.replica.log.log_end_offset) == (0, 1)
 
 
@@ -391,7 +392,7 @@ def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
     bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
     follower_log.on_fetched(bench.replica, 1, 0, batch(0, 1), 1, 0)
-    assert follower_log.on_out_of_range(bench.replica, 1, 10, 20)
+    assert finished(follower_log.on_out_of_range(bench.replica, 1, 10, 20))
     log = bench.replica.log
     assert (log.log_start_offset, log.log_end_offset, bench.replica.high_watermark) == (10, 10, 10)
     assert follower_log.on_fetched(bench.replica, 1, 10, batch(10, 1), 20, 10)
@@ -401,7 +402,7 @@ def test_out_of_range_begins_anew_where_the_leader_begins() -> None:
 def test_a_leader_whose_log_starts_within_a_batch_is_followed_from_the_whole_batch() -> None:
     bench = ReplicaBench(leads=False)
     bench.replica.follow(2, 1, (1, 2), 0)
-    follower_log.on_out_of_range(bench.replica, 1, 2, 4)
+    finished(follower_log.on_out_of_range(bench.replica, 1, 2, 4))
     whole = build_batch([NewRecord(None, b"v", WALL_MS)] * 4, base_offset=0, leader_epoch=1)
     assert follower_log.on_fetched(bench.replica, 1, 2, whole, 4, 2)
     log = bench.replica.log
