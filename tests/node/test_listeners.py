@@ -41,7 +41,7 @@ async def test_peers_are_told_addresses_of_their_own_listener() -> None:
             async with Consumer(
                 topic, bootstrap_servers=f"{host}:{port}", group_id=group, auto_offset_reset="earliest"
             ) as consumer:
-                record = await asyncio.wait_for(anext(aiter(consumer)), 10)
+                record = await asyncio.wait_for(anext(aiter(consumer)), 60)
             assert record.value == b"1"
         assert told == {"INSIDE": "127.0.0.1", "OUTSIDE": "localhost"}
     finally:

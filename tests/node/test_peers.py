@@ -17,18 +17,17 @@ from barnabas.broker.probe_result import ProbeResult
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.messages.groups import HeartbeatRequest
 from barnabas.protocol.messages.metadata import (
-    ApiVersion,
     ApiVersionsRequest,
-    ApiVersionsResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
 from barnabas.protocol.messages.quorum import VoteRequest
-from barnabas.protocol.schema import encode
 from barnabas.runtime.network import AsyncioNetwork
 from tests.support.broker.nodes import Nodes, Scripted
-from tests.support.waiting import elapsed, until
+from tests.support.broker.stub_broker import answer_metadata, negotiate, read_frame
+from tests.support.clock import StoppedClock
+from tests.support.waiting import until
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Stub = Callable[[Serve], Awaitable[int]]
@@ -63,18 +62,6 @@ async def failure(peer: Peer, request: Any = None, **how: Any) -> PeerError:
     with pytest.raises(PeerError) as caught:
         await peer.request(request or MetadataRequest(topics=[]), **{"timeout_ms": 5_000, **how})
     return caught.value
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-
-
-async def negotiate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The server's side of the first exchange: it speaks Metadata 0 and ApiVersions 4."""
-    asked = await read_frame(reader)
-    keys = [ApiVersion(api_key=3, min_version=0, max_version=0), ApiVersion(api_key=18, max_version=4)]
-    body = asked[4:8] + encode(ApiVersionsResponse(api_keys=keys), 4)
-    writer.write(len(body).to_bytes(4, "big") + body)
 
 
 async def test_requests_are_answered_in_order_and_never_from_within_send(node: Node, other: Node) -> None:
@@ -165,6 +152,7 @@ async def test_the_client_id_names_purpose_and_node(node: Node, other: Node) -> 
 
 
 async def test_a_refused_connection_fails_at_once_and_until_the_pause_is_over(node: Node, stub: Stub) -> None:
+    node.reactor.clock = clock = StoppedClock()
     peer = node.peers.to("127.0.0.1", 1, "test")
     first = await failure(peer)
     assert (first.kind, first.sent) == (PeerErrorKind.REFUSED, False)
@@ -175,7 +163,7 @@ async def test_a_refused_connection_fails_at_once_and_until_the_pause_is_over(no
     await until(lambda: got)
     assert got[0].kind is PeerErrorKind.REFUSED
     assert 0 < got[0].retry_in_ms <= first.retry_in_ms
-    await elapsed(node.reactor.clock, first.retry_in_ms)
+    clock.time_ms += first.retry_in_ms
     assert 80 <= (await failure(peer)).retry_in_ms <= 120
 
 
@@ -186,7 +174,7 @@ async def test_a_name_that_several_addresses_have_is_refused_only_by_all(node: N
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70, "a..b", "\0"])
 async def test_what_is_no_host_is_unreachable(node: Node, host: str) -> None:
     assert (await failure(node.peers.to(host, 1, "test"))).kind is PeerErrorKind.UNREACHABLE
-    assert await probe(AsyncioNetwork(), host, 1, 1_000) is ProbeResult.UNREACHABLE
+    assert await probe(AsyncioNetwork(), host, 1, 30_000) is ProbeResult.UNREACHABLE
 
 
 async def test_a_server_that_is_no_broker(node: Node, stub: Stub) -> None:
@@ -232,9 +220,11 @@ async def test_a_connection_closed_with_requests_unanswered(node: Node, stub: St
 async def test_an_overdue_answer_costs_the_connection(node: Node, stub: Stub) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await negotiate(reader, writer)
+        await answer_metadata(reader, writer)
         await reader.read()
 
     peer = node.peers.to("127.0.0.1", await stub(serve), "test")
+    await peer.request(MetadataRequest(topics=[]), timeout_ms=30_000)  # the connection is there
     lost: list[PeerError] = []
     peer.add_lost_listener(lost.append)
     error = await failure(peer, timeout_ms=50)
@@ -249,10 +239,12 @@ async def test_a_connection_that_is_not_made_in_time(node: Node, stub: Stub) -> 
         await reader.read()
 
     peer = node.peers.to("127.0.0.1", await stub(serve), "test")
-    late = asyncio.ensure_future(failure(peer, timeout_ms=300))
-    assert (await failure(peer, timeout_ms=40)).kind is PeerErrorKind.UNREACHABLE
-    assert not late.done(), "each request has its own deadline"
-    assert (await late).kind is PeerErrorKind.UNREACHABLE
+    failed: list[tuple[int, PeerErrorKind]] = []
+    for each in (300, 40):
+        peer.send(MetadataRequest(), lambda error, ms=each: failed.append((ms, error.kind)), timeout_ms=each)  # type: ignore[misc]
+    await until(lambda: len(failed) == 2)
+    unreachable = PeerErrorKind.UNREACHABLE
+    assert failed == [(40, unreachable), (300, unreachable)], "each request has its own deadline"
 
 
 async def test_a_server_that_never_says_what_it_speaks_is_given_up(
@@ -297,9 +289,7 @@ async def test_versions_are_agreed_on(node: Node, stub: Stub) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await negotiate(reader, writer)
         while True:
-            asked.append(await read_frame(reader))
-            body = asked[-1][4:8] + encode(MetadataResponse(), 0)
-            writer.write(len(body).to_bytes(4, "big") + body)
+            asked.append(await answer_metadata(reader, writer))
 
     peer = node.peers.to("127.0.0.1", await stub(serve), "test")
     assert isinstance(await peer.request(MetadataRequest(topics=[]), timeout_ms=5_000), MetadataResponse)
@@ -493,7 +483,7 @@ async def test_nobody_is_missing_for_long(node: Node, stub: Stub, monkeypatch: p
 async def test_probes(node: Node) -> None:
     network = AsyncioNetwork()
     ((_, endpoint),) = node.listing.live(node.config.inter_broker_listener)
-    assert await probe(network, endpoint.host, endpoint.port, 1_000) is ProbeResult.ACCEPTED
-    assert await probe(network, "127.0.0.1", 1, 1_000) is ProbeResult.REFUSED
+    assert await probe(network, endpoint.host, endpoint.port, 30_000) is ProbeResult.ACCEPTED
+    assert await probe(network, "127.0.0.1", 1, 30_000) is ProbeResult.REFUSED
     await node.stop()
-    assert await probe(network, endpoint.host, endpoint.port, 1_000) is ProbeResult.REFUSED
+    assert await probe(network, endpoint.host, endpoint.port, 30_000) is ProbeResult.REFUSED

@@ -1,8 +1,10 @@
-"""A clock for cores that are tested without a loop."""
+"""Clocks that the test sets: for cores that are tested without a loop, and for nodes."""
 
 from __future__ import annotations
 
-__all__ = ["WALL_MS", "ManualClock"]
+from barnabas.runtime.clock import SystemClock
+
+__all__ = ["WALL_MS", "ManualClock", "StoppedClock"]
 
 WALL_MS = 1_700_000_000_000  # the wall clock when the monotonic clock is 0
 
@@ -19,6 +21,22 @@ class ManualClock:
 
     def now_ms(self) -> int:
         return WALL_MS + self.time_ms
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
+
+class StoppedClock(SystemClock):
+    """The clock of a node for which no time passes, so that what is measured is the same on a busy machine.
+
+    The timers of the node keep the time of the machine.
+
+    Attributes:
+        time_ms: the monotonic time; the test may advance it.
+    """
+
+    def __init__(self) -> None:
+        self.time_ms = super().monotonic_ms()
 
     def monotonic_ms(self) -> int:
         return self.time_ms

@@ -308,7 +308,7 @@ def test_more_connections_than_possible_are_refused(url: str) -> None:
 def test_a_slow_client_is_closed(
     url: str, monkeypatch: pytest.MonkeyPatch, name: str, sent: bytes, answered: int
 ) -> None:
-    monkeypatch.setattr(http_server, name, 0.1)
+    monkeypatch.setattr(http_server, name, 0.4)
     assert status_of(raw(url, sent, end=False)) == answered
 
 

@@ -204,7 +204,7 @@ def test_a_slow_sync_delays_the_answer(mode: Mode) -> None:
                 kafka.disk(1).slow(0)
                 return took
 
-        assert asyncio.run(timed()) >= 0.3
+        assert asyncio.run(timed()) >= 0.295  # timers count whole milliseconds
 
 
 def test_a_flipped_bit_is_found_by_the_client(mode: Mode) -> None:

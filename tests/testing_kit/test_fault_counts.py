@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -106,9 +108,10 @@ def test_the_end_of_a_cluster_does_not_wait_for_a_held_request() -> None:
         peer = Wire(kafka.bootstrap_servers, client_id="app")
         peer.send(REQUEST, 9)
         fault.wait(1)
+        limit_s = kafka.core().timeout_s
         began = time.monotonic()
     peer.socket.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < limit_s
     assert fault.hits == 1, "it can still be read"
 
 
@@ -118,7 +121,7 @@ def test_the_end_of_a_cluster_does_not_wait_for_a_held_request() -> None:
 async def _release_when_met(kafka: Broker) -> list[int]:
     fault = kafka.faults.on("Metadata").hold()
     answer = asyncio.get_running_loop().run_in_executor(None, code, kafka.bootstrap_servers)
-    assert await fault.aio.wait(1, timeout=10) is fault
+    assert await fault.aio.wait(1, timeout=60) is fault
     assert not answer.done()
     fault.release()
     with pytest.raises(KitTimeout, match=r"has met 1 of 2 requests within 0\.01 s"):
@@ -135,7 +138,7 @@ def test_a_thread_waits_for_hits(broker: Broker) -> None:
     writer = threading.Thread(target=code, args=(broker.bootstrap_servers,))
     writer.start()
     assert fault.wait(1).requests[0]["api"] == "Metadata"
-    writer.join(10)
+    writer.join(60)
 
 
 # -- wrong use
@@ -204,10 +207,13 @@ async def _has_left(core: Core, client_id: str) -> bool:
 @pytest.mark.parametrize("held", [True, False])
 def test_a_request_whose_client_leaves_while_it_waits_has_no_effect(broker: Broker, held: bool) -> None:
     selected = broker.faults.on("Produce", times=1 if held else 2)
-    fault = selected.hold() if held else selected.delay(0.1)
-    with Wire(broker.bootstrap_servers, client_id="app", timeout_s=0.02) as peer, pytest.raises(TimeoutError):
-        peer.produce(9, "orders", 0, [b"record"])
-    assert fault.hits == 1
+    fault = selected.hold() if held else selected.delay(1.0)
+    with Wire(broker.bootstrap_servers, client_id="app") as peer, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(peer.produce, 9, "orders", 0, [b"record"])
+        fault.wait(1)
+        peer.socket.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ConnectionResetError):
+            waiting.result(60)
     core = broker.core()
     broker.wait(core._until(lambda: _has_left(core, "app"), "the client has left"))
     with Wire(broker.bootstrap_servers, client_id="other") as peer:

@@ -38,7 +38,7 @@ def kafka(broker: Broker) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def wire(kafka: Cluster, client_id: str = "app", timeout_s: float = 10.0) -> Iterator[Wire]:
+def wire(kafka: Cluster, client_id: str = "app", timeout_s: float = 60.0) -> Iterator[Wire]:
     with Wire(kafka.bootstrap_servers, client_id=client_id, timeout_s=timeout_s) as opened:
         yield opened
 
@@ -105,14 +105,19 @@ def test_half_an_answer_arrives(kafka: Broker) -> None:
 
 def test_a_delay_holds_the_connection_and_no_other(kafka: Broker) -> None:
     kafka.faults.on("Metadata", client="slow").delay(0.4, jitter=0.1)
-    with wire(kafka, "slow") as slow, wire(kafka, "fast") as fast:
+    with wire(kafka, "slow") as slow:
         began = time.monotonic()
         first, second = slow.send(metadata("orders"), 9), slow.send(HeartbeatRequest(group_id="g"), 4)
-        fast.call(metadata("orders"), 9)
-        assert time.monotonic() - began < 0.4
         slow.receive(3, 9, first)
         assert time.monotonic() - began >= 0.4 - EARLY_S
         slow.receive(12, 4, second)
+    fault = kafka.faults.on("Metadata", client="slow").delay(3_600)
+    with wire(kafka, "slow", timeout_s=0.3) as slow, wire(kafka, "fast") as fast:
+        slow.send(metadata("orders"), 9)
+        fault.wait(1)
+        fast.call(metadata("orders"), 9)
+        with pytest.raises(TimeoutError):
+            slow.socket.recv(1)
 
 
 def test_a_held_request_goes_on_when_it_is_released(kafka: Broker) -> None:
@@ -125,7 +130,7 @@ def test_a_held_request_goes_on_when_it_is_released(kafka: Broker) -> None:
         fault.wait(1)
         assert end_of(kafka) == before
         fault.release()
-        writer.join(10)
+        writer.join(60)
     assert codes == [0]
     assert end_of(kafka) == before + 1
 
@@ -158,11 +163,10 @@ def test_a_late_request_takes_effect_after_the_next_one(kafka: Broker) -> None:
 
 
 def test_throttling_is_answered_and_kept(kafka: Broker) -> None:
-    kafka.faults.on("Metadata").throttle(300)
+    kafka.faults.on("Metadata").throttle(300)  # test_fault_ways.py: the answer itself is not late
     with wire(kafka) as peer:
         began = time.monotonic()
         assert peer.call(metadata("orders"), 9).throttle_time_ms == 300
-        assert time.monotonic() - began < 0.3
         assert peer.call(metadata("orders"), 9).throttle_time_ms == 0
         assert time.monotonic() - began >= 0.3 - EARLY_S
 
@@ -243,7 +247,7 @@ def test_every_api_and_every_cut(kafka: Broker, name: str) -> None:
     request = REQUESTS.get(name, api.request)()
     answered = name not in ("Produce",)
 
-    def exchange(timeout_s: float = 10.0) -> bool:
+    def exchange(timeout_s: float = 60.0) -> bool:
         """Whether an answer arrives."""
         with wire(kafka, timeout_s=timeout_s) as peer:
             try:

@@ -63,7 +63,7 @@ def api_versions(client_id: bytes, correlation: int = 1) -> bytes:
 
 def connect(kafka: Cluster, broker_id: int) -> socket.socket:
     broker = kafka.broker(broker_id)
-    return socket.create_connection((broker.host, broker.port), timeout=30)
+    return socket.create_connection((broker.host, broker.port), timeout=60)
 
 
 def answer(connection: socket.socket) -> bytes:
@@ -224,7 +224,7 @@ def test_a_cut_client_hears_nothing_and_is_served_after_it(mode: Mode) -> None:
                 each.settimeout(0.3)
                 with pytest.raises(TimeoutError):
                     each.recv(1)
-                each.settimeout(30)
+                each.settimeout(60)
             other.sendall(api_versions(b"audit"))
             assert answer(other)
             kafka.heal()
@@ -263,7 +263,7 @@ def test_latency_and_bandwidth_take_their_time(mode: Mode) -> None:
     with Broker(mode=mode) as kafka, connect(kafka, 1) as connection:
         size = len(answer_of(connection))
         with kafka.link("clients", 1).latency(0.05, jitter=0.01):
-            assert asked(connection, 3) >= 3 * 2 * 0.04
+            assert asked(connection, 3) >= 3 * 2 * (0.04 - EARLY_S)
         with kafka.link("clients", 1, direction="in").latency(0.1):
             assert asked(connection) >= 0.1 - EARLY_S
         with kafka.link("client:slow", 1).bandwidth(size / 1000 / 0.3):  # an answer takes 0.3 s
@@ -372,7 +372,7 @@ def test_the_end_of_a_test_undoes_everything_on_shared_brokers(three: Cluster) -
 def test_what_cannot_be_is_refused(three: Cluster, written: object, text: str) -> None:
     with pytest.raises(KitError, match=text):
         written(three)  # type: ignore[operator]  # a function
-    assert three.wait(three.core().command(1, "live_brokers", {})) == [1, 2, 3]
+    asyncio.run(until(lambda: three.wait(three.core().command(1, "live_brokers", {})) == [1, 2, 3], "all brokers live"))
 
 
 def test_one_broker_has_no_other_to_be_cut_off_from() -> None:

@@ -320,14 +320,16 @@ def test_a_member_that_does_not_join_is_named_and_the_group_goes_on(kind: Kind) 
         ):
             await until_shared([one, two])
             held = kafka.faults.on("JoinGroup", client="one").hold()
+            kafka.core().timeout_s = 3
             with pytest.raises(KitTimeout, match=r"missing: JoinGroup of one-.*: a member joins when its application"):
                 await kafka.group("late").aio.move(("orders", min(one.held)), to="two")
+            kafka.core().timeout_s = LIMIT_S
             held.release()
             values = await write(kafka, "orders", "after")
             await until_read([one, two], values)
             await until_shared([one, two])
 
-    with Broker(topics={"orders": PARTITIONS}, timeout=3) as kafka:
+    with Broker(topics={"orders": PARTITIONS}) as kafka:
         asyncio.run(run(kafka))
 
 

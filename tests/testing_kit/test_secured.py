@@ -34,7 +34,7 @@ def test_a_cluster_with_sasl_ssl(ca: CertificateAuthority) -> None:
         for consumers in Maker.consumers(kafka, shared):
             consumer = consumers(auto_offset_reset="earliest", group_id="g")
             consumer.subscribe("orders")
-            assert [record.value for record in consumer.take(1)] == [b"tea"]
+            assert [record.value for record in consumer.take(1, timeout=60)] == [b"tea"]
 
 
 def test_an_unknown_protocol() -> None:

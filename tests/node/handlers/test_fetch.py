@@ -93,7 +93,7 @@ async def test_nothing_to_read_waits_for_max_wait(peer: Peer) -> None:
     await peer.create("t")
     began = time.monotonic()
     (part,) = parts(await peer.call(request(wanted(0), max_wait_ms=100), 11))
-    assert time.monotonic() - began >= 0.099
+    assert time.monotonic() - began >= 0.095  # timers count whole milliseconds
     assert (part.error_code, part.records) == (0, b"")
 
 

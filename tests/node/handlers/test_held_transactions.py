@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 
 async def settled(client: Client, state: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             if await client.state() == state:
                 return

@@ -57,7 +57,7 @@ async def test_the_node_serves_before_the_last_log_is_open(nodes: Nodes, caplog:
         assert node.replicas.get("d", 0) is None, "the one that was asked for comes first"
         assert node.replicas.leader("e", 0).log.log_end_offset == BATCHES
         await until(lambda: all(node.replicas.get(topic, 0) is not None for topic in TOPICS))
-        await asyncio.sleep(0)
+        await until(lambda: "recovered=5 partitions=5" in caplog.text)
     lines = [message for message in caplog.messages if message.startswith("Recovery goes on")]
     assert re.fullmatch(r"Recovery goes on: recovered=\d partitions=5 read_gib=0\.0 planned_gib=0\.0", lines[0])
     assert lines[-1].startswith("Recovery goes on: recovered=5 partitions=5")

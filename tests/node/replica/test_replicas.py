@@ -27,6 +27,7 @@ from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SavedState
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.storage.gated_disk import GatedDisk
 from tests.support.waiting import until
 
 
@@ -78,16 +79,18 @@ async def test_a_deleted_topic_is_renamed_at_once_and_removed_later(nodes: Nodes
 
 async def test_a_topic_with_the_longest_name_is_deleted_and_made_anew(nodes: Nodes) -> None:
     """Its folder's name has no room for a suffix."""
-    disk = MemoryDisk()
+    disk = GatedDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     name = "t" * 249
     for _ in range(2):
-        await peer.create(name, file_delete_delay_ms="50")
+        disk.removals.clear()
+        await peer.create(name, file_delete_delay_ms="0")
         assert node.replicas.leader(name, 0).log.log_end_offset == 0
         await peer.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 3)
         (aside,) = folders(disk)
         assert (len(aside), aside[:5], aside[-7:]) == (255, "ttttt", "-delete")
+        disk.removals.set()
         await until(lambda: not folders(disk))
 
 

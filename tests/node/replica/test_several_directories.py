@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from barnabas.broker.identity import WrongDirectory
 from barnabas.broker.node import Node
+from barnabas.broker.waiting import Timer
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest
@@ -17,7 +18,7 @@ from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.saved_state import SYNCED_STATE
 from tests.support.broker.nodes import Nodes, Peer, batch
-from tests.support.waiting import elapsed, until
+from tests.support.waiting import turns, until
 
 
 def three() -> list[MemoryDisk]:
@@ -195,14 +196,28 @@ async def test_a_node_that_cannot_tell_of_a_failed_directory_stops(
     nodes.failures.clear()
 
 
-async def test_a_node_that_has_told_of_a_failed_directory_goes_on(nodes: Nodes) -> None:
+async def test_a_node_that_has_told_of_a_failed_directory_goes_on(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disks = three()
-    node = await nodes.start(*disks, log_dir_failure_timeout_ms="100")
+    node = await nodes.start(*disks)
     peer = await nodes.peer(node)
     await peer.create("t", 6)
+    looks: list[Callable[[], None]] = []
+    call_later = node.reactor.call_later
+
+    def noting(delay_ms: int, callback: Callable[[], None]) -> Timer:
+        if delay_ms == node.config.get_int("log.dir.failure.timeout.ms"):
+            looks.append(callback)
+        return call_later(delay_ms, callback)
+
+    monkeypatch.setattr(node.reactor, "call_later", noting)
     disks[1].fail(["pwrite"], times=None)
     assert await produce(peer, 1) == ErrorCode.KAFKA_STORAGE_ERROR
-    await elapsed(node.reactor.clock, 200)
+    await until(lambda: node.image.brokers[1].directories == tuple(node.log_dirs.online_ids()))
+    await turns()
+    (look,) = looks
+    look()  # the time is over
     assert nodes.failures == []
     assert await produce(peer, 0) == 0
 

@@ -73,23 +73,23 @@ async def test_running_clients_raise_after_the_password_has_changed(node: Node) 
     producer: Any = Producer(**login(node))
     async with consumer, producer:
         await producer.send_and_wait("t", b"1")
-        assert (await asyncio.wait_for(consumer.getone(), 10)).value == b"1"
+        assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"1"
         node.config.reconfigure({}, {JAAS: USERS.format("planted-2")})
         for client in (consumer, producer):
             for connection in client._cluster.connections():
                 connection.drop(BrokerUnreachable("cut by the test"))
         with pytest.raises(AuthenticationFailed, match="PLAIN: the broker refused the login"):
-            await asyncio.wait_for(consumer.getone(), 10)
+            await asyncio.wait_for(consumer.getone(), 60)
         with pytest.raises(AuthenticationFailed, match="PLAIN: the broker refused the login"):
             await producer.send("another", b"2")
         node.config.reconfigure({}, {})
         sent = await producer.send("t", b"2")
-        assert (await asyncio.wait_for(sent, 10)).offset == 1
+        assert (await asyncio.wait_for(sent, 60)).offset == 1
         while True:
             try:
-                record = await asyncio.wait_for(consumer.getone(), 10)
+                record = await asyncio.wait_for(consumer.getone(), 60)
             except AuthenticationFailed:
-                await asyncio.wait_for(consumer._cluster.changed(), 10)
+                await asyncio.wait_for(consumer._cluster.changed(), 60)
             else:
                 break
         assert record.value == b"2"

@@ -63,7 +63,7 @@ def script(address: str, plaintext: str) -> Any:
         assert len(other.call(DescribeDelegationTokenRequest(owners=None), 1).tokens) == 1
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             with by_token(address, made, mechanism) as holder:
-                assert holder.said[-1] == ("token", 0, "", True, "long")
+                assert holder.said[-1][:5] == ("token", 0, "", True, "long")  # without a note of how long it took
                 assert holder.call(CreateDelegationTokenRequest(), 3).error_code == NOT_ALLOWED
                 assert holder.call(DescribeDelegationTokenRequest(owners=None), 3).error_code == NOT_ALLOWED
         renewed = other.call(RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=60_000), 2)

@@ -50,7 +50,7 @@ def alice(addresses: dict[str, str], password: str = "planted-alice") -> Admin:
 
 async def refusal(admin: Admin, resource: ConfigResource, values: dict[str, str | None]) -> str:
     with pytest.raises(ResponseError) as refused:
-        await asyncio.wait_for(admin.alter_config_resource(resource, values), 20)
+        await asyncio.wait_for(admin.alter_config_resource(resource, values), 60)
     return str(refused.value)
 
 

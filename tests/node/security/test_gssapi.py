@@ -83,7 +83,7 @@ async def test_a_client_is_the_principal_of_its_ticket(kdc: Kdc, node: Node) -> 
     async with Producer(**settings) as producer:
         await producer.send_and_wait("topic", b"x")
     async with Consumer("topic", auto_offset_reset="earliest", group_id="g", **settings) as consumer:
-        assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"x"
+        assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"x"
 
 
 async def test_every_conversation_goes_as_with_kafka(kdc: Kdc) -> None:
@@ -117,7 +117,7 @@ async def test_tokens_without_a_header_are_checked_in_a_thread(
             return wire.said
 
     said = await asyncio.to_thread(talk)
-    assert ("is", 0, "alice") in said
+    assert ("is", 0, "alice") in [each[:3] for each in said], said  # without a note of how long it took
     assert threads
     assert threading.get_ident() not in threads
 

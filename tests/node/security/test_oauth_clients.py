@@ -74,7 +74,7 @@ async def test_sessions_outlive_their_tokens_and_no_record_is_lost(node: Node, s
         while not node.server.authentications["SASL"].renewed:
             await producer.send_and_wait("t", str(sent).encode())
             sent += 1
-        read = [int((await asyncio.wait_for(consumer.getone(), 10)).value or b"") for _ in range(sent)]
+        read = [int((await asyncio.wait_for(consumer.getone(), 60)).value or b"") for _ in range(sent)]
     assert read == list(range(sent))
 
 
@@ -86,7 +86,7 @@ async def test_a_request_waits_if_the_token_comes_after_the_end_of_the_session(s
         Producer(bootstrap_servers=address_of(node, "SASL"), linger_ms=0, **login) as producer,
     ):
         await producer.send_and_wait("t", b"0")
-        server.token_answer = lambda _: None if over.wait(20) else Answer(503)
+        server.token_answer = lambda _: None if over.wait(60) else Answer(503)
         connections = list(producer._cluster.connections())
         opened = [connection.ready_ms for connection in connections]
         await until(lambda: is_over(node))
@@ -114,7 +114,7 @@ async def test_a_record_is_sent_again_if_the_node_closes_the_connection_at_the_e
         async with Consumer(
             "t", bootstrap_servers=address_of(node, "PLAINTEXT"), auto_offset_reset="earliest"
         ) as consumer:
-            assert [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(2)] == [b"0", b"1"]
+            assert [(await asyncio.wait_for(consumer.getone(), 60)).value for _ in range(2)] == [b"0", b"1"]
 
 
 def is_over(node: Node) -> bool:

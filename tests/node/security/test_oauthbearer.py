@@ -85,7 +85,7 @@ async def test_a_slow_server_of_keys_keeps_only_logins_waiting(readable: bool) -
 
     class Keys(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            may_answer.wait(30)
+            may_answer.wait(60)
             self.send_response(200 if readable else 503)
             self.end_headers()
             self.wfile.write(json.dumps({"keys": [signer.as_dict(private=False)]}).encode())
@@ -105,7 +105,7 @@ async def test_a_slow_server_of_keys_keeps_only_logins_waiting(readable: bool) -
         async with sasl_node(settings, "SASL", offload=worker.run) as node:
             logins = node.server.logins
             assert logins is not None
-            await asyncio.wait_for(worker.run(lambda: None), 10)  # other work of the node's thread goes on
+            await asyncio.wait_for(worker.run(lambda: None), 60)  # other work of the node's thread goes on
             (keys,) = logins.signing_keys
             begun = asyncio.ensure_future(asyncio.to_thread(login, address_of(node, "SASL"), token(signer)))
             await until(lambda: keys.waiting == 1)

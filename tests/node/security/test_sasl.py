@@ -83,7 +83,7 @@ async def test_hostile_frames_before_the_login_end_their_connection_only() -> No
         with SaslWire(address) as wire:
             await asyncio.to_thread(wire.handshake, "PLAIN")
             await asyncio.to_thread(wire.token, ALICE)
-            assert wire.said[-1] == ("token", 0, "", False, 0)
+            assert wire.said[-1][:5] == ("token", 0, "", False, 0)  # without a note of how long it took
 
 
 def fuzz(address: str, rng: random.Random, count: int) -> None:

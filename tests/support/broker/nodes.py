@@ -63,7 +63,7 @@ class Peer:
     async def is_closed(self) -> bool:
         """Whether the node closes the connection; ignores the answers before."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while await self.reader.read(65536):
                     pass
         except ConnectionError:
