@@ -132,9 +132,8 @@ class LoopThread:
                 raise TimeoutError(f"thread {self.name} did not end within {END_S:g} s")
 
     def _end_now(self) -> None:
-        if (
-            self._stopped
-        ):  # a pause that ends at the same time calls it, too; a second stop would end the cancelling of the tasks
+        # A pause that ends at the same time calls it, too; a second stop would end the cancelling of the tasks.
+        if self._stopped:
             return
         self._stopped = True
         last, self._last = self._last, None

@@ -5,49 +5,61 @@
     kafka_old_proc = factories.kafka_proc(brokers=3, config={"transaction.version": 1})
     kafka_old = factories.kafka("kafka_old_proc")
 
-A factory for brokers makes a session fixture. `kafka` makes a function fixture on top of one: each test gets a namespace of it.
+A factory for brokers makes a session fixture, and takes the arguments of `Cluster`. `kafka` makes a function fixture on top of one: each
+test gets a namespace of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pytest
 
 from barnabas.testing.errors import named_arguments
 
 if TYPE_CHECKING:
+    from barnabas.testing.backend import Mode
     from barnabas.testing.cluster import Cluster
 
-__all__ = ["kafka", "kafka_cluster", "kafka_noproc", "kafka_proc"]
+__all__ = ["ClusterOptions", "kafka", "kafka_cluster", "kafka_noproc", "kafka_proc"]
 
 
-@named_arguments
-def kafka_proc(*, brokers: int = 1, config: Mapping[str, object] | None = None, port: int = 0) -> Callable[..., Any]:
-    """A session fixture: broker processes with files in a temporary directory."""
+class ClusterOptions(TypedDict, total=False):
+    """Arguments of `Cluster`; it describes them."""
+
+    config: Mapping[str, object]
+    node_config: Mapping[int, Mapping[str, object]]
+    topics: Mapping[str, int]
+    internal_topics: bool
+    port: int
+    timeout: float
+    as_version: str
+    seed: int
+    admin_port: int
+    security_protocol: str
+
+
+def kafka_proc(*, brokers: int = 1, **options: Unpack[ClusterOptions]) -> Callable[..., Any]:
+    """A session fixture: broker processes with files in a temporary directory. Raises KitError, TypeError for a wrong argument."""
+    return _of_session(brokers, "process", options)
+
+
+def kafka_cluster(*, brokers: int = 3, **options: Unpack[ClusterOptions]) -> Callable[..., Any]:
+    """A session fixture: brokers in threads of the test process. Raises KitError, TypeError for a wrong argument."""
+    return _of_session(brokers, "thread", options)
+
+
+def _of_session(brokers: int, mode: Mode, options: ClusterOptions) -> Callable[..., Any]:
+    from barnabas.testing.cluster import Cluster
+
+    Cluster(brokers, mode=mode, **options)  # refuses wrong arguments here, and not in the first test
 
     @pytest.fixture(scope="session")
     def fixture(pytestconfig: pytest.Config) -> Iterator[Cluster]:
         from barnabas.testing.fixtures import session_of
 
-        yield from session_of(pytestconfig).process(config, brokers, port)
-
-    return fixture
-
-
-@named_arguments
-def kafka_cluster(*, brokers: int = 3, config: Mapping[str, object] | None = None, port: int = 0) -> Callable[..., Any]:
-    """A session fixture: brokers in threads of the test process."""
-
-    @pytest.fixture(scope="session")
-    def fixture(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-        from barnabas.testing.cluster import Cluster
-        from barnabas.testing.fixtures import session_of
-
-        settings = {**session_of(pytestconfig).config, **(config or {})}
-        with Cluster(brokers, config=settings, port=port) as kafka:
-            yield kafka
+        yield from session_of(pytestconfig).started(brokers, mode=mode, **options)
 
     return fixture
 

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -39,7 +40,9 @@ ISOLATIONS: Final = ("cluster", "namespace", "process")
 MARKER_OPTIONS: Final = (
     "brokers",
     "config",
+    "node_config",
     "topics",
+    "internal_topics",
     "isolation",
     "as_version",
     "audit",
@@ -77,6 +80,39 @@ class Wanted(NamedTuple):
     admin_port: int | None = None
     as_version: str | None = None
     security_protocol: str = "PLAINTEXT"
+    node_config: Mapping[int, Mapping[str, object]] = MappingProxyType({})
+    internal_topics: bool = True
+
+    def make(self, config: Mapping[str, object], **more: Any) -> Cluster:
+        """Returns its brokers, not started.
+
+        Args:
+            config: settings for all of them, below its own.
+            more: further arguments of a cluster.
+        """
+        return make_cluster(
+            self.brokers,
+            {**config, **self.config},
+            node_config=self.node_config,
+            internal_topics=self.internal_topics,
+            as_version=self.as_version,
+            security_protocol=self.security_protocol,
+            **more,
+        )
+
+
+def make_cluster(
+    brokers: int,
+    config: Mapping[str, object],
+    *,
+    node_config: Mapping[int, Mapping[str, object]] | None = None,
+    internal_topics: bool = True,
+    **options: Any,
+) -> Cluster:
+    """Returns a cluster that is not started. One broker alone is a `Broker`, whose methods need no id."""
+    if brokers == 1:
+        return Broker(config={**config, **(node_config or {}).get(1, {})}, **options)
+    return Cluster(brokers, config=config, node_config=node_config, internal_topics=internal_topics, **options)
 
 
 def session_of(config: pytest.Config) -> KafkaSession:
@@ -115,7 +151,9 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
         Cluster(
             options.get("brokers", 1),
             config=options.get("config"),
+            node_config=options.get("node_config"),
             topics=options.get("topics"),
+            internal_topics=options.get("internal_topics", True),
             as_version=options.get("as_version"),
             admin_port=options.get("admin_port"),
             security_protocol=options.get("security_protocol", "PLAINTEXT"),
@@ -146,20 +184,11 @@ class KafkaSession:
 
     def shared(self, brokers: int) -> Iterator[Cluster]:
         """The body of a session fixture: brokers in threads, or the running Kafka."""
-        if self.bootstrap:
-            yield from self.running(None)
-            return
-        with Broker(config=self.config) if brokers == 1 else Cluster(brokers, config=self.config) as kafka:
-            yield kafka
+        yield from self.running(None) if self.bootstrap else self.started(brokers)
 
-    def process(self, config: Mapping[str, object] | None = None, brokers: int = 1, port: int = 0) -> Iterator[Any]:
-        """The body of a session fixture: broker processes."""
-        settings = {**self.config, **(config or {})}
-        if brokers == 1:
-            made: Cluster = Broker(mode="process", config=settings, port=port)
-        else:
-            made = Cluster(brokers, mode="process", config=settings, port=port)
-        with made as kafka:
+    def started(self, brokers: int, config: Mapping[str, object] | None = None, **options: Any) -> Iterator[Any]:
+        """The body of a session fixture: brokers with the settings of the ini file and those of `config`."""
+        with make_cluster(brokers, {**self.config, **(config or {})}, **options) as kafka:
             yield kafka
 
     def running(self, bootstrap_servers: str | None) -> Iterator[Cluster]:
@@ -172,24 +201,12 @@ class KafkaSession:
 
     def take(self, wanted: Wanted) -> Cluster:
         """Returns a new cluster that runs: a spare one if it has the right shape."""
-        config = {**self.config, **wanted.config}
-        if wanted.brokers == 1:
-            return Broker(
-                config=config,
-                topics=wanted.topics,
-                as_version=wanted.as_version,
-                security_protocol=wanted.security_protocol,
-            ).start()
-        settings = tuple(sorted((key, str(value)) for key, value in config.items()))
-        kafka = self._spares.take(
-            (wanted.brokers, settings, wanted.as_version, wanted.security_protocol),
-            lambda: Cluster(
-                wanted.brokers,
-                config=config,
-                as_version=wanted.as_version,
-                security_protocol=wanted.security_protocol,
-            ),
-        )
+        if (
+            wanted.brokers == 1 or not wanted.internal_topics
+        ):  # a cluster that has made them later is never as new again
+            return wanted.make(self.config, topics=wanted.topics).start()
+        shape = wanted._replace(topics={}, isolation="", audit=True, faults=None, admin_port=None)
+        kafka = self._spares.take(repr(shape), lambda: wanted.make(self.config))
         try:
             for name, partitions in wanted.topics.items():
                 kafka.create_topic(name, partitions)
@@ -246,15 +263,7 @@ def for_test(request: pytest.FixtureRequest, process_fixture: str | None = None)
             pytrace=False,
         )
     if wanted.isolation == "process":
-        config = {**session.config, **wanted.config}
-        kafka = Cluster(
-            wanted.brokers,
-            mode="process",
-            config=config,
-            topics=wanted.topics,
-            as_version=wanted.as_version,
-            security_protocol=wanted.security_protocol,
-        ).start()
+        kafka = wanted.make(session.config, mode="process", topics=wanted.topics).start()
     else:
         kafka = session.take(wanted)
     try:
@@ -284,13 +293,16 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         options.get("admin_port", session.admin_port),
         options.get("as_version"),
         options.get("security_protocol", "PLAINTEXT"),
+        dict(options.get("node_config") or {}),
+        options.get("internal_topics", True),
     )
 
 
 def _in_namespace(
     request: pytest.FixtureRequest, session: KafkaSession, wanted: Wanted, fixture: str | None
 ) -> Iterator[Cluster]:
-    asked: dict[str, object] = {"config": wanted.config, "as_version": wanted.as_version}
+    asked: dict[str, object] = {"config": wanted.config, "node_config": wanted.node_config}
+    asked |= {"internal_topics": not wanted.internal_topics, "as_version": wanted.as_version}
     asked["security_protocol"] = wanted.security_protocol != "PLAINTEXT"
     for option in (name for name, value in asked.items() if value):
         pytest.fail(

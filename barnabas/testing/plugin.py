@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
 
 MARKER = (
-    "kafka(brokers=1, config=None, topics=None, isolation=None, as_version=None, audit=True, faults=None, admin_port=None, "
-    "security_protocol='PLAINTEXT'): the "
-    "Kafka that the fixture `kafka` gives this test: number of brokers, broker settings, topics to create (name to partitions), and "
+    "kafka(brokers=1, config=None, node_config=None, topics=None, internal_topics=True, isolation=None, as_version=None, audit=True, "
+    "faults=None, admin_port=None, security_protocol='PLAINTEXT'): the "
+    "Kafka that the fixture `kafka` gives this test: number of brokers, broker settings, settings of single brokers by id, topics to "
+    "create (name to partitions), False for several brokers that begin without the topics of offsets and of transactions, and "
     "'cluster' (new brokers, the default), 'namespace' (the session's brokers) or 'process' (new broker processes); '3.6': brokers that "
     "serve clients as that release of Kafka does; audit=False: --kafka-audit runs it once; a file of faults, beside the test's own "
     "file; the port for faults over HTTP, 0 for a free one; what the listener for clients speaks"
@@ -190,7 +191,7 @@ def kafka_proc(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """One broker process for the session, with files in a temporary directory."""
     from barnabas.testing.fixtures import session_of
 
-    yield from session_of(pytestconfig).process()
+    yield from session_of(pytestconfig).started(1, mode="process")
 
 
 @pytest.fixture(scope="session")

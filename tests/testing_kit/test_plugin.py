@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from barnabas.testing import Broker, Cluster
+from barnabas.testing import Broker
 from tests.support.pytest_runs import ROOT, plugin
 
 pytest_plugins = ("pytester",)
@@ -371,33 +371,6 @@ def test_the_same_tests_on_a_running_kafka(pytester: pytest.Pytester) -> None:
             "*this test needs 3 brokers, and this Kafka has 1",
         ]
     )
-
-
-@pytest.mark.process
-def test_factories(pytester: pytest.Pytester) -> None:
-    with Cluster(1) as running:
-        pytester.makepyfile(
-            f"""
-            from barnabas.testing import factories
-
-            mine_proc = factories.kafka_proc(config={{"num.partitions": 4}})
-            mine = factories.kafka("mine_proc")
-            pair = factories.kafka_cluster(brokers=2)
-            other_noproc = factories.kafka_noproc(bootstrap_servers="{running.bootstrap_servers}")
-            other = factories.kafka("other_noproc")
-
-            def test_first(mine, mine_proc):
-                assert mine.mode == "process" and mine.brokers[0].pid == mine_proc.brokers[0].pid
-                mine.create_topic("x")
-
-            def test_second(mine):
-                assert mine.topics() == []
-
-            def test_others(pair, other):
-                assert len(pair.brokers) == 2 and other.mode == "remote"
-            """
-        )
-        pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=3)
 
 
 def test_the_ini_file_sets_brokers(pytester: pytest.Pytester) -> None:

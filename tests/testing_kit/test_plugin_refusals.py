@@ -26,6 +26,8 @@ def test_no_running_kafka_was_named(pytester: pytest.Pytester) -> None:
         ("brokers=0", "brokers=0: 1 to 9 are possible"),
         ("topics=['orders']", "*write names and numbers of partitions, for example {'orders': 3}"),
         ("config={'num.partition': 2}", "*did you mean 'num.partitions'?"),
+        ("brokers=2, node_config={3: {}}", "node_config: broker 3 is unknown; this cluster has brokers 1, 2"),
+        ("internal_topics=0", "internal_topics=0: True or False"),
     ],
 )
 def test_a_wrong_marker_is_refused_before_any_test_runs(pytester: pytest.Pytester, marker: str, text: str) -> None:
@@ -57,3 +59,34 @@ def test_a_wrong_ini_value_is_refused(pytester: pytest.Pytester, ini: str, text:
     shown = pytester.runpytest_subprocess()
     assert shown.ret == pytest.ExitCode.USAGE_ERROR
     shown.stderr.fnmatch_lines([text])
+
+
+def test_what_belongs_to_new_brokers_is_refused_for_shared_ones(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.kafka(isolation="namespace", internal_topics=False)
+        def test_topics(kafka): pass
+        @pytest.mark.kafka(isolation="namespace", node_config={1: {"broker.rack": "a"}})
+        def test_settings(kafka): pass
+        """
+    )
+    shown = pytester.runpytest_subprocess()
+    shown.assert_outcomes(errors=2)
+    shown.stdout.fnmatch_lines(
+        ["internal_topics belongs to new brokers, and *", "node_config belongs to new brokers, and *"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("kafka_cluster(brokers=2, node_config={3: {}})", "KitError: node_config: broker 3 is unknown"),
+        ("kafka_proc(confg={})", "TypeError: *unknown option 'confg'; did you mean 'config'[?]*"),
+        ("kafka_proc(internal_topics='no')", "KitError: internal_topics='no': True or False"),
+    ],
+)
+def test_a_wrong_factory_is_refused_where_it_is_written(pytester: pytest.Pytester, written: str, text: str) -> None:
+    pytester.makeconftest(f"from barnabas.testing import factories\nmine = factories.{written}")
+    shown = pytester.runpytest_inprocess()
+    shown.stderr.fnmatch_lines([f"*{text}*"])
