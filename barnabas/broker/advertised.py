@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from barnabas.broker.config import BrokerConfig, Endpoint
+from barnabas.broker.config_key import WILDCARDS
 
-__all__ = ["advertised_endpoints"]
+__all__ = ["advertised_endpoints", "loopback_only"]
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", *WILDCARDS)  # a wildcard is advertised as a loopback address
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Mapping[str, tuple[str, int]]) -> list[Endpoint]:
@@ -18,8 +22,16 @@ def advertised_endpoints(config: BrokerConfig, bound: Mapping[str, tuple[str, in
     found = []
     for endpoint in config.advertised_listeners:
         address = bound.get(endpoint.name, (endpoint.host, endpoint.port))
-        host = endpoint.host or address[0]
-        if host in ("0.0.0.0", "::"):
+        host = endpoint.host or config.host_name  # Kafka resolves an empty host to the machine's canonical name
+        if host in WILDCARDS:
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # clients cannot connect to a wildcard address
         found.append(Endpoint(endpoint.name, host, endpoint.port or address[1], endpoint.security_protocol))
     return found
+
+
+def loopback_only(config: BrokerConfig) -> list[str]:
+    """Names of listeners that accept connections from other machines and advertise, without advertised.listeners, this one's loopback."""
+    if config.advertised_listeners is not config.listeners:
+        return []
+    every = ((each.name, each.host) for each in config.listeners if each.host in ("", *WILDCARDS))
+    return [name for name, host in every if (host or config.host_name) in _LOOPBACK]

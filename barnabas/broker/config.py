@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas.broker.config_key import ConfigSource, ConfigValue
+from barnabas.broker.config_key import WILDCARDS, ConfigSource, ConfigValue
 from barnabas.broker.listener_prefixes import check_listener_prefixes
 from barnabas.broker.properties import parse_properties
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
 from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
 from barnabas.broker.server_keys import SERVER_KEYS, is_per_broker, server_key
-from barnabas.broker.unserved_keys import refuse_unserved
+from barnabas.broker.unserved_keys import NEED_VOTERS, refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 __all__ = ["BrokerConfig", "Endpoint"]
@@ -107,6 +107,7 @@ class BrokerConfig:
         self.controller_listener = self._controller_listener(every, controller_names)
         self.listeners = self._client_listeners(every, controller_names)
         self.advertised_listeners = self._advertised_listeners(controller_names)
+        self.host_name = "127.0.0.1"  # advertised for a listener without a host; a program sets the machine's name
         self.inter_broker_listener = self._inter_broker_listener()
         self._check_authorizer(controller_names[0])
         self.controller_listener_name = controller_names[0]
@@ -318,7 +319,7 @@ class BrokerConfig:
             if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise _invalid(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
             endpoint = self._endpoint("controller.listener.names", listener, listener, host, port)
-            if endpoint.host in ("", "0.0.0.0", "::"):
+            if endpoint.host in ("", *WILDCARDS):
                 raise _invalid(name, text, "give an address at which the other nodes reach this voter")
             if int(voter) in found:
                 raise _invalid(name, text, f"voter {int(voter)} is there twice")
@@ -352,10 +353,9 @@ class BrokerConfig:
         if VOTERS in self.static:  # as a variable that a script did not set
             raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
         missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
-        servers = "controller.quorum.bootstrap.servers"
-        if self.get_list(servers):
-            wrong = f"a quorum is not found by its addresses alone (KIP-853 is not served), and {missing}"
-            raise _invalid(servers, ",".join(self.get_list(servers)), wrong)
+        for name, reason in NEED_VOTERS.items():
+            if self.static.get(name, "").strip():
+                raise _invalid(name, self.static[name], f"{reason}, and {missing}")
         mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() in controller_names]
         if mine:
             raise _invalid("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
@@ -413,8 +413,11 @@ class BrokerConfig:
         for each in found:
             if BROKER in self.roles and each.name not in bound:
                 raise _invalid(name, each.name, f"listeners has only {', '.join(bound)}")
-            if each.host in ("0.0.0.0", "::"):
+            if each.host in WILDCARDS:
                 raise _invalid(name, each.host, "give an address at which clients reach this node")
+        for each in () if found or self.voter_endpoints.keys() <= {self.node_id} else self.listeners:
+            if each.host in WILDCARDS:  # Kafka refuses it, too
+                raise _invalid("listeners", each.host, f"no other node can connect to this address: set {name}, too")
         return found or self.listeners
 
     def _controller_listener(self, every: tuple[Endpoint, ...], names: tuple[str, ...]) -> Endpoint | None:

@@ -18,6 +18,7 @@ from barnabas.errors import BrokerError, ErrorCode
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
+    "WILDCARDS",
     "ConfigKey",
     "ConfigSource",
     "ConfigType",
@@ -32,11 +33,13 @@ __all__ = [
     "one_of",
     "several",
     "short",
+    "shown_address",
     "some_of",
     "string",
     "without_effect",
 ]
 
+WILDCARDS = ("0.0.0.0", "::")  # hosts of a listener on every address; no client can connect to them
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
@@ -120,6 +123,11 @@ def some_of(*choices: str, needed: str = "") -> Validator:
         return known(value) or (f"{needed} must be in the list" if needed and needed not in value else None)
 
     return check
+
+
+def shown_address(host: str, port: int) -> str:
+    """HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_and_port(value: ConfigValue) -> str | None:

@@ -19,7 +19,7 @@ from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
 from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["LISTENER_KEYS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
+__all__ = ["LISTENER_KEYS", "NEED_VOTERS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
 
 
 class Unserved(NamedTuple):
@@ -57,6 +57,11 @@ PREFIXES: Final[Mapping[str, Unserved]] = {
     "kafka.metrics.": Unserved("there are no JMX metrics", False),
 }
 
+# Settings of a node that is not alone, refused where controller.quorum.voters is missing: the node would form its own cluster.
+NEED_VOTERS: Final[Mapping[str, str]] = {
+    "controller.quorum.bootstrap.servers": "a quorum is not found by its addresses alone (KIP-853 is not served)",
+    "zookeeper.connect": "Kafka 4 has no ZooKeeper: remove this setting",
+}
 _REFUSED: Final[Mapping[str, str]] = {
     "principal.builder.class": NO_BUILDER,
     "security.providers": NO_JAVA,

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas import __version__
+from barnabas.broker.advertised import loopback_only
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config_key import WILDCARDS, shown_address
 from barnabas.broker.node import Node
 from barnabas.cli.logs import LogOutput
 from barnabas.errors import BarnabasError
@@ -31,15 +33,16 @@ from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
+from barnabas.runtime.resolver import look_up
 
-__all__ = ["run_node"]
+__all__ = ["remedy", "run_node"]
 
 log = logger("kafka.server")
 
-WILDCARDS = ("", "0.0.0.0", "::")
 STOPS = (signal.SIGTERM, signal.SIGINT)
 ORPHAN_STOP_S: Final = 1.5  # the nodes that could take over leaderships stop, too
 FULL = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def run_node(config: BrokerConfig, ignored: Sequence[str], output: LogOutput, *, until_stdin_ends: bool) -> int:
@@ -71,6 +74,8 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
     try:
         if until_stdin_ends:
             _watch_stdin(loop, end)
+        if not all(each.host for each in config.advertised_listeners):
+            config.host_name = await loop.run_in_executor(None, _host_name)
         node = _node(config, end)
         for number in STOPS:
             loop.add_signal_handler(number, end, 0)
@@ -87,12 +92,18 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         _ignore_stop_signals()
         return ended.result()
     except (BarnabasError, OSError) as error:
-        print(f"barnabas serve: {error}{_remedy(error, config)}", file=sys.stderr)
+        print(f"barnabas serve: {error}{remedy(error, config)}", file=sys.stderr)
         return 1
     shown = socket.gethostname() if host in WILDCARDS else host
+    for each in loopback_only(config):
+        log.warning(
+            "Clients on other machines cannot use a listener, they get a loopback address; set advertised.listeners: "
+            "listener=%s",
+            each,
+        )
     log.info("Node serves: node_id=%d host=%s port=%d cluster_id=%s", node.node_id, shown, port, node.cluster_id)
     metrics = "" if node.metrics is None else f" metrics={node.metrics.shown_address}"
-    print(f"ready node={node.node_id} listen={shown}:{port} pid={os.getpid()}{metrics}", flush=True)
+    print(f"ready node={node.node_id} listen={shown_address(shown, port)} pid={os.getpid()}{metrics}", flush=True)
     gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
     code = await ended
     if code == 0:
@@ -104,6 +115,16 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
             code = 1
     _ignore_stop_signals()
     return code
+
+
+def _host_name() -> str:
+    """The name of this machine that clients get if a listener has no host, as in Kafka; 127.0.0.1 if it has no address. Blocks."""
+    name = socket.getfqdn()
+    try:
+        look_up(name)
+    except (OSError, UnicodeError):
+        return "127.0.0.1"
+    return name
 
 
 def _node(config: BrokerConfig, end: Callable[[int], None]) -> Node:
@@ -164,7 +185,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) ->
         raise BarnabasError(f"--until-stdin-ends: standard input is no pipe or terminal ({error})") from None
 
 
-def _remedy(error: Exception, config: BrokerConfig) -> str:
+def remedy(error: Exception, config: BrokerConfig) -> str:
     """What to do about an error of the system, as the end of its line; empty if nothing is known."""
     if not isinstance(error, OSError):
         return ""
@@ -172,10 +193,14 @@ def _remedy(error: Exception, config: BrokerConfig) -> str:
         found = [(each.port, port_holder(each.port)) for each in config.listeners if each.port]
         holders = [f"{described(pid)} listens on port {port}" for port, pid in found if pid is not None]
         return f": {', '.join(holders) or 'another process has it'}; stop it, or choose another port"
-    if error.errno not in FULL:
-        return ""
     path = str(error.filename or "")
     directory = next((each for each in config.log_dirs if path.startswith(each)), config.log_dirs[0])
+    if path and error.errno in FORBIDDEN:
+        return (
+            f": the node must read and write in {directory}; change its owner or permissions, or name another (--data)"
+        )
+    if error.errno not in FULL:
+        return ""
     return f": the volume of {directory} is full; free space on it, or name a directory on another volume (--data)"
 
 

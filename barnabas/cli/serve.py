@@ -192,12 +192,11 @@ def node_config(
         settings["metrics.listen"] = metrics_listen
     if data is not None:
         settings["log.dirs"] = data
-    elif "log.dirs" not in settings and "log.dir" not in settings:
+    if not settings.get("log.dirs", settings.get("log.dir", "")).strip(
+        " ,"
+    ):  # also a variable that a script did not set
         raise ValueError("no data directory: give --data DIR, or log.dirs in --config")
-    broker_config = BrokerConfig(settings)
-    if not broker_config.log_dirs:
-        raise ValueError("log.dirs names no directory: give --data DIR")
-    return broker_config
+    return BrokerConfig(settings)
 
 
 def _address(flag: str, text: str) -> str:

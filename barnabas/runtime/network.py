@@ -267,7 +267,13 @@ def _with_tls(
 async def _bind(host: str, port: int, options: ListenerOptions) -> list[socket.socket]:
     """A socket for every address of the host, all on one port."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise OSError(
+            errno.EADDRNOTAVAIL, f"cannot bind {host}:{port}: no address of this host is known ({reason})"
+        ) from None
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):

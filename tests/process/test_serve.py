@@ -155,6 +155,13 @@ def test_a_port_in_use_is_refused(served_broker: ServedBroker, tmp_path: Path) -
     assert "Traceback" not in second.stderr
 
 
+def test_hosts_and_directories_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    ran = barnabas("serve", "--listen", "no-such-host.invalid:9092", "--data", str(tmp_path / "data"))
+    assert ran.returncode == 1
+    assert "cannot bind no-such-host.invalid:9092: no address of this host is known (" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -179,6 +186,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     ran = barnabas("serve", "--data", str(tmp_path / "data"), "--config", str(binary))
     assert (ran.returncode, f"--config {binary}: not a text in UTF-8" in ran.stderr) == (2, True), ran.stderr
+    ran = barnabas("serve", "--data", "", "--listen", "127.0.0.1:0")
+    assert (ran.returncode, "no data directory: give --data DIR" in ran.stderr) == (2, True), ran.stderr
     ran = barnabas("serve", "--data", str(binary), "--listen", "127.0.0.1:0")
     assert (ran.returncode, f"data directory {binary} is a file" in ran.stderr) == (2, True), ran.stderr
     ran = barnabas("serve", "--data", "/dev/null", "--listen", "127.0.0.1:0")

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
+from barnabas.broker.config_key import shown_address
 from barnabas.broker.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -157,7 +158,7 @@ def _log_broker(former: MetadataImage, image: MetadataImage, broker_id: int) -> 
         log.info("Broker is unregistered: broker=%d", broker_id)
         return
     if before is None or before.epoch != now.epoch:
-        addresses = ",".join(f"{point.name}://{point.host}:{point.port}" for point in now.end_points)
+        addresses = ",".join(f"{point.name}://{shown_address(point.host, point.port)}" for point in now.end_points)
         log.info("Broker is registered: broker=%d epoch=%d addresses=%s", broker_id, now.epoch, addresses)
     if before is not None and before.fenced != now.fenced:
         if now.fenced:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.broker.config import BROKER
+from barnabas.broker.config_key import shown_address
 from barnabas.broker.metrics.client_series import ClientSeries
 from barnabas.broker.metrics.controller_series import ControllerSeries
 from barnabas.broker.metrics.endpoint import MetricsEndpoint
@@ -118,13 +119,9 @@ class NodeMetrics:
     @property
     def shown_address(self) -> str:
         """HOST:PORT."""
-        return _shown(*self.address)
+        return shown_address(*self.address)
 
     def close(self) -> None:
         """Closes the address and its connections."""
         self.watch.stop()
         self._endpoint.close()
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -107,6 +107,11 @@ def test_nodes_of_one_role() -> None:
             {"controller.quorum.bootstrap.servers": "a:1"},
             r"value a:1 .*bootstrap\.servers: .*KIP-853.*voters is not set",
         ),
+        ({"zookeeper.connect": "zk:2181"}, r"value zk:2181 .*zookeeper\.connect: Kafka 4 has no .*voters is not set"),
+        (
+            {"node.id": "2", "controller.quorum.voters": THREE, "listeners": "PLAINTEXT://0.0.0.0:1"},
+            r"value 0\.0\.0\.0 for configuration listeners: no other node .* set advertised\.listeners",
+        ),
         ({"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, r"value CONTROLLER://:2 .*voters is not set"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "at which clients reach"),
         ({"advertised.listeners": "SSL://h:1"}, "listeners has only PLAINTEXT"),
