@@ -33,9 +33,9 @@ CONTROLLER = "controller"
 CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-SERVED_PROTOCOLS = frozenset(SECURITY_PROTOCOLS)
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
+CONTROLLER_MECHANISM = "sasl.mechanism.controller.protocol"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,8 @@ class BrokerConfig:
             "super.users": self.get_str("super.users") or "",
             "allow.everyone.if.no.acl.found": str(self.get_bool("allow.everyone.if.no.acl.found")),
         }
-        return authorizer_settings(texts, controller=CONTROLLER in self.roles)
+        given = {name: text for name, text in texts.items() if name in self.static}
+        return authorizer_settings(given, controller=CONTROLLER in self.roles)
 
     def _check_authorizer(self, controller_name: str) -> None:
         """Refuses an authorizer that would refuse the other nodes of the cluster."""
@@ -380,7 +381,7 @@ class BrokerConfig:
 
     def _security_protocols(self, controller_names: tuple[str, ...]) -> dict[str, str]:
         """The protocol by listener name; a controller listener is PLAINTEXT if the map or its name is a default, as in Kafka."""
-        found = {}
+        found: dict[str, str] = {}
         for pair in (self.get_str(PROTOCOL_MAP) or "").split(","):
             if not pair.strip():
                 continue
@@ -388,7 +389,8 @@ class BrokerConfig:
             if not colon or not listener or protocol not in SECURITY_PROTOCOLS:
                 known = ", ".join(SECURITY_PROTOCOLS)
                 raise _invalid(PROTOCOL_MAP, pair, f"write NAME:PROTOCOL; the protocols are {known}")
-            found[listener] = protocol
+            if found.setdefault(listener, protocol) != protocol:
+                raise _invalid(PROTOCOL_MAP, pair, f"listener {listener} is there twice, also with {found[listener]}")
         if PROTOCOL_MAP not in self.static or "controller.listener.names" not in self.static:
             for name in controller_names:
                 found.setdefault(name, PLAINTEXT)
@@ -400,10 +402,17 @@ class BrokerConfig:
             check_listener_prefixes(names, self._listener_names)
 
     def check_logins(self) -> None:
-        """Refuses SASL listeners on which no client could log in. Raises BrokerError(INVALID_CONFIG)."""
+        """Refuses SASL listeners on which no client, or no other node, could log in. Raises BrokerError(INVALID_CONFIG)."""
         for endpoint in (*self.listeners, self.controller_listener):
             if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
                 SaslSettings(self, endpoint.name).check()
+        if self.voter_endpoints or len(self.roles) == 1:  # there are other nodes
+            for listener, key in (
+                (self.inter_broker_listener if BROKER in self.roles else "", "sasl.mechanism.inter.broker.protocol"),
+                (self.controller_listener_name if self.controller_listener is not None else "", CONTROLLER_MECHANISM),
+            ):
+                if listener and self.security_protocol(listener) in SASL_PROTOCOLS:
+                    SaslSettings(self, listener).check_between_nodes(key, self.get_str(key) or "")
 
     def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
         name = "advertised.listeners"
@@ -450,8 +459,8 @@ class BrokerConfig:
             raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
         key = "security.inter.broker.protocol"
         protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
-        if protocol not in SERVED_PROTOCOLS:
-            raise _invalid(key, protocol, _not_served())
+        if protocol not in SECURITY_PROTOCOLS:
+            raise _invalid(key, protocol, f"the protocols are {', '.join(SECURITY_PROTOCOLS)}")
         if protocol != PLAINTEXT and name is not None:
             raise _invalid(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
         if protocol != PLAINTEXT and BROKER in self.roles:
@@ -464,17 +473,13 @@ class BrokerConfig:
         """Parses one listener. Raises INVALID_CONFIG for a protocol that is not served: ignoring it would be dangerous."""
         protocol = self._protocols.get(name)
         if protocol is None:
-            served = name not in SECURITY_PROTOCOLS or name in SERVED_PROTOCOLS
-            mapped = (
-                f"add {name}:{name if name in SECURITY_PROTOCOLS else PLAINTEXT} to {PROTOCOL_MAP}"
-                if served
-                else _not_served()
-            )
+            mapped = f"{name}:{name if name in SECURITY_PROTOCOLS else 'PROTOCOL'}"
+            known = ", ".join(SECURITY_PROTOCOLS)
             raise _invalid(
-                key, text, f"listener {name} has no security protocol: write PLAINTEXT://HOST:PORT, or {mapped}"
+                key,
+                text,
+                f"listener {name} has no security protocol: add {mapped} to {PROTOCOL_MAP}; the protocols are {known}",
             )
-        if protocol not in SERVED_PROTOCOLS:
-            raise _invalid(key, text, f"listener {name} speaks {protocol} ({PROTOCOL_MAP}): {_not_served()}")
         return Endpoint(name, host.strip("[]"), int(port), protocol)
 
     def _endpoints(self, name: str, texts: tuple[str, ...]) -> Iterator[Endpoint]:
@@ -489,10 +494,6 @@ class BrokerConfig:
                 raise _invalid(name, text, f"listener {listener} is there twice")
             seen.add(listener)
             yield self._endpoint(name, text, listener, host, port)
-
-
-def _not_served() -> str:
-    return f"the protocols are {', '.join(SECURITY_PROTOCOLS)}: use PLAINTEXT://HOST:PORT or SSL://HOST:PORT"
 
 
 def _invalid(name: str, text: str, wrong: str) -> BrokerError:

@@ -14,7 +14,6 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord
-from barnabas.broker.security.authorizer_keys import NAME, SUPER_USERS
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
@@ -24,6 +23,10 @@ __all__ = ["remarks", "remarks_on_change"]
 
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
 _PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # of KIP-421, such as ${env:PASSWORD}
+_OF_CLIENTS: Final = {
+    "security.protocol": "listeners of a node speak what listeners and listener.security.protocol.map say",
+    "sasl.mechanism": "listeners of a node offer what sasl.enabled.mechanisms says",
+}
 NAME_CHARS_MAX: Final = 200  # compared and shown characters of a key: a comparison takes quadratic time
 
 
@@ -41,14 +44,7 @@ def remarks(config: BrokerConfig) -> list[str]:
 
 def _remarks_on_security(config: BrokerConfig) -> list[str]:
     """Settings whose effect is another one than they seem to have."""
-    found = []
-    users = config.get_str(SUPER_USERS) or ""
-    if users and config.authorizer() is None:
-        found.append(f"setting '{SUPER_USERS}' has no effect without {NAME}: every client may do everything")
-    for user in users.split(";"):
-        if ",User:" in user.replace(" ", ""):
-            found.append(f"setting '{SUPER_USERS}' has one principal {user.strip()!r}: semicolons separate principals")
-    found += _remarks_on_own_logins(config)
+    found = _remarks_on_own_logins(config)
     for name, text in sorted(config.static.items()):
         key = server_key(name)
         if key is not None and key.sensitive and _PLACEHOLDER.search(text):
@@ -98,6 +94,8 @@ def _why_without_effect(kind: int, name: str) -> str | None:
 def _unknown(name: str) -> str:
     shown = name[:NAME_CHARS_MAX]
     text = f"unknown setting '{shown}' ignored"
+    if name in _OF_CLIENTS:
+        return f"{text}: it is a client's; {_OF_CLIENTS[name]}"
     topic = TOPIC_KEYS.get(name)
     if topic is not None and topic.synonyms:
         return f"{text}: it is a topic's; brokers have '{topic.synonyms[0].name}'"

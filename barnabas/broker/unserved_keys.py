@@ -141,7 +141,8 @@ def refuse_unserved(settings: Mapping[str, str]) -> None:
         BrokerError: INVALID_CONFIG, naming the first such key, its value and what to do.
     """
     for name, text in _refused(settings):
-        shown = "[hidden]" if name.endswith(_SECRETS) else text
+        # A name that Kafka does not have may be a secret's with a mistake in it.
+        shown = text if name in UNSERVED_KEYS and not name.endswith(_SECRETS) else "[hidden]"
         wrong = unserved(name)
         reason = wrong.reason if wrong is not None else ""
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {name}: {reason}")

@@ -53,15 +53,23 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
         controller: whether the node is a controller, to which brokers must be able to connect before any ACL exists.
 
     Raises:
-        BrokerError: INVALID_CONFIG, a value is wrong or no super user is named.
+        BrokerError: INVALID_CONFIG, a value is wrong, no super user is named, or there is no authorizer for these settings.
     """
     name = static.get(NAME, "").strip()
     if not name:
+        for key in (SUPER_USERS, ALLOW):
+            if text := static.get(key, "").strip():
+                reason = (
+                    f"without {NAME} every client may do everything: write {NAME}={AUTHORIZER_CLASS}, or remove {key}"
+                )
+                raise _wrong(key, text, reason)
         return None
     if name != AUTHORIZER_CLASS:
         raise _wrong(NAME, name, f"only Kafka's {AUTHORIZER_CLASS} is served")
     users = [each for part in static.get(SUPER_USERS, "").split(";") if (each := part.strip())]
     for user in users:
+        if ",User:" in user.replace(" ", "") or " User:" in user:
+            raise _wrong(SUPER_USERS, user, "semicolons separate principals: write User:admin;User:broker")
         if ":" not in user[1:]:
             raise _wrong(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
         if not user.startswith("User:") or user in ("User:", "User:*"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["altered_mechanisms", "check_dynamic_settings"]
 
-_OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG)
+_OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, "sasl.mechanism.inter.broker.protocol")
 
 
 def check_dynamic_settings(

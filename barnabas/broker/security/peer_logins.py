@@ -155,8 +155,9 @@ class PeerLogins:
             jaas = settings.jaas(BEARER_MECHANISM)
             return self._providers.of(value, {} if jaas is None else jaas.options)
         except (OAuthInvalid, BrokerError) as error:
+            why = error.message if isinstance(error, BrokerError) else str(error)
             raise SaslFailed(
-                f"this node cannot log in at listener {listener} of other nodes: {error} (with the prefix {prefix} or without it)"
+                f"this node cannot log in at listener {listener} of other nodes: {why} (with the prefix {prefix} or without it)"
             ) from None
 
     def _kerberos(self, listener: str, host: str) -> SaslClient:
@@ -164,7 +165,7 @@ class PeerLogins:
         try:
             service = SaslSettings(self._config, listener).kerberos_service()
         except BrokerError as error:
-            raise SaslFailed(str(error)) from None
+            raise SaslFailed(error.message or "") from None
         from barnabas.runtime.kerberos import KerberosInitiator, kerberos_is_missing  # imported only if GSSAPI is used
 
         missing = kerberos_is_missing()

@@ -161,7 +161,7 @@ class SaslSettings:
         if self._users[0] is not jaas:
             self._users = (
                 jaas,
-                {name[len(USER_OPTION) :]: password for name, password in jaas.options.items() if _is_user(name)},
+                {name[len(USER_OPTION) :]: password for name, password in filter(_is_user, jaas.options.items())},
             )
         return self._users[1]
 
@@ -246,6 +246,24 @@ class SaslSettings:
         if JAAS_CONFIG in self._config.static:
             raise _invalid(JAAS_CONFIG, f"a broker needs it with the listener and the mechanism. {self._example()}")
 
+    def check_between_nodes(self, key: str, mechanism: str) -> None:
+        """Refuses a mechanism for logins of other nodes that the listener does not enable, as Kafka does.
+
+        Args:
+            key: sasl.mechanism.inter.broker.protocol or sasl.mechanism.controller.protocol.
+
+        Raises:
+            BrokerError: INVALID_CONFIG.
+        """
+        if mechanism.upper() not in self.mechanisms:
+            enabled = ",".join(self.mechanisms)
+            default = "," if key in self._config.static else ", the default,"
+            raise _invalid(
+                key,
+                f"other nodes log in at listener {self.listener} by {mechanism}{default} which {ENABLED_MECHANISMS}={enabled} does not "
+                f"have. A working line is: {key}={self.mechanisms[0]}",
+            )
+
     def _check_mechanism(self, mechanism: str) -> None:
         module = _MODULES.get(mechanism)
         if module is None:
@@ -259,7 +277,7 @@ class SaslSettings:
             self._check_bearer()
         if mechanism == GSSAPI_MECHANISM:
             self.kerberos_service()
-        if mechanism == PLAIN_MECHANISM and (jaas is None or not any(map(_is_user, jaas.options))):
+        if mechanism == PLAIN_MECHANISM and (jaas is None or not any(map(_is_user, jaas.options.items()))):
             raise _invalid(self.jaas_key(mechanism), f"it names no user, so no client could log in. {self._example()}")
 
     def _check_bearer(self) -> None:
@@ -306,8 +324,10 @@ class SaslSettings:
         )
 
 
-def _is_user(option: str) -> bool:
-    return option.startswith(USER_OPTION)
+def _is_user(option: tuple[str, str]) -> bool:
+    """Whether an option is a user's. Nobody can log in with an empty name or password."""
+    name, password = option
+    return name.startswith(USER_OPTION) and name != USER_OPTION and password != ""
 
 
 def _invalid(key: str, wrong: str) -> BrokerError:

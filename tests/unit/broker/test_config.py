@@ -201,14 +201,22 @@ def test_node_id_from_either_key() -> None:
         ),
         ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}, "keystore.location is not set"),
         ({"listeners": "SASL_PLAINTEXT://:2"}, "GSSAPI is the default of sasl.enabled.mechanisms"),
-        ({"listeners": "HTTP://:9092"}, r"listener HTTP has no security protocol: .*add HTTP:PLAINTEXT"),
+        ({"listeners": "HTTP://:9092"}, r"listener HTTP has no security protocol: .*add HTTP:PROTOCOL to"),
         ({"listeners": "IN://:1", "listener.security.protocol.map": "IN:SSL"}, "listener IN speaks TLS"),
         ({"listener.security.protocol.map": "IN:TLS"}, r"value IN:TLS .*the protocols are PLAINTEXT"),
         ({"listener.security.protocol.map": "IN"}, "write NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "IN:SSL,in:PLAINTEXT"}, "listener IN is there twice, also with SSL"),
         ({"listener.security.protocol.map": "IN:PLAINTEXT"}, "PLAINTEXT has no security protocol"),
         ({"authorizer.class.name": "a.B"}, r"value a\.B .*authorizer\.class\.name: .*StandardAuthorizer"),
         ({"authorizer.class.name": STANDARD}, r"super\.users: a controller needs super users.*super\.users=User:admin"),
         ({"authorizer.class.name": STANDARD, "super.users": "admin"}, "write TYPE:NAME"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:a,User:b"}, "semicolons separate principals"),
+        ({"authorizer.class.name": STANDARD, "super.users": "User:a User:b"}, "semicolons separate principals"),
+        ({"super.users": "User:a"}, r"super\.users: without authorizer\.class\.name every client may do everything"),
+        ({"allow.everyone.if.no.acl.found": "True"}, r"no\.acl\.found: without authorizer\.class\.name every client"),
+        ({"allow.everyone.if.no.acl.found": "false"}, r"no\.acl\.found: without authorizer\.class\.name every client"),
+        ({"delegation.token.master.key": "planted-7"}, r"value \[hidden\] .*master\.key"),
+        ({"sasl.jaas.confg": "planted-8"}, r"value \[hidden\] .*jaas\.confg"),
         (
             {
                 "authorizer.class.name": STANDARD,
@@ -249,7 +257,6 @@ def test_what_would_promise_more_than_is_served_is_refused(settings: dict[str, s
     [
         {"remote.log.storage.system.enable": "false"},
         {"authorizer.class.name": ""},
-        {"super.users": "User:a"},
         {"authorizer.class.name": STANDARD, "super.users": "User:a"},  # no other node connects
         {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS", "controller.quorum.voters": "1@a:1"},
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL"},  # no listener is SSL
@@ -467,9 +474,9 @@ def test_settings_of_a_listener_are_described_without_secrets() -> None:
 
 def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_told() -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="${env:PASSWORD}";'
-    assert remarks(BrokerConfig({"super.users": "User:a,User:b", "ssl.key.password": "${file:/k:planted-key}"})) == [
-        "setting 'super.users' has no effect without authorizer.class.name: every client may do everything",
-        "setting 'super.users' has one principal 'User:a,User:b': semicolons separate principals",
+    assert remarks(BrokerConfig({"ssl.key.password": "${file:/k:planted-key}", "security.protocol": "SSL"})) == [
+        "unknown setting 'security.protocol' ignored: it is a client's; listeners of a node speak what listeners and "
+        "listener.security.protocol.map say",
         "setting 'ssl.key.password' has a placeholder that is not looked up: the value is the text itself",
     ]
     found = remarks(BrokerConfig({"listener.name.ssl.plain.sasl.jaas.config": login}))

@@ -252,4 +252,4 @@ def test_wrong_settings_are_refused(key: str, value: str, expected: str) -> None
 
 
 def test_without_a_class_there_is_no_authorizer() -> None:
-    assert authorizer_settings({"super.users": "User:admin"}, controller=True) is None
+    assert authorizer_settings({"authorizer.class.name": " "}, controller=True) is None

@@ -9,10 +9,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.dynamic_settings import check_dynamic_settings
 from barnabas.broker.security.node_network import peer_logins
 from barnabas.broker.security.peer_logins import PeerLogins
 from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
-from barnabas.errors import BrokerError
+from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.sasl import PlainClient, SaslFailed
 from barnabas.protocol.scram import ScramClient
 from tests.support.rng import SeededRng
@@ -92,11 +93,17 @@ def test_a_node_alone_needs_no_login() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("sasl.mechanism.controller.protocol", None, "listener.name.controller.gssapi.sasl.jaas.config: it is not set"),
+        (
+            "sasl.mechanism.controller.protocol",
+            None,
+            "sasl.mechanism.controller.protocol: other nodes log in at listener CONTROLLER by GSSAPI, the default, which "
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512 does not have. A working line is: sasl.mechanism.controller.protocol=PLAIN",
+        ),
         (
             "sasl.mechanism.inter.broker.protocol",
-            "OAUTHBEARER",
-            "cannot log in at listener NODES of other nodes: sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url",
+            "scram-sha-256",
+            "sasl.mechanism.inter.broker.protocol: other nodes log in at listener NODES by scram-sha-256, which "
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512 does not have",
         ),
         (
             "listener.name.nodes.scram-sha-512.sasl.jaas.config",
@@ -120,6 +127,16 @@ def test_incomplete_settings_name_the_key_and_a_working_line(name: str, value: s
         PeerLogins(config(**{name: value}), SeededRng(1))
     assert why in str(refused.value)
     assert "planted" not in str(refused.value)
+
+
+def test_a_mechanism_that_other_nodes_could_not_use_is_refused_at_run_time_as_well() -> None:
+    for key, value in (
+        ("sasl.mechanism.inter.broker.protocol", "GSSAPI"),
+        ("listener.name.nodes.sasl.enabled.mechanisms", "PLAIN"),
+    ):
+        with pytest.raises(BrokerError, match="other nodes log in at listener NODES by") as refused:
+            check_dynamic_settings(config(), None, [key], {key: value}, default=False)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 OAUTH = {
@@ -167,6 +184,12 @@ def test_connections_share_the_tokens_of_a_node_until_a_setting_changes() -> Non
     assert before._settings.read_timeout_ms == 7
     node.reconfigure({}, {"sasl.login.refresh.window.factor": "0.6"})
     assert provider(logins)._settings.window_factor == 0.6
+    with pytest.raises(BrokerError) as missing:
+        PeerLogins(config(**OAUTH), SeededRng(1))
+    assert str(missing.value).startswith(
+        "INVALID_CONFIG: this node cannot log in at listener NODES of other nodes: sasl.mechanism=OAUTHBEARER needs "
+        "sasl.oauthbearer.token.endpoint.url"
+    )
     with pytest.raises(BrokerError, match=r"needs sasl\.oauthbearer\.client\.credentials\.client\.secret"):
         PeerLogins(config(**OAUTH, **{**endpoint, secret: None}), SeededRng(1))
     with pytest.raises(BrokerError, match=r"jwt\.retriever\.class=a\.B: Java classes are not loaded"):

@@ -49,6 +49,7 @@ BASE = {
         ({"sasl.enabled.mechanisms": "PLAIN,NOPE", JAAS: USERS}, "NOPE is not served"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, JAAS),
         ({"sasl.enabled.mechanisms": "PLAIN", JAAS: f"{PLAIN} required;"}, "names no user"),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS: f'{PLAIN} required user_alice="" user_="x";'}, "names no user"),
         ({"sasl.enabled.mechanisms": "PLAIN", JAAS: USERS[:-1]}, "character"),
         ({"sasl.enabled.mechanisms": "PLAIN", JAAS: USERS.replace("Plain", "Scram")}, "the login module of PLAIN is"),
         (
@@ -56,7 +57,7 @@ BASE = {
             "with the listener and the mechanism",
         ),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_half_a_configuration_is_refused(settings: dict[str, str], says: str) -> None:
     with pytest.raises(BrokerError) as caught:
