@@ -16,6 +16,7 @@ from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.sasl import PlainClient, SaslFailed
 from barnabas.protocol.scram import ScramClient
+from barnabas.work import finished
 from tests.support.rng import SeededRng
 
 MODULE = "org.apache.kafka.common.security"
@@ -135,7 +136,7 @@ def test_a_mechanism_that_other_nodes_could_not_use_is_refused_at_run_time_as_we
         ("listener.name.nodes.sasl.enabled.mechanisms", "PLAIN"),
     ):
         with pytest.raises(BrokerError, match="other nodes log in at listener NODES by") as refused:
-            check_dynamic_settings(config(), None, [key], {key: value}, default=False)
+            finished(check_dynamic_settings(config(), None, [key], {key: value}, default=False))
         assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
