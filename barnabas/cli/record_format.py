@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring
 from typing import Any, Final, Literal
 
 from barnabas.cli.arguments import unescaped
 from barnabas.cli.client_properties import WrongCall
-from barnabas.cli.record_json import readable, timestamp_type_name
-from barnabas.client.types import RawRecord, Record
+from barnabas.cli.record_json import compact, readable, timestamp_type_name
+from barnabas.client.types import Headers, RawRecord, Record
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
 from barnabas.protocol.records import Record as LogRecord
@@ -85,8 +86,7 @@ def _value(data: bytes | None, decode: Decode | None) -> Any:
 
 
 def _dumped(document: Any, indent: int | None) -> bytes:
-    separators = (",", ":") if indent is None else None
-    text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
+    text = compact(document) if indent is None else json.dumps(document, ensure_ascii=False, indent=indent)
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -100,6 +100,9 @@ def as_values(
 
     def only_values(records: Sequence[Read]) -> list[bytes]:
         return [b"%b\n" % (record[3] or b"") for record in records]
+
+    def keys_and_values(records: Sequence[Read]) -> list[bytes]:
+        return [b"%b\t%b\n" % (b"null" if record[2] is None else record[2], record[3] or b"") for record in records]
 
     def all_parts(records: Sequence[Read]) -> list[bytes]:
         lines = []
@@ -123,9 +126,11 @@ def as_values(
             lines.append(line)
         return lines
 
+    undecoded = keys_and_values if print_key else only_values
+
     def shown(records: Sequence[Read]) -> list[bytes]:
-        simple = decode is None and not print_key and bool(records) and not isinstance(records[0], RawRecord)
-        return only_values(records) if simple else all_parts(records)
+        simple = decode is None and decode_key is None and bool(records) and not isinstance(records[0], RawRecord)
+        return undecoded(records) if simple else all_parts(records)
 
     return shown
 
@@ -143,7 +148,7 @@ def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | N
             "timestamp_type": timestamp_type_name(record.timestamp_type),
             "key": None if control else _value(record.key, decode_key),
             "value": None if control else _value(record.value, decode),
-            "headers": [[_header_name(name), readable(value)] for name, value in record.headers],
+            "headers": _headers(record.headers),
         }
         if isinstance(record, RawRecord):
             document |= {
@@ -154,11 +159,34 @@ def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | N
             }
         return _dumped(document, indent) + b"\n"
 
-    return lambda records: [one(record) for record in records]
+    def lines_of_text(records: Sequence[Read]) -> list[bytes]:
+        """As `one`, several times as fast."""
+        text = encode_basestring
+        lines = []
+        for record in records:
+            offset, timestamp, key, value, headers, topic, partition, kind = record[:8]
+            try:
+                lines.append(
+                    f'{{"topic":"{topic}","partition":{partition},"offset":{offset},"timestamp":{timestamp},'
+                    f'"timestamp_type":"{timestamp_type_name(kind)}","key":{"null" if key is None else text(key.decode())},'
+                    f'"value":{"null" if value is None else text(value.decode())},'
+                    f'"headers":{compact(_headers(headers)) if headers else "[]"}}}\n'.encode()
+                )
+            except UnicodeDecodeError:
+                lines.append(one(record))
+        return lines
+
+    def shown(records: Sequence[Read]) -> list[bytes]:
+        simple = decode is None and decode_key is None and indent is None
+        simple = simple and bool(records) and not isinstance(records[0], RawRecord)
+        return lines_of_text(records) if simple else [one(record) for record in records]
+
+    return shown
 
 
-def _header_name(name: str) -> Any:
-    return readable(name.encode("utf-8", "surrogateescape"))
+def _headers(headers: Headers) -> list[list[Any]]:
+    """The JSON form of headers."""
+    return [[readable(name.encode("utf-8", "surrogateescape")), readable(value)] for name, value in headers]
 
 
 def as_template(template: str, decode: Decode | None, decode_key: Decode | None) -> Shown:
@@ -168,23 +196,28 @@ def as_template(template: str, decode: Decode | None, decode_key: Decode | None)
         WrongCall: an unknown token or escape.
     """
 
-    def length(data: bytes | None) -> bytes:
-        return b"%d" % (-1 if data is None else len(data))
+    def length(data: bytes | None) -> int:
+        return -1 if data is None else len(data)
 
-    tokens: dict[str, Callable[[Read], bytes]] = {
-        "t": lambda r: r.topic.encode(),
-        "p": lambda r: b"%d" % r.partition,
-        "o": lambda r: b"%d" % r.offset,
-        "k": lambda r: _text(r.key, decode_key, None),
-        "K": lambda r: length(r.key),
-        "s": lambda r: _text(r.value, decode, None),
-        "S": lambda r: length(r.value),
-        "T": lambda r: b"%d" % r.timestamp,
-        "h": lambda r: b",".join(_header(name, value) for name, value in r.headers),
+    # Each token: its place in the format of the whole line, and its column of values.
+    tokens: dict[str, tuple[bytes, Callable[[Sequence[Read]], Iterable[Any]]]] = {
+        "t": (b"%b", lambda records: [r.topic.encode() for r in records]),
+        "p": (b"%d", lambda records: [r.partition for r in records]),
+        "o": (b"%d", lambda records: [r.offset for r in records]),
+        "k": (b"%b", lambda records: _texts([r.key for r in records], decode_key)),
+        "K": (b"%d", lambda records: [length(r.key) for r in records]),
+        "s": (b"%b", lambda records: _texts([r.value for r in records], decode)),
+        "S": (b"%d", lambda records: [length(r.value) for r in records]),
+        "T": (b"%d", lambda records: [r.timestamp for r in records]),
+        "h": (b"%b", lambda records: [b",".join(_header(name, value) for name, value in r.headers) for r in records]),
     }
-    parts: list[Callable[[Read], bytes]] = []
-    pieces: list[bytes] = []  # the text between the tokens
+    columns: list[Callable[[Sequence[Read]], Iterable[Any]]] = []
+    line = b""
     text, place = "", 0
+
+    def literal() -> bytes:
+        return unescaped(text, "--format").replace(b"%", b"%%")
+
     for found in _TOKEN.finditer(template):
         text += template[place : found.start()]
         place = found.end()
@@ -195,17 +228,20 @@ def as_template(template: str, decode: Decode | None, decode_key: Decode | None)
         if token not in tokens:
             known = " ".join(f"%{each}" for each in tokens)
             raise WrongCall(f"--format {template!r}: unknown token %{token}; known are {known} %%")
-        pieces.append(unescaped(text, "--format"))
-        parts.append(tokens[token])
+        form, column = tokens[token]
+        line += literal() + form
+        columns.append(column)
         text = ""
-    last = unescaped(text + template[place:], "--format")
+    text += template[place:]
+    line += literal()
+    if not columns:
+        return lambda records: [line % ()] * len(records)
+    return lambda records: list(map(line.__mod__, zip(*(column(records) for column in columns), strict=True)))
 
-    def one(record: Read) -> bytes:
-        line = [piece for pair in zip(pieces, (part(record) for part in parts), strict=True) for piece in pair]
-        line.append(last)
-        return b"".join(line)
 
-    return lambda records: [one(record) for record in records]
+def _texts(data: Sequence[bytes | None], decode: Decode | None) -> list[bytes]:
+    """A column of bytes to print."""
+    return [each or b"" for each in data] if decode is None else [_text(each, decode, None) for each in data]
 
 
 def _header(name: str, value: bytes | None) -> bytes:

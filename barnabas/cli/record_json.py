@@ -15,7 +15,7 @@ from typing import Any, Final
 from barnabas.cli.bad_record import BadRecord
 from barnabas.client.types import Headers
 
-__all__ = ["JsonRecord", "readable", "record_from_json", "timestamp_type_name"]
+__all__ = ["JsonRecord", "compact", "readable", "record_from_json", "timestamp_type_name"]
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
@@ -27,7 +27,7 @@ JsonRecord = tuple[
     int | None, int | None, bytes | None, bytes | None, Headers
 ]  # partition, timestamp, key, value, headers
 
-_compact: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def timestamp_type_name(timestamp_type: int) -> str:
@@ -82,7 +82,7 @@ def _number(found: dict[str, Any], name: str, highest: int) -> int | None:
     if number is None:
         return None
     if type(number) is not int or not -1 <= number <= highest:
-        raise BadRecord(f"{name} must be a whole number from -1 to {highest}, not {_compact(number)}")
+        raise BadRecord(f"{name} must be a whole number from -1 to {highest}, not {compact(number)}")
     return number
 
 
@@ -97,7 +97,7 @@ def _data(data: Any, name: str) -> bytes | None:
             return base64.b64decode(data["base64"], validate=True)
         except (binascii.Error, ValueError):
             raise BadRecord(f"{name} is not valid base64") from None
-    return _encoded(_compact(data), name)
+    return _encoded(compact(data), name)
 
 
 def _encoded(text: str, name: str) -> bytes:
