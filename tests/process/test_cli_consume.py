@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from barnabas.testing import Broker
-from tests.support.processes.cli import as_in_a_terminal, barnabas
+from tests.support.processes.cli import as_in_a_terminal, barnabas, line_of
 from tests.support.processes.fixtures import end, process_broker
 from tests.support.processes.records import committed_offsets, members_of, read_topic, topic_name
 
@@ -77,12 +77,11 @@ def test_a_pattern_finds_topics_that_are_created_later(shared_broker: Broker) ->
     command = [*COMMAND, "consume", "--pattern", f"{name}.*", "--from-beginning", "-n", "4", *at]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
         try:
-            assert reading.stdout is not None
-            assert reading.stdout.readline() == b"old\n"
+            assert line_of(reading) == b"old\n"
             shared_broker.create_topic(f"{name}-later", partitions=2)
             run(shared_broker, "produce", f"{name}-later", "--partition", "0", stdin=lines("first"))
             run(shared_broker, "produce", f"{name}-later", "--partition", "1", stdin=lines("second"))
-            assert sorted(reading.stdout.readline() for _ in range(2)) == [b"first\n", b"second\n"]
+            assert sorted(line_of(reading) for _ in range(2)) == [b"first\n", b"second\n"]
             run(shared_broker, "produce", name, stdin=lines("new"))  # the first topic is read on
             assert reading.communicate(timeout=60) == (b"new\n", b"")
             assert reading.returncode == 0
@@ -99,11 +98,10 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(shared_br
     command = [*COMMAND, "consume", *topics, "--from-beginning", "-n", "3", *at]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
         try:
-            assert reading.stdout is not None
-            assert reading.stdout.readline() == b"old\n"
+            assert line_of(reading) == b"old\n"
             run(shared_broker, "topic", "alter", name, "--partitions", "2")
             run(shared_broker, "produce", name, "--partition", "1", stdin=lines("added"))
-            assert reading.stdout.readline() == b"added\n"
+            assert line_of(reading) == b"added\n"
             run(shared_broker, "produce", name, "--partition", "0", stdin=lines("new"))  # the first one is read on
             assert reading.communicate(timeout=60) == (b"new\n", b"")
             assert reading.returncode == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.support.processes.cli import as_in_a_terminal, barnabas, called, shown_until
+from tests.support.processes.cli import as_in_a_terminal, barnabas, called, line_of, shown_until
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "barnabas.cli.main")
@@ -71,8 +71,7 @@ def test_a_signal_ends_a_command_that_waits_for_its_peer(
 def test_a_signal_ends_a_live_table_of_a_broker_that_has_stopped(served_broker: Broker) -> None:
     running = started("topic", "list", "--watch", "-b", served_broker.bootstrap_servers)
     try:
-        assert running.stdout is not None
-        assert running.stdout.readline().startswith(b"topic ")
+        assert line_of(running).startswith(b"topic ")
         served_broker.pause()
         running.send_signal(signal.SIGTERM)
         assert running.wait(SECONDS_MAX) == 143
@@ -100,8 +99,7 @@ def test_work_that_does_not_end_is_left() -> None:
     for signals in ((signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)):
         running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, preexec_fn=as_in_a_terminal)
         try:
-            assert running.stdout is not None
-            assert running.stdout.readline() == b"ready\n"
+            assert line_of(running) == b"ready\n"
             for number in signals:
                 running.send_signal(number)
             assert running.wait(SECONDS_MAX) == 128 + signals[-1]

@@ -9,9 +9,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 from unittest import mock
 
 from barnabas.cli.main import exit_code
@@ -63,6 +64,17 @@ def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subproc
 def as_in_a_terminal() -> None:
     """Ctrl-C ends it. What runs in a shell's background has it ignored, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def line_of(process: subprocess.Popen[AnyStr], timeout_s: float = 120) -> AnyStr:
+    """The next line that a process prints; a process that prints none in time is killed, and its line is empty."""
+    assert process.stdout is not None
+    limit = threading.Timer(timeout_s, process.kill)
+    limit.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        limit.cancel()
 
 
 def shown_until(terminal: int, pattern: str, timeout_s: float = 30) -> str:

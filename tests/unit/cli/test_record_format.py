@@ -68,7 +68,7 @@ def test_a_template_prints_each_token(records: list[Record[bytes | None, bytes |
 
 
 def test_a_template_prints_headers_and_text_alone() -> None:
-    record = Record(0, 0, None, b"v", (("a", b"1"), ("b", None)), "t", 0, 0, 0)
+    record = Record[bytes | None, bytes | None](0, 0, None, b"v", (("a", b"1"), ("b", None)), "t", 0, 0, 0)
     assert as_template("%h", None, None)([record]) == [b"a=1,b=NULL"]
     assert as_template(r"50%%\n", None, None)([record, record]) == [b"50%\n"] * 2
     assert as_template("%s %k", "hex", "base64")([record._replace(key=b"k")]) == [b"76 aw=="]
