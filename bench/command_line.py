@@ -95,6 +95,8 @@ def main() -> None:
         ours = [*command, "consume", "read", "--from-beginning", "-e", "-b", at]
         theirs = [kcat, "-C", "-t", "read", "-o", "beginning", "-e", "-q", "-b", at]
         pairs(f"consume {written} values", ours, theirs, None, arguments.pairs)
+        template = ["-f", r"%k\t%s\n"]
+        pairs(f"consume {written} by template", [*ours, *template], [*theirs, *template], None, arguments.pairs)
         pairs(f"consume {written} as JSON", [*ours, "--json"], [*theirs, "-J"], None, max(3, arguments.pairs // 2))
         if arguments.gigabyte:
             gigabyte(Path(folder) / "gigabyte", [*command, "produce", "ours", "-b", at])

@@ -18,7 +18,7 @@ from barnabas.cli.option import option
 from barnabas.cli.pipes import BlockOutput
 from barnabas.cli.print_options import DEFAULT_PRINT, PrintOptions
 from barnabas.cli.read_range import Range, parse_range
-from barnabas.cli.record_format import Shown
+from barnabas.cli.record_format import Shown, as_lines
 from barnabas.cli.record_reader import CommitsBeforeRevoke, RecordReader, read_tail
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
 from barnabas.client.consumer.consumer import Consumer
@@ -79,6 +79,8 @@ def consume(
         )
         chosen = _Chosen(topics, pattern, frozenset(partition), group, tail, max_records)
         chosen.check(moved=(offset, since, until, tail))
+        # Values alone are fast; a group's commits and a number of records need each record's offset.
+        runs = printing.values_only and isolation != "raw" and group is None and (max_records, tail) == (None, None)
         settings = {
             "isolation_level": "read_uncommitted" if isolation == "raw" else isolation,
             **extra_arguments("consumer", properties),
@@ -86,8 +88,10 @@ def consume(
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest" if limits.begin == "earliest" else "latest",
             "raw_records": isolation == "raw",
+            "value_runs": runs,
         }
-        run = _Run(connection, _consumer(connection, settings), chosen, limits, printing.shown())
+        shown = as_lines if runs else printing.shown()
+        run = _Run(connection, _consumer(connection, settings), chosen, limits, shown, runs=runs)
     except WrongCall as error:
         return wrong_call("consume", str(error))
     return worked("consume", connection, run.work())
@@ -146,13 +150,21 @@ class _Run:
     """One run of the command."""
 
     def __init__(
-        self, connection: Connection, consumer: Consumer[Any, Any], chosen: _Chosen, limits: Range, shown: Shown
+        self,
+        connection: Connection,
+        consumer: Consumer[Any, Any],
+        chosen: _Chosen,
+        limits: Range,
+        shown: Shown,
+        *,
+        runs: bool,
     ) -> None:
         self._connection = connection
         self._consumer = consumer
         self._chosen = chosen
         self._limits = limits
         self._shown = shown
+        self._runs = runs
 
     async def work(self) -> None:
         """Prints the records."""
@@ -229,6 +241,7 @@ class _Run:
             ends=ends,
             left=sys.maxsize if left is None else left,
             grouped=self._chosen.group is not None,
+            runs=self._runs,
         )
 
     async def _print_tail(self, partitions: list[TopicPartition], output: BlockOutput) -> None:

@@ -29,6 +29,11 @@ class PrintOptions:
     decode: Annotated[Decode | None, option(help="Print values as utf-8, hex, base64 or json.")] = None
     decode_key: Annotated[Decode | None, option(help="The same for keys.")] = None
 
+    @property
+    def values_only(self) -> bool:
+        """Whether nothing but the values is printed, as they are."""
+        return self == PrintOptions()
+
     def shown(self) -> Shown:
         """The function that makes the text of records.
 

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 from barnabas.cli.arguments import unescaped
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.record_json import compact, readable, timestamp_type_name
-from barnabas.client.types import Headers, RawRecord, Record
+from barnabas.client.types import Headers, RawRecord, Record, ValueRun
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
 from barnabas.protocol.records import Record as LogRecord
 
-__all__ = ["Decode", "Read", "Shown", "as_json", "as_template", "as_values", "control_of"]
+__all__ = ["Decode", "Read", "Shown", "as_json", "as_lines", "as_template", "as_values", "control_of"]
 
 Decode = Literal["utf-8", "hex", "base64", "json"]
 Read = Record[bytes | None, bytes | None] | RawRecord
@@ -133,6 +133,14 @@ def as_values(
         return undecoded(records) if simple else all_parts(records)
 
     return shown
+
+
+def as_lines(records: Sequence[Read | ValueRun]) -> list[bytes]:
+    """Each value on a line, also those of runs: one text for each run."""
+    return [
+        b"%b\n" % (b"\n".join(record.values) if isinstance(record, ValueRun) else record.value or b"")
+        for record in records
+    ]
 
 
 def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | None = None) -> Shown:

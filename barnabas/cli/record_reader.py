@@ -24,11 +24,12 @@ from barnabas.cli.streams import OutputUnwritable
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import KafkaError
 from barnabas.client.group.group import RebalanceListener
-from barnabas.client.types import OffsetAndMetadata, TopicPartition
+from barnabas.client.types import OffsetAndMetadata, TopicPartition, ValueRun
 
 __all__ = ["CommitsBeforeRevoke", "RecordReader", "read_tail"]
 
 POLL_RECORDS: Final = 10_000
+POLL_RUNS: Final = 100  # a run has all values of a batch
 POLL_MS: Final = 250
 COMMIT_EVERY_S: Final = 1.0
 LAST_COMMIT_S: Final = 0.4  # after a signal: time for the last commit
@@ -41,6 +42,7 @@ class RecordReader:
         ends: the offset at which each partition ends; None: it does not end.
         left: the number of records to print.
         grouped: the consumer is a member of a group, and commits.
+        runs: the consumer returns ValueRuns, too; neither `left` nor `grouped` is given then.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RecordReader:
         ends: Mapping[TopicPartition, int] | None,
         left: int,
         grouped: bool,
+        runs: bool = False,
     ) -> None:
         self._consumer = consumer
         self._output = output
@@ -59,6 +62,7 @@ class RecordReader:
         self._ends = ends
         self._left = left
         self._grouped = grouped
+        self._poll_max = POLL_RUNS if runs else POLL_RECORDS
         self._unprinted: dict[TopicPartition, int] = {}  # the first offset that is not printed, if below the position
         self._dirty = False  # records were printed since the last commit
         self._commit_at = 0.0
@@ -71,7 +75,7 @@ class RecordReader:
         """
         try:
             while self._left > 0 and not await self._at_end():
-                polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=min(self._left, POLL_RECORDS))
+                polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=min(self._left, self._poll_max))
                 if polled:
                     await self._print([record for tp, records in polled.items() for record in self._kept(tp, records)])
                 elif self._output.reader_gone():
@@ -84,13 +88,15 @@ class RecordReader:
         """Commits before partitions go to another member."""
         await self._commit()
 
-    def _kept(self, tp: TopicPartition, records: Sequence[Read]) -> Sequence[Read]:
+    def _kept(self, tp: TopicPartition, records: Sequence[Any]) -> Sequence[Any]:
         """The records before the end of their partition. A partition that has reached its end is read no further."""
-        if self._ends is None or tp not in self._ends or records[-1].offset < self._ends[tp]:
+        if self._ends is None or tp not in self._ends or _last_offset(records[-1]) < self._ends[tp]:
             return records
+        end = self._ends[tp]
         self._consumer.pause(tp)
-        self._unprinted[tp] = self._ends[tp]
-        return [record for record in records if record.offset < self._ends[tp]]
+        self._unprinted[tp] = end
+        before = [record for record in records if record.offset < end]
+        return [record.part(0, end) if isinstance(record, ValueRun) else record for record in before]
 
     async def _at_end(self) -> bool:
         """Whether every partition that this consumer reads is at its end."""
@@ -154,6 +160,10 @@ class RecordReader:
             print("barnabas consume: the last commit was not answered in time", file=sys.stderr)
         except KafkaError as error:
             print(f"barnabas consume: the last commit failed: {error}", file=sys.stderr)
+
+
+def _last_offset(record: Read | ValueRun) -> int:
+    return record.offset + (len(record.values) - 1 if isinstance(record, ValueRun) else 0)
 
 
 def _cancelled() -> bool:

@@ -59,6 +59,7 @@ from barnabas.client.types import (
     RecordMetadata,
     TopicPartition,
     TransactionVersion,
+    ValueRun,
 )
 from barnabas.errors import ErrorCode
 from barnabas.protocol.records import EncodedRecords
@@ -131,6 +132,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownTopicOrPartition",
     "UnsupportedByBroker",
+    "ValueRun",
     "exactly_once",
     "oauth_tokens",
 ]

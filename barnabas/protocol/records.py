@@ -9,7 +9,7 @@ is allocated. Follows KIP-98 (format, markers), KIP-32 (timestamp types), KIP-82
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -240,10 +240,12 @@ def decode_records(
     size_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     cls: type[tuple[Any, ...]] = Record,
     tail: tuple[Any, ...] = (),
+    of_values: Callable[[list[bytes]], list[Any]] | None = None,
 ) -> list[Any]:
     """Decodes the records of the batch at `position`, including control records. Does not check the checksum.
 
-    The records are of `Record`, or of another tuple class that has its fields first and then `tail`.
+    The records are of `Record`, or of another tuple class that has its fields first and then `tail`. With `of_values` the
+    result is what this returns for the values, unless a value is null or a record has headers.
 
     Raises:
         RemoteProtocolError: the batch is incomplete, of another format, larger than `size_bytes_max` when decompressed, or
@@ -259,6 +261,9 @@ def decode_records(
     packed = memoryview(buffer)[position + HEADER_SIZE : end]
     codec = header.attributes & COMPRESSION_MASK
     data = decompress(codec, packed, size_bytes_max) if codec else bytes(packed)
+    values = None if of_values is None else record_codec.decode_values(data, header.record_count)
+    if of_values is not None and values is not None:
+        return of_values(values)
     append_time = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else -1
     return record_codec.decode(
         data, header.record_count, header.base_offset, header.base_timestamp, append_time, cls, tail

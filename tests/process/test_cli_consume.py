@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from barnabas.testing import Broker
-from tests.support.processes.cli import as_in_a_terminal, barnabas, line_of
+from tests.support.processes.cli import as_in_a_terminal, barnabas, called, line_of
 from tests.support.processes.fixtures import end, process_broker
 from tests.support.processes.records import committed_offsets, members_of, read_topic, topic_name
 
@@ -68,6 +68,17 @@ def test_where_reading_begins_and_ends(shared_broker: Broker) -> None:
     assert (sorted(tail[:2]), tail[2]) == (["05", "15"], "x")  # by their timestamps
     assert sorted(run(shared_broker, "consume", topic, other, "-e", "--from-beginning").decode().split())[-1] == "x"
     assert run(shared_broker, "consume", "--pattern", other[:-1] + "[" + other[-1] + "]", "-e", "-o", "0") == b"x\n"
+
+
+def test_reading_begins_and_ends_within_a_batch_of_many_values(shared_broker: Broker) -> None:
+    topic, at = topic_name(shared_broker), ("-b", shared_broker.bootstrap_servers)
+    records = [{"value": str(number), "timestamp": 1_000_000 + number} for number in range(40)]
+    run(shared_broker, "produce", topic, "--json", stdin=lines(*map(json.dumps, records)))
+    within = ("-o", "3", "--until", "1970-01-01T00:16:40.030Z")
+    for options in ((), ("--print-key",), ("-n", "1000")):  # values alone are read in another way
+        shown = called("consume", topic, *within, *options, *at)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert [line.split()[-1] for line in shown.stdout.splitlines()] == [str(number) for number in range(3, 30)]
 
 
 def test_a_pattern_finds_topics_that_are_created_later(shared_broker: Broker) -> None:

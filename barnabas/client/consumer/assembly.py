@@ -86,6 +86,7 @@ def _fetch_config(config: ConsumerConfig) -> FetchConfig:
         retry_backoff_ms=config.retry_backoff_ms,
         rack_id=config.client_rack,
         raw_records=config.raw_records,
+        value_runs=config.value_runs,
     )
 
 

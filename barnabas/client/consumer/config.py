@@ -46,6 +46,7 @@ class ConsumerConfig(ConnectionConfig):
     max_poll_interval_ms: int = 300_000
     client_rack: str = ""
     raw_records: bool = False
+    value_runs: bool = False
 
     def __post_init__(self) -> None:
         ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
@@ -61,6 +62,8 @@ class ConsumerConfig(ConnectionConfig):
             raise IllegalState(
                 "group_remote_assignor needs group_protocol='consumer' or 'auto'; with 'classic' set partition_assignment_strategy"
             )
+        if self.value_runs and (self.raw_records or self.key_deserializer or self.value_deserializer):
+            raise IllegalState("value_runs excludes raw_records and deserializers")
         if self.group_id is not None and self.group_protocol != "consumer":
             check_strategies(self.partition_assignment_strategy)
 

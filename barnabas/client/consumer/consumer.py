@@ -74,6 +74,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         check_crcs: verifies the checksum of every batch.
         client_rack: the rack of this consumer; it reads from replicas in this rack if the brokers have racks (KIP-392).
         raw_records: returns `RawRecord`s, also control records: what the log contains, with producer ids and epochs.
+        value_runs: where only values matter: `getmany` returns a `ValueRun` for each batch without headers and null values.
         partition_assignment_strategy: with "classic", the assignors in order of preference: "range", "roundrobin", "sticky",
             "cooperative-sticky".
         session_timeout_ms, heartbeat_interval_ms: with "classic"; with "consumer" the broker sets them.
@@ -116,6 +117,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         metadata_max_age_ms: int = 300_000,
         client_rack: str = "",
         raw_records: bool = False,
+        value_runs: bool = False,
         listener: RebalanceListener | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,

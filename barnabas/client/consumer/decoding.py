@@ -6,28 +6,37 @@ Driven by: `FetchedRecords`, batch by batch. Emits: records; errors with topic, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from barnabas.client.consumer.fetch_state import Fetched, PartitionState
 from barnabas.client.consumer.read_committed import is_delivered
 from barnabas.client.errors import CorruptRecords, KafkaError
-from barnabas.client.types import RawRecord, Record, TopicPartition
+from barnabas.client.types import RawRecord, Record, TopicPartition, ValueRun
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import BatchHeader, decode_records, read_header
 
-__all__ = ["Deserializer", "Deserializers", "corrupt", "decoded", "deserialized"]
+__all__ = ["RUN_RECORDS_MIN", "Deserializer", "Deserializers", "corrupt", "decoded", "deserialized", "from_offset"]
+
+RUN_RECORDS_MIN: Final = 16  # a smaller batch is not worth a ValueRun
 
 Deserializer = Callable[[Any], Any]
 Deserializers = tuple[Deserializer | None, Deserializer | None]  # of keys and of values
 
 
 def decoded(
-    tp: TopicPartition, fetched: Fetched, header: BatchHeader, *, check_crcs: bool, raw: bool = False
+    tp: TopicPartition,
+    fetched: Fetched,
+    header: BatchHeader,
+    *,
+    check_crcs: bool,
+    raw: bool = False,
+    runs: bool = False,
 ) -> list[Record[Any, Any]]:
     """The records of the next batch; none if they must not be delivered (control batch, aborted transaction).
 
-    With `raw` they are RawRecords, and those of control batches are delivered too.
+    With `raw` they are RawRecords, and those of control batches are delivered too. With `runs` they may be one ValueRun.
 
     Raises:
         RemoteProtocolError: the batch cannot be read.
@@ -41,8 +50,25 @@ def decoded(
         more = (header.producer_id, header.producer_epoch, header.is_transactional, header.is_control)
         found = decode_records(fetched.records, fetched.position, header, cls=RawRecord, tail=(*tail, *more))
     else:
-        found = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail)
+        runs = runs and header.last_offset_delta + 1 == header.record_count >= RUN_RECORDS_MIN
+        of_values = partial(_one_run, tp, header.base_offset) if runs else None
+        found = decode_records(fetched.records, fetched.position, header, cls=Record, tail=tail, of_values=of_values)
     return found
+
+
+def _one_run(tp: TopicPartition, offset: int, values: list[bytes]) -> list[Any]:
+    return [ValueRun(offset, values, *tp)]
+
+
+def from_offset(records: list[Any], offset: int) -> list[Any]:
+    """The decoded records of a batch without those before `offset`."""
+    out: list[Any] = []
+    for record in records:
+        if isinstance(record, ValueRun):
+            out += [run for run in [record.part(offset, None)] if run.values]
+        elif record.offset >= offset:
+            out.append(record)
+    return out
 
 
 def deserialized(

@@ -11,9 +11,10 @@ returned, and past batches without any; `size_bytes` is the sum of `buffered_byt
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from barnabas.client.consumer.decoding import Deserializers, corrupt, decoded, deserialized
+from barnabas.client.consumer.decoding import Deserializers, corrupt, decoded, deserialized, from_offset
 from barnabas.client.consumer.fetch_state import Fetched, PartitionState
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import Record, TopicPartition
@@ -31,13 +32,15 @@ class FetchedRecords:
         check_crcs: verifies the checksum of every batch.
         deserializers: applied to keys and values; None if there are none.
         raw: returns RawRecords, also control records.
+        runs: returns ValueRuns where it can.
     """
 
-    def __init__(self, *, check_crcs: bool, deserializers: Deserializers | None, raw: bool = False) -> None:
+    def __init__(
+        self, *, check_crcs: bool, deserializers: Deserializers | None, raw: bool = False, runs: bool = False
+    ) -> None:
         self.errors: list[KafkaError] = []  # raised by the next polls, oldest first
         self.size_bytes = 0
-        self._check_crcs = check_crcs
-        self._raw = raw
+        self._decoded = partial(decoded, check_crcs=check_crcs, raw=raw, runs=runs)
         self._deserializers = deserializers
         self._turns: dict[PartitionState, None] = {}  # partitions with records or an error, next first
 
@@ -169,11 +172,11 @@ class FetchedRecords:
                 if fetched.position + header.size_bytes > fetched.end:
                     self._remove_first(state)  # the size limit cut the batch off; the next fetch returns all of it
                     continue
-                records = decoded(state.tp, fetched, header, check_crcs=self._check_crcs, raw=self._raw)
+                records = self._decoded(state.tp, fetched, header)
             except RemoteProtocolError as error:
                 raise corrupt(state, error) from error
             if records and records[0].offset < position:
-                records = [r for r in records if r.offset >= position]
+                records = from_offset(records, position)
             next_offset = max(header.next_offset, position)
             if records and self._deserializers is not None:
                 records, failed_at = deserialized(records, self._deserializers)

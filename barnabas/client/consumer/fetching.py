@@ -58,6 +58,7 @@ class FetchConfig:
     retry_backoff_ms: int = 20
     rack_id: str = ""
     raw_records: bool = False
+    value_runs: bool = False
 
 
 class InFlightFetch(NamedTuple):
@@ -96,7 +97,10 @@ class Fetcher:
         if key_deserializer is not None or value_deserializer is not None:
             deserializers = (key_deserializer, value_deserializer)
         self._fetched = FetchedRecords(
-            check_crcs=config.check_crcs, deserializers=deserializers, raw=config.raw_records
+            check_crcs=config.check_crcs,
+            deserializers=deserializers,
+            raw=config.raw_records,
+            runs=config.value_runs,
         )
         self.errors = self._fetched.errors  # raised by the next polls, oldest first
         # For polls; attributes, because one more call for each record is measurable.

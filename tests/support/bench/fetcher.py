@@ -45,7 +45,7 @@ def metadata(leaders: dict[int, int], topic_id: bytes = ID, epoch: int = 3) -> C
     return view
 
 
-def batch(base_offset: int, *values: bytes, producer_id: int = -1, transactional: bool = False) -> bytes:
+def batch(base_offset: int, *values: bytes | None, producer_id: int = -1, transactional: bool = False) -> bytes:
     records = [NewRecord(None, v, 1_000 + i) for i, v in enumerate(values)]
     return bytes(
         build_batch(

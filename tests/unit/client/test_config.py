@@ -93,6 +93,13 @@ def test_every_assignor_is_accepted_and_no_other() -> None:
             client.ConsumerConfig(group_id="g", partition_assignment_strategy=strategy)
 
 
+def test_values_alone_are_neither_raw_nor_deserialized() -> None:
+    excluded: list[dict[str, Any]] = [{"raw_records": True}, {"value_deserializer": int}, {"key_deserializer": int}]
+    for others in excluded:
+        with pytest.raises(IllegalState, match="value_runs excludes"):
+            client.ConsumerConfig(value_runs=True, **others)
+
+
 def test_a_remote_assignor_needs_the_consumer_protocol() -> None:
     assert client.ConsumerConfig(group_protocol="consumer", group_remote_assignor="uniform").group_remote_assignor
     with pytest.raises(IllegalState, match="partition_assignment_strategy"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from barnabas.client.consumer.fetching import FetchConfig, Fetcher
 from barnabas.client.errors import BrokerUnreachable, KafkaError, OffsetOutOfRange
+from barnabas.client.types import ValueRun
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -45,6 +48,21 @@ def test_records_below_the_position_are_left_out() -> None:
     bench = FetcherBench({T0: 7})
     bench.answer(bench.fetch(), {0: batch(5, b"a", b"b", b"c", b"d")})
     assert bench.values() == [b"c", b"d"]
+
+
+def test_values_alone_come_as_a_run_for_each_batch_that_is_worth_one() -> None:
+    bench = FetcherBench({T0: 23}, value_runs=True)
+    many = [b"%d" % number for number in range(20)]
+    batches = batch(0, *many) + batch(20, *many) + batch(40, b"few") + batch(41, *many, None) + batch(62, *many)
+    bench.answer(bench.fetch(), {0: batches})
+    taken: list[Any] = bench.fetcher.take(max_records=22)[T0]
+    (run, few, *records) = taken
+    assert run == ValueRun(23, many[3:], *T0)
+    assert [(each.offset, each.value) for each in (few, records[-1])] == [(40, b"few"), (60, b"19")]
+    assert bench.fetcher.partitions[T0].position == 61
+    assert [each.offset for each in bench.fetcher.take()[T0]] == [61, 62]
+    assert bench.fetcher.partitions[T0].position == 82
+    assert run.part(0, 25) == ValueRun(23, [b"3", b"4"], *T0)
 
 
 def test_limits_split_batches_and_partitions_take_turns() -> None:

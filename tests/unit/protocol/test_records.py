@@ -14,7 +14,7 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import SEQUENCE_MAX
 from barnabas.protocol.batch_layout import CREATE_TIME, HEADER_SIZE, LOG_APPEND_TIME
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.record_codec import decode, encode_kept, single
+from barnabas.protocol.record_codec import decode, decode_values, encode_kept, single
 from barnabas.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -444,6 +444,40 @@ def test_a_single_record_is_read_as_by_decode(record: Record, data: st.DataObjec
     elif not damaged:
         usual = record.key is not None and not record.headers and record.offset < 64 and record.timestamp < T + 64
         assert not usual or len(whole) > 8_000
+
+
+@given(
+    st.lists(
+        st.builds(
+            Record,
+            st.sampled_from([0, 1, 63, 64, 8_191, 8_192, 1 << 21]),
+            st.sampled_from([T, T + 63, T + 64, T + 9_000, T - 1]),
+            st.none() | st.binary(max_size=100),
+            st.binary(max_size=100) | st.binary(min_size=8_180, max_size=8_200),
+            st.just(()),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from(["whole", "null value", "headers", "damaged", "cut off", "too long"]),
+    st.data(),
+)
+@settings(max_examples=300, deadline=None)
+def test_values_alone_are_those_of_decode(records: list[Record], kind: str, data: st.DataObject) -> None:
+    if kind == "null value":
+        records.append(Record(0, T, b"k", None, ()))
+    elif kind == "headers":
+        records.append(Record(0, T, b"k", b"v", (("h", b"v"),)))
+    whole = bytearray(encode_kept(records, 0, T))
+    if kind == "damaged" and whole:
+        whole[data.draw(st.integers(0, min(len(whole), 30) - 1))] = data.draw(st.integers(0, 255))
+    elif kind == "cut off":
+        del whole[-1:]
+    elif kind == "too long":
+        whole.append(0)
+    found = decode_values(bytes(whole), len(records))
+    if found is not None:
+        assert found == [record.value for record in decode(bytes(whole), len(records), 0, T, -1)]
+    assert kind == "damaged" or (found is not None) == (kind == "whole" or (kind == "cut off" and not records))
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1_100])
