@@ -5,7 +5,7 @@ Emits: requests to the router in the order of the connection; answers in the ord
 
 The core decides which request is served when, in which order answers leave, and whether to read on. This shell parses
 the request header, runs the handler and writes. A request that need not wait is answered inside `buffer_updated`: no
-task, no future, no queue. A request that waits has a slot in the core until its `Pending` is resolved. A large request
+task, no future, no queue. Requests of a login are served in a later turn (`Slices.later_for_login`). A request that waits has a slot in the core until its `Pending` is resolved. A large request
 (`large_requests`) blocks the later ones.
 """
 
@@ -144,10 +144,12 @@ class Connection(ConnectionFlow):
                 self._received_part(nbytes)
             return
         slices = self._slices
-        slices.arrivals += 1
-        if not slices.arrivals & ARRIVALS_MASK:
-            slices.count_arrivals()
-        if slices.turn_is_over:
+        login = self.router is not self.server.router
+        if not login:
+            slices.arrivals += 1
+            if not slices.arrivals & ARRIVALS_MASK:
+                slices.count_arrivals()
+        if login or slices.turn_is_over:
             for frame in frames:
                 core.hold(frame)
             self._end_turn()
@@ -212,7 +214,7 @@ class Connection(ConnectionFlow):
         if route.tagged:
             position = skip_tags(frame, position)
         try:
-            if len(frame) > SHORT_FRAME_BYTES:
+            if len(frame) > SHORT_FRAME_BYTES and self._has_logged_in():
                 count_decoding(self._slices, api_key, len(frame))
             request, _ = route.decode(frame, position)
         except LargeMessage:
@@ -261,6 +263,8 @@ class Connection(ConnectionFlow):
     def _decode_large(
         self, route: Route, correlation: int, frame: memoryview, position: int, client_id: str | None
     ) -> None:
+        if not self._has_logged_in():  # a stranger has no place among the large requests
+            raise RemoteProtocolError("too many tagged fields in a request of a login") from None
         charge_for = self.server.client_quotas.charging(self, route)
         self._large(route, correlation, len(frame)).decode(
             self.router, kept_frame(frame), position, client_id, self, self.client_host, charge_for
@@ -375,7 +379,8 @@ class Connection(ConnectionFlow):
         self._continue_due = False
         self._turn = True
         while (frame := self.core.next_held()) is not None:
-            self._slices.count(UNITS_PER_ARRIVAL)
+            if self._has_logged_in():
+                self._slices.count(UNITS_PER_ARRIVAL)
             try:
                 self._serve(frame)
             except Exception as error:
@@ -384,8 +389,8 @@ class Connection(ConnectionFlow):
 
     # -- the end
 
-    def _may_finish(self) -> bool:
-        return self.router is self.server.router  # it has logged in
+    def _has_logged_in(self) -> bool:
+        return self.router is self.server.router
 
     def _ended(self) -> None:
         if self.login is not None:

@@ -104,8 +104,8 @@ class ConnectionFlow(asyncio.BufferedProtocol):
         """A turn for held requests. Sets `_continue_due` to False."""
 
     @abstractmethod
-    def _may_finish(self) -> bool:
-        """Whether requests of a client that has left may be served."""
+    def _has_logged_in(self) -> bool:
+        """Whether the client has proved who it is, or need not. If not, nothing more is served once it leaves."""
 
     @abstractmethod
     def _ended(self) -> None:
@@ -187,7 +187,7 @@ class ConnectionFlow(asyncio.BufferedProtocol):
             return
         if core.may_serve_held and not self._continue_due:
             self._continue_due = True
-            self._slices.later(self._continue)
+            (self._slices.later if self._has_logged_in() else self._slices.later_for_login)(self._continue)
         transport = self._transport
         if core.ended:
             if not core.has_work:
@@ -237,7 +237,7 @@ class ConnectionFlow(asyncio.BufferedProtocol):
     def _left(self) -> bool:
         """The client has left. Returns whether something is left to serve."""
         core = self.core
-        if core.closed or not core.has_work or not self._host.serving or not self._may_finish():
+        if core.closed or not core.has_work or not self._host.serving or not self._has_logged_in():
             return False
         if not core.ended:
             core.end()

@@ -7,7 +7,8 @@ All work takes turns: each turn of the loop runs one slice of the work that has 
 
 Requests that need less than a slice are served at once. Slices counts what they take in the present turn, so that many of them do not
 make it long: after TURN_UNITS_MAX what can wait begins in a later turn. Small requests are counted only if many connections send some in
-one turn (`count_arrivals`).
+one turn (`count_arrivals`). Requests of logins have LOGINS_PER_TURN places in each turn for themselves: clients that have logged in never
+wait behind them.
 
 During long work the owner stops the cyclic garbage collector (`on_busy`, `on_idle`): one collection over the objects of a large
 request takes longer than many slices.
@@ -31,6 +32,7 @@ __all__ = [
     "COSTS_PER_UNIT",
     "FREE_COST",
     "LARGE_REQUESTS_AT_ONCE",
+    "LOGINS_PER_TURN",
     "UNITS_PER_ARRIVAL",
     "InThread",
     "Line",
@@ -52,6 +54,7 @@ SEARCHES_AT_ONCE: Final = 1  # in decompressed batches: takes up to DECOMPRESSED
 LOADS_AT_ONCE: Final = 2  # of coordinator shards: the first ones serve before the last one begins
 
 TURN_UNITS_MAX: Final = 400  # of all requests that are served at once in one turn: 4 ms
+LOGINS_PER_TURN: Final = 8  # connections whose next step of a login is served in one turn: 1 ms
 ARRIVALS_COUNTED: Final = 32  # a power of two: counting each read would cost each small request a callback
 UNITS_PER_ARRIVAL: Final = 3  # a small request: 30 microseconds
 COSTS_PER_UNIT: Final = 20  # of a batch (`AppendInfo.cost`)
@@ -215,6 +218,7 @@ class Slices:
         self._closed = False
         self._spent = 0
         self._later: deque[Callable[[], None]] = deque()
+        self._logins: deque[Callable[[], None]] = deque()
         self._many_arrived = False  # at least ARRIVALS_COUNTED in the present turn
         self.arrivals = 0
         self.turn_is_over = False
@@ -271,6 +275,7 @@ class Slices:
                 each.cancel()
             line.waiting.clear()
         self._later.clear()
+        self._logins.clear()
         self._rest()
 
     # -- what is served at once
@@ -326,6 +331,12 @@ class Slices:
         """Calls back in the first turn that has time for it, after those that asked before. The callback counts what it does."""
         if not self._closed:
             self._later.append(callback)
+            self._want_turn()
+
+    def later_for_login(self, callback: Callable[[], None]) -> None:
+        """Calls back in the first turn that has one of its LOGINS_PER_TURN places left, after the callbacks of `later`."""
+        if not self._closed:
+            self._logins.append(callback)
             self._want_turn()
 
     def _on_next_turn(self) -> None:
@@ -385,7 +396,10 @@ class Slices:
             self._rest()
         while self._later and not self.turn_is_over:
             self._later.popleft()()
-        if self._later:
+        for _ in range(min(len(self._logins), LOGINS_PER_TURN)):
+            if self._logins:  # a callback may close the node
+                self._logins.popleft()()
+        if self._later or self._logins:
             self._want_turn()
 
     def _run(self, piece: Slice) -> None:

@@ -12,14 +12,17 @@ import os
 import random
 import socket
 import ssl
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.security import server_login
 from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.slices import LOGINS_PER_TURN
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
+from tests.support.broker.in_memory import InMemory
 from tests.support.broker.scrapes import scrape
 from tests.support.oracle.quota_requests import alter_quotas, entry
 from tests.support.oracle.sasl_script import (
@@ -69,6 +72,41 @@ async def test_every_conversation_goes_as_with_kafka(caplog: pytest.LogCaptureFi
         await until(lambda: not node.server.connections)
     for secret in (*USERS.values(), *SCRAM_USERS.values()):
         assert secret not in caplog.text
+
+
+async def test_a_crowd_that_logs_in_delays_no_one_who_has_logged_in() -> None:
+    """Each stranger sends a handshake, all in one turn; the others send a request after them in each turn."""
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        strangers = [InMemory(node, f"stranger-{number}", "SASL") for number in range(20 * LOGINS_PER_TURN)]
+        client = InMemory(node, "client")
+        for each in strangers:
+            each.sends(17, 1, b"\0\5PLAIN")
+        progress: list[tuple[int, int]] = []
+        while not progress or progress[-1][0] < len(strangers):
+            client.sends(18, 0)
+            await asyncio.sleep(0)
+            progress.append((sum(len(each.written) for each in strangers), len(client.written)))
+        assert len(client.written) == len(progress), "each request is answered in the turn of its arrival"
+        assert {after[0] - before[0] for before, after in pairwise(progress)} <= {0, LOGINS_PER_TURN}
+        assert all(b"\0\5PLAIN" in each.written[0] for each in strangers)
+        for each in (*strangers, client):
+            each.end()
+
+
+async def test_a_login_has_no_place_among_the_large_requests(caplog: pytest.LogCaptureFixture) -> None:
+    """A token that is long is decoded at once; one with very many tagged fields ends its connection."""
+    async with sasl_node(PLAIN_SETTINGS, "SASL") as node:
+        long, tagged = (InMemory(node, name, "SASL") for name in ("long", "tagged"))
+        for each in (long, tagged):
+            each.sends(17, 1, b"\0\5PLAIN")
+        token = b"\0alice\0" + b"guess" * 30_000
+        long.sends(36, 1, len(token).to_bytes(4, "big") + token)
+        tagged.sends(36, 2, b"\0\1\xa0\x9c\1" + 20_000 * b"\1\0")
+        await until(lambda: not node.server.connections)
+        assert [len(each.written) for each in (long, tagged)] == [2, 1]
+        assert b"Invalid username or password" in long.written[1]
+        assert node.slices.requests.running == 0
+        assert "too many tagged fields in a request of a login" in caplog.text
 
 
 async def test_hostile_frames_before_the_login_end_their_connection_only() -> None:

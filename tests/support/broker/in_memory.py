@@ -21,12 +21,12 @@ class InMemory(asyncio.Transport):
         written: the answers, one entry for each write.
     """
 
-    def __init__(self, node: Node, client_id: str) -> None:
+    def __init__(self, node: Node, client_id: str, listener: str | None = None) -> None:
         super().__init__()
         self.reading = True
         self.written: list[bytes] = []
         self._client_id = client_id.encode()
-        listener = node.config.inter_broker_listener
+        listener = listener or node.config.inter_broker_listener
         node.server.quotas.opened(listener, 0)
         self._connection = Connection(node.server, listener)
         self._connection.connection_made(self)

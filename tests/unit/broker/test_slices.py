@@ -14,6 +14,7 @@ from barnabas.broker import large_requests
 from barnabas.broker.slices import (
     ARRIVALS_COUNTED,
     LARGE_REQUESTS_AT_ONCE,
+    LOGINS_PER_TURN,
     TURN_UNITS_MAX,
     UNITS_PER_ARRIVAL,
     Slices,
@@ -381,3 +382,33 @@ def test_a_node_that_has_ended_begins_no_more_work() -> None:
     assert turns.run() == 0
     assert story == []
     assert turns.busy == []
+
+
+def test_logins_have_places_of_their_own_in_each_turn() -> None:
+    """Neither kind keeps the other waiting, however much there is of it."""
+    turns, story = Turns(), list[str]()
+
+    def other() -> None:
+        story.append("other")
+        turns.slices.count(TURN_UNITS_MAX)
+
+    for _ in range(2 * LOGINS_PER_TURN + 1):
+        turns.slices.later_for_login(partial(story.append, "login"))
+    for _ in range(4):
+        turns.slices.later(other)
+    turns.run()
+    assert story == [
+        *("other", *("login",) * LOGINS_PER_TURN),
+        *("other", *("login",) * LOGINS_PER_TURN),
+        *("other", "login"),
+        "other",
+    ]
+
+
+def test_a_closed_node_serves_no_logins() -> None:
+    turns, story = Turns(), list[str]()
+    for _ in range(2):
+        turns.slices.later_for_login(turns.slices.close)
+        turns.slices.later_for_login(partial(story.append, "login"))
+    turns.run()
+    assert story == []
