@@ -17,7 +17,7 @@ from tests.support.processes.cli import as_in_a_terminal, barnabas, shown_until
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "barnabas.cli.main")
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")

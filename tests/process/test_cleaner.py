@@ -46,14 +46,14 @@ def log_bytes(folder: Path) -> int:
 
 
 def until(true: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)
 
 
 def patiently(wire: Wire, request: Any, version: int) -> Any:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (answer := wire.call(request, version)).error_code in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
         assert time.monotonic() < deadline, answer
         time.sleep(0.005)
@@ -110,7 +110,7 @@ def read_committed(address: str, topic: str) -> dict[bytes, bytes]:
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
     found: dict[bytes, bytes | None] = {}
     while True:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         if message.error():
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
@@ -187,7 +187,7 @@ def _commit(wire: Wire, offset: int) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m" * 4_000)
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     wire.find_coordinator("g", 0) if not offset % 1_000 else None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         answer = wire.call(OffsetCommitRequest(group_id="g", topics=topics), 7)
         code = answer.topics[0].partitions[0].error_code

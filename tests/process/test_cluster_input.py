@@ -223,7 +223,7 @@ def test_nonsense_on_the_quorum_port(cluster: Cluster) -> None:
         ),
     ]
     for sent in nonsense:
-        with socket.create_connection((host, int(port)), timeout=10) as peer:
+        with socket.create_connection((host, int(port)), timeout=60) as peer:
             peer.sendall(sent)
             peer.shutdown(socket.SHUT_WR)
             try:

@@ -122,7 +122,7 @@ def test_transactions_survive_a_killed_container(composed: Composed) -> None:
     assert sorted(told.values()) == sorted(f"localhost:{port}" for port in composed.ports)
 
     admin = AdminClient({"bootstrap.servers": composed.bootstrap})
-    admin.create_topics([NewTopic("orders", PARTITIONS, 3)])["orders"].result(30)
+    admin.create_topics([NewTopic("orders", PARTITIONS, 3)])["orders"].result(60)
     leader = admin.list_topics("orders", timeout=10).topics["orders"].partitions[0].leader
 
     producer = Producer(

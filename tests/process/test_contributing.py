@@ -217,7 +217,7 @@ def served(checkout: Path, tmp_path: Path) -> Iterator[ServedBroker]:
 def greet(broker: ServedBroker, name: str) -> tuple[int, str]:
     """Calls the API by its bytes; returns error code and greeting."""
     body = struct.pack(">hhih4s", API_KEY, 0, 7, 4, b"test") + struct.pack(">h", len(name)) + name.encode()
-    with socket.create_connection((broker.host, broker.port), timeout=20) as connection:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)
         answer = connection.makefile("rb")
         (size,) = struct.unpack(">i", answer.read(4))

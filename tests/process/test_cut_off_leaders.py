@@ -150,7 +150,7 @@ def _everything(cluster: Cluster) -> list[str]:
             consumer.assign([TopicPartition(TOPIC, partition, 0)])
             at = 0
             while at < end:
-                message = consumer.poll(30)
+                message = consumer.poll(60)
                 assert message is not None, f"{TOPIC}-{partition} ends at {at}, not at {end}"
                 assert message.error() is None, f"{TOPIC}-{partition} from {at}: {message.error()}"
                 values.append(value_of(message).decode())
@@ -162,7 +162,7 @@ def _everything(cluster: Cluster) -> list[str]:
 
 def _end(consumer: Consumer, partition: int) -> int:
     """Where a partition ends; asked again while its leadership moves back to a broker that was cut off."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)

@@ -37,11 +37,12 @@ def test_a_thousand_connects_with_256_descriptors(few: ServedBroker) -> None:
     values = [b"%06d" % n + b"x" * 200_000 for n in range(24)]
     sent: list[bytes] = []
     crowd: list[socket.socket] = []
+    began = time.monotonic()
     try:
         with Wire(few.address) as wire:
             wire.create_topic("kept")
             for n in range(CONNECTS):
-                crowd.append(socket.create_connection(("127.0.0.1", few.port), timeout=10))
+                crowd.append(socket.create_connection(("127.0.0.1", few.port), timeout=60))
                 if n % 50 == 49:
                     # A segment of 1 MiB holds five of these: the log rolls all the time.
                     for value in values[len(sent) : len(sent) + 1]:
@@ -50,14 +51,17 @@ def test_a_thousand_connects_with_256_descriptors(few: ServedBroker) -> None:
                     wire.create_topic(f"new-{n}", 4)
                     assert wire.produce(8, f"new-{n}", 3, [b"first"]).error_code == 0
             assert len(os.listdir(f"/proc/{few.pid}/fd")) <= DESCRIPTORS_MAX
-            refused = sum(is_ended(each) for each in crowd)
-            assert CONNECTS - DESCRIPTORS_MAX < refused < CONNECTS
+            deadline = time.monotonic() + 60
+            while (refused := sum(is_ended(each) for each in crowd)) <= CONNECTS - DESCRIPTORS_MAX:
+                assert time.monotonic() < deadline, f"{refused} of {CONNECTS} connections are refused"
+                time.sleep(0.05)
+            assert refused < CONNECTS
     finally:
         for each in crowd:
             each.close()
     log = few.log()
     assert "Connections are refused" in log
-    assert log.count("Connections are refused") <= 60, "one line a second"
+    assert log.count("Connections are refused") <= time.monotonic() - began + 2, "one line a second"
     assert "offline" not in log
     await_fewer_descriptors(few, 150)
     with contextlib.ExitStack() as stack:
@@ -93,7 +97,7 @@ def is_ended(peer: socket.socket) -> bool:
 
 
 def await_fewer_descriptors(broker: ServedBroker, count: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (held := len(os.listdir(f"/proc/{broker.pid}/fd"))) >= count:
         assert time.monotonic() < deadline, f"{held} descriptors are still open"
         time.sleep(0.05)

@@ -56,7 +56,7 @@ def age(broker: Broker, transactional_id: str, epoch: int) -> int:
 
 def patiently(wire: Wire, request: Any, version: int) -> Any:
     """Asks again while a transaction completes or a coordinator loads."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (answer := wire.call(request, version)).error_code in {CONCURRENT_TRANSACTIONS, *NOT_READY}:
         assert time.monotonic() < deadline, answer
         time.sleep(0.005)

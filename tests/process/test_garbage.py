@@ -53,22 +53,22 @@ def work(broker: ServedBroker, name: str) -> None:
     """A transaction that commits, one that aborts, one that is fenced, and a group that reads."""
     settings = {"bootstrap.servers": broker.address, "transactional.id": name}
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for number in range(100):
             producer.produce(name, b"%d" % number)
-        producer.flush(30)
+        producer.flush(60)
         end(30)
     producer.begin_transaction()
     producer.produce(name, b"fenced")
-    producer.flush(30)
-    Producer(settings).init_transactions(30)
+    producer.flush(60)
+    Producer(settings).init_transactions(60)
     with pytest.raises(KafkaException):
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": name, "auto.offset.reset": "earliest"})
     consumer.subscribe([name])
-    assert len(consumer.consume(100, timeout=30)) == 100
+    assert len(consumer.consume(100, timeout=60)) == 100
     consumer.commit()
     consumer.close()
 

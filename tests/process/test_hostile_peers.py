@@ -83,7 +83,7 @@ def broker(shared_broker: Broker) -> Iterator[Broker]:
     assert "Traceback" not in served_broker.broker(1).log
 
 
-def is_closed(peer: socket.socket, timeout: float = 5.0) -> bool:
+def is_closed(peer: socket.socket, timeout: float = 60.0) -> bool:
     """Whether the broker closes; whatever it sends before is passed over."""
     peer.settimeout(timeout)
     try:
@@ -97,7 +97,7 @@ def is_closed(peer: socket.socket, timeout: float = 5.0) -> bool:
 
 
 def connect(broker: Broker) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=60)
 
 
 def test_random_bytes(broker: Broker) -> None:

@@ -66,7 +66,7 @@ async def test_records_are_replicated_while_sessions_end_and_a_broker_is_killed(
                 break
     async with Consumer("t", auto_offset_reset="earliest", **settings) as consumer:
         for expected in range(number + 1):
-            assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"%d" % expected
+            assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"%d" % expected
     cluster[1].await_ready()
     path = tmp_path / "client.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

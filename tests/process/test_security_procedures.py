@@ -185,7 +185,7 @@ class Copy:
         reading: Any = Consumer("target", auto_offset_reset="earliest", isolation_level="read_committed", **settings)
         async with reading as consumer:
             while len(found) < self.sent:
-                polled = await consumer.getmany(timeout_ms=20_000)
+                polled = await consumer.getmany(timeout_ms=60_000)
                 assert polled, f"the target ends after {len(found)} of {self.sent} records"
                 found += [record.value for records in polled.values() for record in records]
             assert not await consumer.getmany(timeout_ms=500)
@@ -277,7 +277,7 @@ def trusted_issuer(address: tuple[str, int], ca: CertificateAuthority) -> bool:
     context = ssl.create_default_context(cafile=ca.certificate)
     try:
         with (
-            socket.create_connection(address, timeout=20) as raw,
+            socket.create_connection(address, timeout=60) as raw,
             context.wrap_socket(raw, server_hostname="127.0.0.1"),
         ):
             return True

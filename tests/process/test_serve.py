@@ -115,7 +115,7 @@ def test_a_clean_stop_leaves_what_kafka_wants_to_find(served_broker: ServedBroke
 def test_sigint_stops_cleanly_too(served_broker: ServedBroker) -> None:
     os.kill(served_broker.pid, signal.SIGINT)
     assert served_broker.process is not None
-    assert served_broker.process.wait(20) == 0
+    assert served_broker.process.wait(60) == 0
     assert (served_broker.data / ".kafka_cleanshutdown").exists()
 
 
@@ -127,7 +127,7 @@ def test_a_stop_does_not_wait_for_idle_peers(served_broker: ServedBroker) -> Non
         wire.send(FetchRequest(max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=topics), 11)
         began = time.monotonic()
         assert served_broker.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60, "the peer waits ten minutes"
 
 
 def test_a_directory_in_use_is_refused(served_broker: ServedBroker) -> None:
@@ -214,7 +214,7 @@ def test_settings_from_a_file_and_above_it(tmp_path: Path) -> None:
             assert len(answer.topics[0].partitions) == 5
         finally:
             process.terminate()
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert stderr.count("no.such.key") == 1
 
@@ -231,13 +231,13 @@ def test_a_node_that_waits_for_the_others_stops_when_told(tmp_path: Path) -> Non
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (data / "__cluster_metadata-0").exists():
         assert node.poll() is None, node.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     node.send_signal(signal.SIGTERM)
-    out, err = node.communicate(timeout=20)
+    out, err = node.communicate(timeout=60)
     assert (node.returncode, out) == (0, "")
     assert "Traceback" not in err
 

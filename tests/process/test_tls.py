@@ -69,7 +69,7 @@ def context(ca: CertificateAuthority, identity: Identity | None = None) -> ssl.S
 
 
 def connected(broker: ServedBroker, tls: ssl.SSLContext, name: str = "localhost") -> ssl.SSLSocket:
-    raw = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+    raw = socket.create_connection(("127.0.0.1", broker.port), timeout=60)
     return tls.wrap_socket(raw, server_hostname=name)
 
 
@@ -78,7 +78,7 @@ def answers(connection: socket.socket) -> bool:
     return len(connection.recv(4_096)) > 4
 
 
-def until(what: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end
@@ -87,12 +87,12 @@ def until(what: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def test_librdkafka_produces_consumes_and_commits_transactions(broker: ServedBroker, ca: CertificateAuthority) -> None:
     producer = Producer(rdkafka(broker, ca, transactional_id="tls-transaction"))
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     values = [b"%d" % number + b"x" * 3_000 for number in range(500)]
     for value in values:
         producer.produce("tls-transactions", value)
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     settings = {"group_id": "tls", "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
     consumer = Consumer(rdkafka(broker, ca, **settings))
     consumer.subscribe(["tls-transactions"])
@@ -102,7 +102,7 @@ def test_librdkafka_produces_consumes_and_commits_transactions(broker: ServedBro
         found.extend(each.value() for each in consumer.consume(500, 0.5))
         return len(found) >= 500
 
-    until(consumed, 30)
+    until(consumed)
     assert found == values
     consumer.commit(asynchronous=False)
     assert consumer.committed([TopicPartition("tls-transactions", 0)], 10)[0].offset > 0
@@ -134,10 +134,10 @@ def test_kafka_python(broker: ServedBroker, ca: CertificateAuthority) -> None:
         "ssl_cafile": str(ca.certificate),
     }
     producer = KafkaProducer(**security)
-    producer.send("tls-kafka-python", b"one").get(20)
+    producer.send("tls-kafka-python", b"one").get(60)
     producer.close()
     consumer = KafkaConsumer(
-        "tls-kafka-python", auto_offset_reset="earliest", group_id="k", consumer_timeout_ms=20_000, **security
+        "tls-kafka-python", auto_offset_reset="earliest", group_id="k", consumer_timeout_ms=60_000, **security
     )
     assert next(consumer).value == b"one"
     consumer.close()
@@ -166,7 +166,7 @@ def test_client_certificates(broker: ServedBroker, ca: CertificateAuthority, tmp
 
 
 def test_plaintext_on_a_tls_listener_gets_the_alert_of_kafka(broker: ServedBroker) -> None:
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:
         raw.sendall(API_VERSIONS)
         assert raw.recv(100) == bytes.fromhex("15030300020250")
         assert raw.recv(100) == b""
@@ -174,7 +174,7 @@ def test_plaintext_on_a_tls_listener_gets_the_alert_of_kafka(broker: ServedBroke
 
 
 def test_tls_on_a_plaintext_listener_is_closed(broker: ServedBroker, ca: CertificateAuthority) -> None:
-    with socket.create_connection(broker.plain, timeout=10) as raw, pytest.raises(ssl.SSLError):  # type: ignore[attr-defined]
+    with socket.create_connection(broker.plain, timeout=60) as raw, pytest.raises(ssl.SSLError):  # type: ignore[attr-defined]
         context(ca).wrap_socket(raw, server_hostname="localhost")
     until(lambda: "it looks like TLS" in broker.log())
 
@@ -190,12 +190,12 @@ def test_random_bytes_and_cut_handshakes_do_no_harm(broker: ServedBroker, ca: Ce
         b"\x16\x03\x01\xff\xff",
         b"GET / HTTP/1.1",
     ):
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:
             raw.sendall(data)
     changed = bytearray(hello)
     for at in range(5, len(hello), 11):
         changed[at] ^= 0xFF
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as raw:
             raw.sendall(changed)
     assert answers(connected(broker, context(ca)))
 
@@ -217,7 +217,7 @@ def alter(broker: ServedBroker, ca: CertificateAuthority, values: dict[str, str]
     for future in admin.incremental_alter_configs(
         [ConfigResource("broker", "1", incremental_configs=entries)]
     ).values():
-        future.result(20)
+        future.result(60)
 
 
 def serial(connection: ssl.SSLSocket) -> Any:
@@ -303,7 +303,7 @@ def test_the_principal_of_a_certificate_is_authorized(tmp_path: Path, ca: Certif
             admin = AdminClient(rdkafka(broker, ca, **more))  # must live until its answer is there
             (future,) = admin.create_topics([NewTopic(f"of-{name}", 1, 1)]).values()
             try:
-                future.result(20)
+                future.result(60)
                 outcomes[name] = "created"
             except KafkaException as error:
                 outcomes[name] = error.args[0].name()
@@ -321,6 +321,6 @@ def test_kcat(broker: ServedBroker, ca: CertificateAuthority) -> None:
     if kcat is None:
         pytest.skip("kcat is not installed")
     command = [kcat, "-b", broker.address, "-X", "security.protocol=ssl", "-X", f"ssl.ca.location={ca.certificate}"]
-    subprocess.run([*command, "-P", "-t", "tls-kcat"], input=b"one\ntwo\n", check=True, timeout=30)
-    read = subprocess.run([*command, "-C", "-t", "tls-kcat", "-e", "-q"], capture_output=True, check=True, timeout=30)
+    subprocess.run([*command, "-P", "-t", "tls-kcat"], input=b"one\ntwo\n", check=True, timeout=60)
+    read = subprocess.run([*command, "-C", "-t", "tls-kcat", "-e", "-q"], capture_output=True, check=True, timeout=60)
     assert read.stdout == b"one\ntwo\n"

@@ -81,7 +81,7 @@ def test_a_copy_goes_on_while_certificates_change_and_a_broker_is_killed(
     admin = AdminClient(quick)
     topics = [NewTopic(name, PARTITIONS, 3) for name in (SOURCE, TARGET)]
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(60)
     producer = Producer(quick | {"enable.idempotence": True})
     values = [b"%d" % number for number in range(RECORDS)]
     for number, value in enumerate(values):
@@ -103,7 +103,7 @@ def test_a_copy_goes_on_while_certificates_change_and_a_broker_is_killed(
         for future in admin.incremental_alter_configs(
             [ConfigResource("broker", "1", incremental_configs=entries)]
         ).values():
-            future.result(30)
+            future.result(60)
         nodes[2].kill()
         nodes[2].start()  # its new connections meet the new certificates of all
         until(lambda: copier.copied >= RECORDS)

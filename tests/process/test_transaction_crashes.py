@@ -81,7 +81,7 @@ class CrashingBroker:
                 self.broker.start()
 
     def _wait_for(self, path: Path) -> Path:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not path.exists():
             assert time.monotonic() < deadline, f"{path} does not appear"
             time.sleep(0.002)
@@ -110,7 +110,7 @@ class Run:
             **QUICK,
         }
         producer = Producer(settings)
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         self._write(producer, "first", 1)
         self._until_done(producer.commit_transaction)
         self.crashing.arm(at, half=half)
@@ -130,7 +130,7 @@ class Run:
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             producer.produce(TOPIC, f"{name}-{partition}".encode(), partition=partition)
-        producer.flush(30)
+        producer.flush(60)
         position = [TopicPartition(TOPIC, 1, offset)]
         metadata = consumer.consumer_group_metadata()
         self._until_done(lambda: producer.send_offsets_to_transaction(position, metadata, 30))
@@ -139,7 +139,7 @@ class Run:
     def _await_state(self, transactional_id: str, state: str) -> None:
         """Markers and completion follow the answer; the broker may die at these, too."""
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         told: Any = None
         while told != state:
             assert time.monotonic() < deadline, f"{told} instead of {state}"
@@ -151,7 +151,7 @@ class Run:
             time.sleep(0.005)
 
     def _until_done(self, call: Any) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
                 call()
@@ -177,7 +177,7 @@ class Run:
         reader.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
         delivered: list[bytes] = []
         ends = 0
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while ends < PARTITIONS and time.monotonic() < deadline:
             message = reader.poll(0.2)
             if message is None:

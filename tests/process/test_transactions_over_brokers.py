@@ -45,7 +45,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Three nodes that miss each other after three seconds."""
+    """Three nodes that miss each other after six seconds."""
     with KitCluster(*SETTINGS) as cluster:
         prepare(cluster)
         yield cluster
@@ -90,7 +90,7 @@ def test_the_next_transaction_begins_before_the_markers_of_the_last(cluster: Clu
 
     asyncio.run(work())
     for partition in range(PARTITIONS):
-        cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 10)
+        cluster.wait_until(partial(is_stable, cluster, partition), "nothing hangs", 30)
         assert read_committed(cluster, "safe", partition) == [b"%d" % number for number in range(60)]
 
 
@@ -215,7 +215,7 @@ def test_late_requests_of_an_ended_transaction(cluster: Cluster, version: int) -
     producer.await_state("CompleteCommit")
     assert read_committed(cluster, "safe", partition) == [b"first"]
     assert read_committed(cluster, "safe", other) == [b"second"]
-    cluster.wait_until(lambda: is_stable(cluster, partition) and is_stable(cluster, other), "nothing hangs", 10)
+    cluster.wait_until(lambda: is_stable(cluster, partition) and is_stable(cluster, other), "nothing hangs", 30)
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])

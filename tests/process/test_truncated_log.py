@@ -47,7 +47,7 @@ class BundledReader:
 
         async def read() -> list[bytes]:
             seen: list[bytes] = []
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not seen or seen[-1] != last:
                     seen.append((await self._consumer.getone()).value or b"")
             return seen
@@ -75,7 +75,7 @@ def test_the_bundled_consumer_goes_back_to_the_fork_or_says_where_it_is(cluster:
         assert member.read_until(BEFORE[-1]) == BEFORE
         member.commit()  # makes the topic of the offsets, too, while all brokers are there
         cluster.kill(behind)
-        cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 15)
+        cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 60)
         produce(cluster, LOST)
         assert member.read_until(LOST[-1]) == LOST
         member.commit()
@@ -85,7 +85,7 @@ def test_the_bundled_consumer_goes_back_to_the_fork_or_says_where_it_is(cluster:
             assert reader.read_until(LOST[-1]) == BEFORE + LOST
         cluster.kill(first)
         cluster.start_node(behind)
-        cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 30)
+        cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 60)
         produce(cluster, AFTER)
         for reader in readers[:-1]:
             assert reader.read_until(AFTER[-1]) == AFTER, "whatever the policy is"

@@ -57,7 +57,7 @@ class Worker:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
 
     def restart(self) -> None:
         self.kill()
@@ -117,7 +117,7 @@ def test_both_participants_agree_after_twenty_kills(cluster: Cluster, tmp_path: 
 
     asyncio.run(settle())
     for partition in range(PARTITIONS):  # the markers follow the answer
-        cluster.wait_until(partial(is_stable, cluster, partition, "out"), "nothing is open", 10)
+        cluster.wait_until(partial(is_stable, cluster, partition, "out"), "nothing is open", 30)
     found = asyncio.run(committed(cluster.bootstrap))
     rows = decided(database)
     expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}

@@ -127,7 +127,7 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
     (behind,) = (node_id for node_id in cluster.partitions(TOPIC)[0].replica_nodes if node_id != first)
     produce(cluster, BEFORE)
     cluster.kill(behind)
-    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 15)
+    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 60)
     produce(cluster, LOST)
     values, epoch = values_and_epoch(cluster, first)
     assert values == BEFORE + LOST
@@ -136,7 +136,7 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
         assert strict.read_until(LOST[-1]) == lenient.read_until(LOST[-1]) == BEFORE + LOST
         cluster.kill(first)
         cluster.start_node(behind)
-        cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 30)
+        cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 60)
         produce(cluster, AFTER)
         # Said by the protocol, to a consumer that has read everything the former leader gave out:
         told = fetch(cluster, behind, len(values), epoch)
@@ -155,5 +155,5 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
     cluster.start_node(first)
     cluster.wait_in_sync(TOPIC)
     cluster.kill(behind)  # so that the former leader shows what it holds
-    cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == first, "the former leader leads", 15)
+    cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == first, "the former leader leads", 60)
     assert values_and_epoch(cluster, first)[0] == BEFORE + AFTER

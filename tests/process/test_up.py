@@ -31,8 +31,11 @@ def data(tmp_path: Path) -> Iterator[Path]:
     assert left.stdout == "", "every node ends with the command that started it"
 
 
-def brokers(bootstrap: str) -> int:
-    return barnabas("cluster", "-b", bootstrap).stdout.count("\n  broker ")
+def await_brokers(bootstrap: str, count: int) -> None:
+    """Until the broker that is asked knows so many."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while (shown := barnabas("cluster", "-b", bootstrap)).stdout.count("\n  broker ") != count:
+        assert time.monotonic() < deadline, shown
 
 
 def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
@@ -42,7 +45,8 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
         *("--set", "num.io.threads=9"),
     )
     try:
-        assert len(up.bootstrap.split(",")) == len(up.nodes()) == brokers(up.bootstrap) == 3
+        assert len(up.bootstrap.split(",")) == len(up.nodes()) == 3
+        await_brokers(up.bootstrap, 3)
         at = ("-b", up.bootstrap)
         assert "replication factor 3" in barnabas("topic", "create", "orders", *at).stdout
         assert "min.insync.replicas" not in barnabas("topic", "describe", "orders", *at).stdout  # it is the cluster's
@@ -61,7 +65,7 @@ def test_a_cluster_lives_through_a_death_and_a_stop(data: Path) -> None:
         try:
             assert back.stdout is not None
             assert back.stdout.readline().startswith("ready node=2 ")
-            assert brokers(up.bootstrap) == 3
+            await_brokers(up.bootstrap, 3)
         finally:
             back.send_signal(signal.SIGTERM)
             assert back.wait(SECONDS_MAX) == 0

@@ -18,7 +18,11 @@ RECORDS, SIZE = 60, 500
 
 @pytest.fixture
 def kafka() -> Iterator[Cluster]:
-    config = {"metrics.listen": "127.0.0.1:0", "min.insync.replicas": 2, "broker.session.timeout.ms": 1_000}
+    config = {
+        "metrics.listen": "127.0.0.1:0",
+        "min.insync.replicas": 2,
+        "broker.session.timeout.ms": 6_000,
+    }  # a busy machine fences no broker
     with Cluster(brokers=3, config=config, topics={"orders": 6}) as cluster:
         yield cluster
 
@@ -60,7 +64,12 @@ async def traffic(kafka: Cluster) -> None:
 
 async def test_every_series_that_the_boards_ask_for(kafka: Cluster) -> None:
     await traffic(kafka)
-    every = [scraped(kafka, each.id) for each in kafka.brokers]
+    written, size = "kafka_server_brokertopicmetrics_bytesin_total", "kafka_log_log_size"
+    every = until(  # all followers have copied all records
+        kafka,
+        (1, 2, 3),
+        lambda every: total(every, size, topic="orders") == 3 * total(every, written, topic="orders") > 0,
+    )
     for name, labels in (KAFKA_BOARD | KRAFT_BOARD | ALERTED | WATCHED).items():
         for each in every:
             assert name in each.names, name

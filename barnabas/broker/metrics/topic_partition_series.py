@@ -67,7 +67,6 @@ class TopicPartitionSeries:
 
     def collect(self) -> Iterator[Collected]:
         """The tables, and what is known of the brokers."""
-        yield from self._lead()
         if self._controller is not None and self._controller.active:
             image = self._current.image
             if image is not self._image:
@@ -79,11 +78,18 @@ class TopicPartitionSeries:
             for topic, leaderless in self._known.values():
                 self._forget(topic, leaderless)
             self._known = {}
+        yield from self._lead()
         yield self._led
 
     def _lead(self) -> Iterator[None]:
-        """Brings the rows of led partitions up to date."""
+        """Brings the rows of led partitions up to date.
+
+        A replica learns of a change before the image is published, and the rows of the active controller are as old as its last
+        image: a partition that has a row there gets none here, because Prometheus refuses all samples if one is there twice.
+        """
         led = [each for each in self._replicas.all() if each.leader_id == each.node_id and not each.failed]
+        if self._leaderless:
+            led = [each for each in led if (each.topic, each.partition) not in self._leaderless]
         yield None
         yield from self._led.follow(led)
         yield None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from struct import pack
 
 import pytest
 
+from barnabas.broker.metadata.image import NO_LEADER
 from barnabas.broker.metrics.request_meters import MeasuredRoute
 from barnabas.broker.node import Node
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
@@ -160,3 +162,20 @@ async def test_the_time_of_a_malformed_request_is_not_that_of_the_next_one(node:
     await (await nodes.peer(node)).call(ApiVersionsRequest(), 0)
     assert route.requests == 3
     assert sum(route.meter.total.counts) == measured
+
+
+async def test_a_partition_that_leads_before_its_image_is_published_is_there_once(node: Node, peer: Peer) -> None:
+    """Replicas learn of an election earlier. Prometheus refuses every sample of a scrape in which one is twice."""
+    await peer.create("t", 2)
+    image = node.image
+    topic = image.topics_by_name["t"]
+    first, second = topic.partitions
+    former = topic._replace(partitions=(first._replace(leader=NO_LEADER), second))
+    node.current_image.image = dataclasses.replace(
+        image, topics_by_name={"t": former}, topics_by_id={topic.topic_id: former}
+    )
+    leaders = [(await scrape(node)).value("kafka_topic_partition_leader", topic="t", partition=n) for n in "01"]
+    assert leaders == [-1, 1]
+    node.current_image.image = image
+    leaders = [(await scrape(node)).value("kafka_topic_partition_leader", topic="t", partition=n) for n in "01"]
+    assert leaders == [1, 1]

@@ -77,7 +77,7 @@ def line_of(process: subprocess.Popen[AnyStr], timeout_s: float = 120) -> AnyStr
         limit.cancel()
 
 
-def shown_until(terminal: int, pattern: str, timeout_s: float = 30) -> str:
+def shown_until(terminal: int, pattern: str, timeout_s: float = 60) -> str:
     """What appears on a terminal until a pattern does."""
     shown = ""
     deadline = time.monotonic() + timeout_s

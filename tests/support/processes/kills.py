@@ -33,6 +33,7 @@ PER_SECOND = 200
 # Longer than an outage of all brokers: after a lost session a member joins anew, and the group waits for the old member.
 SESSION_MS = 30_000
 FEED_SECONDS = 0.1
+COPIED_SINCE_MIN = 3 * PER_SECOND  # far more than was on its way when a node was stopped
 SETTLE_SECONDS = 5.0  # after the last kill; its gap ends by then, or is judged as it is
 
 
@@ -213,14 +214,22 @@ class Killing:
             self.health.except_for(began, ended)
         return self._gaps()
 
-    def freeze(self, node: Node, seconds: float) -> Gaps:
-        """SIGSTOP of one node while the copy is under way, SIGCONT after so long; returns what that cost."""
+    def freeze(self, node: Node, seconds: float | None) -> Gaps:
+        """SIGSTOP of one node while the copy is under way, SIGCONT after so long; returns what that cost.
+
+        Args:
+            seconds: None: until the others have fenced it and copy on.
+        """
         with self._feeding():
             self.cluster.wait_until(lambda: self.run.worker.copied > PER_SECOND, "the copy is under way")
             self._kills.append((time.monotonic(), f"node {node.node_id} frozen"))
             self.health.on_kill([node.node_id])
             node.pause()
-            time.sleep(seconds)
+            if seconds is None:
+                at_least = self.run.worker.copied + COPIED_SINCE_MIN
+                self.cluster.wait_until(lambda: self.run.worker.copied > at_least, "the copy goes on without it")
+            else:
+                time.sleep(seconds)
             node.resume()
             if node.node_id in self.cluster.nodes:
                 self.health.on_start(node.node_id)

@@ -25,7 +25,7 @@ PARTITIONS = 6
 ANSWER_SECONDS_MAX = 10.0
 
 
-SESSION = ("broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500")
+SESSION = ("broker.session.timeout.ms=6000", "broker.heartbeat.interval.ms=500")
 
 
 PASSING = frozenset(
