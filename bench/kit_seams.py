@@ -34,9 +34,9 @@ async def main(directory, port, variant):
     settings = {
         "node.id": "1", "log.dirs": directory, "listeners": f"PLAINTEXT://127.0.0.1:{port}",
     }
-    host = NodeHost(settings, FileDisk(directory), emit=print, on_fatal=print)
+    host = NodeHost(settings, [FileDisk(directory)], emit=print, on_fatal=print)
     if variant != "kit":
-        host.network, host.disk = host.links.real, host.files.real
+        host.network, host.disks = host.links.real, [each.real for each in host.files]
     if variant == "ordinary":
         host._make_router = Router
     await host.start()

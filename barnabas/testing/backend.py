@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from barnabas.errors import BrokerError
 from barnabas.testing.errors import KitError, NotPossible, broker_names, unknown
 from barnabas.testing.extension import Commands
+from barnabas.testing.ports import PORT_MAX
 
 __all__ = [
     "INTERNAL_LISTENER",
@@ -37,6 +38,7 @@ Lose = Literal["nothing", "page_cache"]
 MODES: Final[tuple[Mode, ...]] = ("thread", "process")  # those that start brokers
 LOSSES: Final[tuple[Lose, ...]] = ("nothing", "page_cache")
 BROKERS_MAX: Final = 9  # all run on this machine
+LOG_DIRS_MAX: Final = 9  # of each broker
 REPLICAS_MAX: Final = 3
 
 # The listener of connections between brokers and of the kit's own client. Clients are given addresses of their own listener only, so
@@ -44,6 +46,19 @@ REPLICAS_MAX: Final = 3
 INTERNAL_LISTENER: Final = "INTERNAL"
 _PLAINTEXT: Final = "PLAINTEXT"
 _PROTOCOLS: Final = (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+# Settings that the kit has to choose, with what a test can write instead.
+_OWN: Final = {
+    **dict.fromkeys(("node.id", "broker.id"), "brokers have the ids 1, 2, …; remove it"),
+    **dict.fromkeys(("process.roles", "controller.quorum.voters"), "each broker is a controller, too; remove it"),
+    **dict.fromkeys(
+        ("listeners", "listener.security.protocol.map", "inter.broker.listener.name"),
+        "remove it; security_protocol=… and port=… shape the listener for clients",
+    ),
+    **dict.fromkeys(
+        ("log.dirs", "log.dir", "metadata.log.dir"), "remove it; log_dirs=2 gives each broker two log directories"
+    ),
+}
 
 # Below the settings of the user. A test waits for no further members, and a short test needs few internal partitions.
 DEFAULTS: Final = {
@@ -64,6 +79,7 @@ class Shape:
         port: client port of the first broker; 0 takes free ports.
         security_protocol: of the listener for clients, which has the same name.
         own_security: whether the kit makes certificates and a user for it.
+        log_dirs: log directories of each broker.
     """
 
     brokers: int = 1
@@ -73,6 +89,7 @@ class Shape:
     security_protocol: str = _PLAINTEXT
     own_security: bool = False
     node_config: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
+    log_dirs: int = 1
 
     @classmethod
     def of(
@@ -83,6 +100,7 @@ class Shape:
         mode: str,
         security_protocol: str = _PLAINTEXT,
         node_config: Mapping[int, Mapping[str, object]] | None = None,
+        log_dirs: int = 1,
     ) -> Shape:
         """Checks the arguments of a cluster. Raises KitError with the correct form."""
         if security_protocol not in _PROTOCOLS:
@@ -91,10 +109,12 @@ class Shape:
             raise KitError(unknown("mode", mode, MODES))
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= BROKERS_MAX:
             raise KitError(f"brokers={brokers!r}: 1 to {BROKERS_MAX} are possible")
+        if isinstance(log_dirs, bool) or not isinstance(log_dirs, int) or not 1 <= log_dirs <= LOG_DIRS_MAX:
+            raise KitError(f"log_dirs={log_dirs!r}: a number of log directories of each broker, 1 to {LOG_DIRS_MAX}")
         if config is not None and not isinstance(config, Mapping):
             raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'num.partitions': 3}}")
         of_nodes = _of_nodes(node_config, range(1, brokers + 1))
-        if isinstance(port, bool) or not isinstance(port, int) or port < 0:
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= PORT_MAX:
             raise KitError(f"port={port!r}: a number of a port, or 0 for free ports")
         texts = _texts(config or {})
         if texts:
@@ -117,6 +137,7 @@ class Shape:
             security_protocol,
             own_security,
             tuple((node_id, tuple(sorted(own.items()))) for node_id, own in sorted(of_nodes.items())),
+            log_dirs,
         )
 
     @property
@@ -134,9 +155,6 @@ class Shape:
 
         Args:
             ports: a client port of each broker; of several brokers a quorum port of each; an internal port of each.
-
-        Raises:
-            KitError: a setting is not Kafka's, or the kit itself sets it.
         """
         replicas = min(REPLICAS_MAX, self.brokers)
         internal = f"{INTERNAL_LISTENER}://{host}:{ports[-self.brokers :][node_id - 1]}"
@@ -153,12 +171,7 @@ class Shape:
                 f"{each}@{host}:{quorum_ports[each - 1]}" for each in self.broker_ids
             )
             own["listeners"] += f",CONTROLLER://{host}:{quorum_ports[node_id - 1]}"
-        everywhere, here = dict(self.config), dict(dict(self.node_config).get(node_id, ()))
-        for where, settings in (("config", everywhere), (f"node_config[{node_id}]", here)):
-            for name in (*own, "log.dirs", "log.dir"):
-                if name in settings:
-                    raise KitError(f"{where}[{name!r}] = {settings[name]!r}: the kit sets it itself; remove it")
-        given = {**everywhere, **here}
+        given = {**dict(self.config), **dict(dict(self.node_config).get(node_id, ()))}
         if "advertised.listeners" in given:
             own["advertised.listeners"] = f"{given['advertised.listeners']},{internal}"
         return {
@@ -190,12 +203,14 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raises KitError for a setting that Kafka does not have, or a value that the setting does not accept.
+    """Raises KitError for a setting that Kafka does not have or that the kit sets, or a value that the setting does not accept.
 
     Args:
         where: the argument that has the settings.
         beside: settings that the same brokers have too; they are checked already.
     """
+    for name in _OWN.keys() & texts:
+        raise KitError(f"{where}[{name!r}] = {texts[name]!r}: the kit sets it itself: {_OWN[name]}")
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.config_remarks import remarks
 
@@ -217,9 +232,9 @@ def _text(value: object) -> str:
 
 
 class BrokerFiles(NamedTuple):
-    """The data directory of a broker and the file of its log."""
+    """The log directories of a broker and the file of what it has logged."""
 
-    directory: Path
+    directories: tuple[Path, ...]
     log: Path
 
 
@@ -227,6 +242,7 @@ class Backend(Protocol):
     """One cluster's brokers. Broker ids are checked by the caller."""
 
     mode: Mode
+    log_dirs: int  # of each broker
     on_event: Callable[[int, str, Any], None]  # broker id, name, JSON value; called in the kit's thread
     before_start: Callable[[int], Commands]  # broker id → what it runs before its node exists
 

@@ -59,8 +59,13 @@ class BrokerHandle:
 
     @property
     def directory(self) -> Path:
-        """Its data directory. Raises NotPossible in other modes than "process"."""
-        return self._cluster.backend("directory").files(self.id).directory
+        """Its data directory, the first of several. Raises NotPossible in other modes than "process"."""
+        return self.directories[0]
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Its log directories. Raises NotPossible in other modes than "process"."""
+        return self._cluster.backend("directories").files(self.id).directories
 
     @property
     def log(self) -> str:
@@ -121,6 +126,7 @@ class Cluster(WorldMethods):
             same name. `config` has its settings, for example "ssl.keystore.location" or
             "listener.name.sasl_ssl.plain.sasl.jaas.config"; without any, the kit makes a certificate and a user, and
             `client_settings` has them. The kit's own connections use an internal listener.
+        log_dirs: log directories of each broker, 1 to 9.
 
     Raises:
         KitError: an argument is wrong; the text has the correct form.
@@ -142,8 +148,9 @@ class Cluster(WorldMethods):
         seed: int | None = None,
         admin_port: int | None = None,
         security_protocol: str = "PLAINTEXT",
+        log_dirs: int = 1,
     ) -> None:
-        self._shape: Shape | None = Shape.of(brokers, config, port, mode, security_protocol, node_config)
+        self._shape: Shape | None = Shape.of(brokers, config, port, mode, security_protocol, node_config, log_dirs)
         self._mode: Mode = mode
         self._setup(topics, timeout, seed, admin_port, as_version, internal_topics)
 
@@ -321,6 +328,7 @@ class Broker(Cluster):
         seed: int | None = None,
         admin_port: int | None = None,
         security_protocol: str = "PLAINTEXT",
+        log_dirs: int = 1,
     ) -> None:
         super().__init__(
             1,
@@ -333,6 +341,7 @@ class Broker(Cluster):
             seed=seed,
             admin_port=admin_port,
             security_protocol=security_protocol,
+            log_dirs=log_dirs,
         )
 
     @property

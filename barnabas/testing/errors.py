@@ -62,7 +62,8 @@ def unknown(what: str, word: object, known: Iterable[object]) -> str:
     from difflib import get_close_matches
 
     words = list(dict.fromkeys(known))
-    near = get_close_matches(str(word), [str(each) for each in words], n=1, cutoff=LIKENESS_MIN)
+    folded = {str(each).lower(): str(each) for each in words}
+    near = [folded[each] for each in get_close_matches(str(word).lower(), folded, n=1, cutoff=LIKENESS_MIN)]
     text = f"unknown {what} {word!r}"
     if near:
         text += f"; did you mean {near[0]!r}?"

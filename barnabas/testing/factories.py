@@ -38,6 +38,7 @@ class ClusterOptions(TypedDict, total=False):
     seed: int
     admin_port: int
     security_protocol: str
+    log_dirs: int
 
 
 def kafka_proc(*, brokers: int = 1, **options: Unpack[ClusterOptions]) -> Callable[..., Any]:

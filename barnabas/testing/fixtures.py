@@ -49,6 +49,7 @@ MARKER_OPTIONS: Final = (
     "faults",
     "admin_port",
     "security_protocol",
+    "log_dirs",
 )
 LEAK_GRACE_S: Final = (
     1.0  # a client that was closed at the end of a test has disconnected by then, also on a busy machine
@@ -82,6 +83,7 @@ class Wanted(NamedTuple):
     security_protocol: str = "PLAINTEXT"
     node_config: Mapping[int, Mapping[str, object]] = MappingProxyType({})
     internal_topics: bool = True
+    log_dirs: int = 1
 
     def make(self, config: Mapping[str, object], **more: Any) -> Cluster:
         """Returns its brokers, not started.
@@ -97,6 +99,7 @@ class Wanted(NamedTuple):
             internal_topics=self.internal_topics,
             as_version=self.as_version,
             security_protocol=self.security_protocol,
+            log_dirs=self.log_dirs,
             **more,
         )
 
@@ -157,6 +160,7 @@ def check_marker(marker: pytest.Mark, where: str, folder: Path) -> None:
             as_version=options.get("as_version"),
             admin_port=options.get("admin_port"),
             security_protocol=options.get("security_protocol", "PLAINTEXT"),
+            log_dirs=options.get("log_dirs", 1),
         )
         if options.get("faults") is not None:
             from barnabas.testing.faults.document import read
@@ -295,6 +299,7 @@ def _wanted(request: pytest.FixtureRequest, session: KafkaSession) -> Wanted:
         options.get("security_protocol", "PLAINTEXT"),
         dict(options.get("node_config") or {}),
         options.get("internal_topics", True),
+        options.get("log_dirs", 1),
     )
 
 
@@ -303,6 +308,7 @@ def _in_namespace(
 ) -> Iterator[Cluster]:
     asked: dict[str, object] = {"config": wanted.config, "node_config": wanted.node_config}
     asked |= {"internal_topics": not wanted.internal_topics, "as_version": wanted.as_version}
+    asked["log_dirs"] = wanted.log_dirs != 1
     asked["security_protocol"] = wanted.security_protocol != "PLAINTEXT"
     for option in (name for name, value in asked.items() if value):
         pytest.fail(

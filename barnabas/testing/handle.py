@@ -32,14 +32,23 @@ __all__ = ["Handle"]
 T = TypeVar("T")
 
 SEED_MAX = 2**32
+TIMEOUT_S_MAX = 86_400  # of one call
 MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
 
 
 def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
     if topics is None:
         return {}
-    if not isinstance(topics, Mapping) or not all(isinstance(each, int) and each > 0 for each in topics.values()):
+    counts = list(topics.values()) if isinstance(topics, Mapping) else [0]
+    if not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in counts):
         raise KitError(f"topics={topics!r}: write names and numbers of partitions, for example {{'orders': 3}}")
+    from barnabas.client.errors import KafkaError, check_topic_name
+
+    for name in topics:
+        try:
+            check_topic_name(name)
+        except KafkaError as error:
+            raise KitError(f"topics: {error}") from None
     return dict(topics)
 
 
@@ -63,8 +72,8 @@ class Handle(NearestNames):
             raise KitError(f"internal_topics={internal_topics!r}: True or False")
         self._internal_topics = internal_topics
         self._topics = _checked_topics(topics)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
-            raise KitError(f"timeout={timeout!r}: a number of seconds above 0")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= TIMEOUT_S_MAX:
+            raise KitError(f"timeout={timeout!r}: a number of seconds above 0, at most {TIMEOUT_S_MAX:,}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise KitError(f"seed={seed!r}: a whole number")
         self._dated: DatedBrokers | None = None

@@ -43,6 +43,7 @@ class LocalBackend(ABC, Generic[B]):
         self.before_start: Callable[[int], Commands] = lambda broker_id: ()
         self._ports = ReservedPorts(shape.brokers, shape.port)
         self._inner_ports = ReservedPorts(shape.inner_ports)
+        self.log_dirs = shape.log_dirs
         self._failures: list[str] = []
         self._brokers: dict[int, B] = {}
         ports = [*self._ports.numbers, *self._inner_ports.numbers]

@@ -1,9 +1,9 @@
-"""NodeHost: one node with its disk, inside the running event loop; the same for a thread of this process and for a process of its own.
+"""NodeHost: one node with its disks, inside the running event loop; the same for a thread of this process and for a process of its own.
 
 Driven by: a backend, or the main program of a node's process: `start`, `stop`, `kill`, `command`.
 Emits: events through `emit`, for extensions; `on_fatal` if the node stops by itself.
 
-A host belongs to one incarnation of a node: a restart makes another host on the same disk.
+A host belongs to one incarnation of a node: a restart makes another host on the same disks.
 
 Extensions work in two ways. A command (`node_commands.py`) is a function of a host and of arguments that are JSON values. A port that
 an extension wants to wrap is an attribute of the host until `start`, which gives it to the node.
@@ -11,7 +11,7 @@ an extension wants to wrap is an attribute of the host until `start`, which give
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import isawaitable
 from typing import Any
@@ -45,11 +45,11 @@ class NodeHost:
     """See the module.
 
     Attributes:
-        clock, rng, disk, network: the node's ports; an extension may replace them before `start`.
+        clock, rng, disks, network: the node's ports; an extension may replace them before `start`.
         travel: the offset of the clocks, which `kafka.clock` moves.
         node: the node, from `start` on.
         release: the release of Kafka as which the node serves clients; None for all that it can.
-        links, files: network and disk of the node, as far as a test can shape and break them.
+        links, files: network and log directories of the node, as far as a test can shape and break them.
         faults: the router of its clients' listener, from `start` on.
         recorder: what it notes about requests.
         state: for extensions: one value each, under the extension's name.
@@ -58,22 +58,20 @@ class NodeHost:
     def __init__(
         self,
         settings: Mapping[str, str],
-        disk: Disk,
+        disks: Sequence[Disk],
         *,
         emit: Callable[[str, JsonValue], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """Raises BrokerError: a setting is wrong."""
+        """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong."""
         self.config = BrokerConfig(settings)
         self.node_id = self.config.node_id
         self.travel = Travel(SystemClock())
         self.clock: Clock = self.travel.clock
         self.rng: Rng = SystemRng()
         self.emit = emit
-        self.files = WorldDisk(
-            disk, lambda fault, call, path: self.emit("disk", {"id": fault, "call": call, "path": path})
-        )
-        self.disk: Disk = self.files
+        self.files = [WorldDisk(each, self._on_disk_fault) for each in disks]
+        self.disks: list[Disk] = [*self.files]
         listeners = [each for each in self.config.listeners if each.name != INTERNAL_LISTENER]
         self.links = WorldNetwork(AsyncioNetwork(), self.rng, frozenset(each.port for each in listeners))
         self.network: Network = self.links
@@ -97,7 +95,8 @@ class NodeHost:
             clock=self.clock,
             client_clock=self.travel.client_clock,
             rng=self.rng,
-            disk=self.disk,
+            disk=self.disks[0],
+            other_disks=self.disks[1:],
             network=self.network,
             offload=WorkerThread().run,
             on_fatal=self._on_fatal,
@@ -106,6 +105,9 @@ class NodeHost:
         if self.release is not None:
             self.node.server.api_versions_range = self.release.served[API_VERSIONS_KEY]
         await self.node.start()
+
+    def _on_disk_fault(self, fault: int, call: str, path: str) -> None:
+        self.emit("disk", {"id": fault, "call": call, "path": path})
 
     def _make_router(self, node: Node) -> FaultyRouter:
         self.recorder.now_ms = self.clock.now_ms

@@ -60,9 +60,10 @@ class _Program:
         self._cluster_directory = given["cluster_directory"]
         settings = given["settings"]
         descriptors.raise_limit()
-        disk = FileDisk(settings["log.dirs"], open_files_max=descriptors.open_files_max(1))
+        folders = settings["log.dirs"].split(",")
+        disks = [FileDisk(each, open_files_max=descriptors.open_files_max(len(folders))) for each in folders]
         try:
-            self._host = NodeHost(settings, disk, emit=self._emit, on_fatal=self._on_fatal)
+            self._host = NodeHost(settings, disks, emit=self._emit, on_fatal=self._on_fatal)
             await self._host.start(given["commands"])
         except (BarnabasError, OSError) as error:
             self._send({"error": str(error)})

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 MARKER = (
     "kafka(brokers=1, config=None, node_config=None, topics=None, internal_topics=True, isolation=None, as_version=None, audit=True, "
-    "faults=None, admin_port=None, security_protocol='PLAINTEXT'): the "
+    "faults=None, admin_port=None, security_protocol='PLAINTEXT', log_dirs=1): the "
     "Kafka that the fixture `kafka` gives this test: number of brokers, broker settings, settings of single brokers by id, topics to "
     "create (name to partitions), False for several brokers that begin without the topics of offsets and of transactions, and "
     "'cluster' (new brokers, the default), 'namespace' (the session's brokers) or 'process' (new broker processes); '3.6': brokers that "
     "serve clients as that release of Kafka does; audit=False: --kafka-audit runs it once; a file of faults, beside the test's own "
-    "file; the port for faults over HTTP, 0 for a free one; what the listener for clients speaks"
+    "file; the port for faults over HTTP, 0 for a free one; what the listener for clients speaks; number of log directories of each "
+    "broker"
 )
 SEED_MAX = 2**32
 

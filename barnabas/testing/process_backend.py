@@ -92,10 +92,12 @@ class ProcessBackend(LocalBackend[_Broker]):
         remove_ownerless(PREFIX)
         self._directory = ClusterDirectory(PREFIX)
         for node_id, own in settings.items():
-            data = self._directory.path / f"node-{node_id}"
-            data.mkdir()
-            log = data.with_name(f"node-{node_id}.log")
-            self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": str(data)}, log)
+            first = self._directory.path / f"node-{node_id}"
+            folders = [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, self.log_dirs + 1))]
+            for each in folders:
+                each.mkdir()
+            settings_of_one = {**own, "log.dirs": ",".join(map(str, folders))}
+            self._brokers[node_id] = _Broker(node_id, settings_of_one, first.with_name(f"{first.name}.log"))
 
     def pid(self, broker_id: int) -> int | None:
         broker = self._brokers[broker_id]
@@ -103,7 +105,7 @@ class ProcessBackend(LocalBackend[_Broker]):
 
     def files(self, broker_id: int) -> BrokerFiles:
         broker = self._brokers[broker_id]
-        return BrokerFiles(Path(broker.settings["log.dirs"]), broker.log)
+        return BrokerFiles(tuple(map(Path, broker.settings["log.dirs"].split(","))), broker.log)
 
     def abandon(self) -> None:
         for broker in self._brokers.values():

@@ -22,6 +22,7 @@ class RemoteBackend:
     """See the module, and `Backend`."""
 
     mode: Mode = "remote"
+    log_dirs = 1
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
         self.on_event: Callable[[int, str, Any], None] = lambda broker_id, name, value: None

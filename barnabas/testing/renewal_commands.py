@@ -38,7 +38,7 @@ def forget_test(host: NodeHost) -> None:
     Raises:
         KitError: the test has left more in memory than another one should pay for.
     """
-    used = host.disk.total_bytes() - host.disk.available_bytes()
+    used = sum(each.total_bytes() - each.available_bytes() for each in host.disks)
     if used > DISK_BYTES_MAX:
         raise KitError(f"broker {host.node_id} has {used} bytes of files")
     node = host.running

@@ -28,12 +28,12 @@ _running: WeakSet[ThreadBackend] = WeakSet()
 
 
 class _Broker:
-    """One node: its disk, and its host and thread while it is not down."""
+    """One node: its disks, and its host and thread while it is not down."""
 
     def __init__(self, node_id: int, settings: dict[str, str]) -> None:
         self.node_id = node_id
         self.settings = settings
-        self.disk = MemoryDisk(f"memory of broker {node_id}")
+        self.disks = [MemoryDisk(each) for each in settings["log.dirs"].split(",")]
         self.host: NodeHost | None = None
         self.thread: LoopThread | None = None
         self.may_fail = False
@@ -55,7 +55,8 @@ class ThreadBackend(LocalBackend[_Broker]):
 
     def _make_brokers(self, settings: dict[int, dict[str, str]]) -> None:
         for node_id, own in settings.items():
-            self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": f"memory-{node_id}"})
+            names = [f"memory-{node_id}", *(f"memory-{node_id}-{n}" for n in range(2, self.log_dirs + 1))]
+            self._brokers[node_id] = _Broker(node_id, {**own, "log.dirs": ",".join(names)})
 
     def pid(self, broker_id: int) -> int | None:
         return None  # it has no process of its own
@@ -91,7 +92,7 @@ class ThreadBackend(LocalBackend[_Broker]):
             loop.call_soon_threadsafe(_end_failed, broker, host)
 
         broker.may_fail = broker.serves = False
-        host = NodeHost(broker.settings, broker.disk, emit=emit, on_fatal=on_fatal)
+        host = NodeHost(broker.settings, broker.disks, emit=emit, on_fatal=on_fatal)
         broker.host, broker.thread = host, LoopThread(f"barnabas-broker-{broker_id}")
         try:
             await self._within(broker, host.start(self.before_start(broker_id)))
@@ -146,10 +147,11 @@ def _end_soon(broker: _Broker, lose: Lose = "nothing") -> None:
     def kill() -> None:
         if host is not None:
             host.kill()
-        if lose == "nothing":
-            broker.disk.kill()  # before tasks are cancelled: what they still do has no effect
-        else:
-            broker.disk.crash()
+        for disk in broker.disks:
+            if lose == "nothing":
+                disk.kill()  # before tasks are cancelled: what they still do has no effect
+            else:
+                disk.crash()
 
     if broker.thread is not None:
         broker.thread.end_soon(kill)

@@ -15,7 +15,7 @@ __all__ = ["set_release"]
 def set_release(host: NodeHost, name: str) -> None:
     """Before the start of the node: it serves clients as this release does."""
     host.release = kafka_release(name)
-    _format(host.disk, host.release)
+    _format(host.disks[0], host.release)
 
 
 def _format(disk: Disk, limits: Release) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.client import Acks, Consumer, CorruptRecords, KafkaError, Producer
+from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.testing import Broker, Cluster, KitError, NotPossible
 from barnabas.testing.backend import Mode
+from tests.support.oracle.wire import Wire
 
 MODES = ["thread", pytest.param("process", marks=pytest.mark.process)]
 LIMIT_S = 60
@@ -189,6 +191,33 @@ def test_a_topic_is_created_by_the_brokers_that_are_left(three: Cluster) -> None
     assert three.create_topic("orders", partitions=3) == "orders"
 
 
+async def test_one_of_two_log_directories_fails(mode: Mode) -> None:
+    """Its partitions get another leader; the broker and its other directory go on."""
+    with Cluster(2, mode=mode, log_dirs=2, config={"min.insync.replicas": 1}) as kafka:
+        kafka.create_topic("orders", 4)
+        with Wire(kafka.broker(2).address) as wire:
+            first, second = wire.call(DescribeLogDirsRequest(topics=None), 4).results
+        [there] = [each.partitions for each in second.topics if each.name == "orders"]
+        [here] = [each.partitions for each in first.topics if each.name == "orders"]
+        fails, stays = there[0].partition_index, here[0].partition_index
+        for each in (fails, stays):
+            kafka.move_leader("orders", each, to=2)
+        kafka.disk(2, log_dir=1).fail("write", times=None, path=f"orders-{fails}/*")
+        broken = kafka.disk(2, log_dir=2).fail("write", times=None, path="orders-*")
+        async with Producer(bootstrap_servers=kafka.bootstrap_servers, delivery_timeout_ms=120_000) as producer:
+            for each in (stays, fails):
+                await producer.send_and_wait("orders", b"tea", partition=each)
+        assert (kafka.leader("orders", fails), kafka.leader("orders", stays)) == (1, 2)
+        assert kafka.broker(2).state == "running"
+        assert broken.hits >= 1
+        kafka.disk(2, log_dir=2).heal()
+        kafka.disk(2).heal()
+        kafka.restart(2)
+        assert kafka.move_leader("orders", fails, to=2) == 2
+        if mode == "process":
+            assert [(each / "meta.properties").exists() for each in kafka.broker(2).directories] == [True, True]
+
+
 def test_a_slow_sync_delays_the_answer(mode: Mode) -> None:
     with Broker(mode=mode) as kafka:
         kafka.create_topic("orders", config={"flush.messages": 1})
@@ -229,6 +258,10 @@ def test_a_disk_without_faults_again(mode: Mode) -> None:
     ("written", "text"),
     [
         (lambda kafka: kafka.disk(2), "broker 2 is unknown"),
+        (
+            lambda kafka: kafka.disk(1, log_dir=2),
+            r"log_dir=2: this cluster has log_dirs=1, so write a number from 1 to 1",
+        ),
         (lambda kafka: kafka.disk(1).fail("sync"), "unknown call of a disk 'sync'; did you mean 'fsync'"),
         (lambda kafka: kafka.disk(1).fail("write", 9999), "errno 9999 is unknown"),
         (lambda kafka: kafka.disk(1).fail("write", "EIO"), "errno 'EIO' is unknown"),

@@ -60,11 +60,12 @@ class DiskFault:
 
 
 class BrokerDisk:
-    """The disk of one broker."""
+    """The disk of one broker: all its log directories, or one of them."""
 
-    def __init__(self, world: Surroundings, broker_id: int) -> None:
+    def __init__(self, world: Surroundings, broker_id: int, log_dir: int | None = None) -> None:
         self._world = world
         self._broker = broker_id
+        self._log_dir = log_dir
 
     def fail(self, call: str, errno: int = errnos.EIO, *, times: int | None = 1, path: str = "*") -> DiskFault:
         """Calls of the disk fail.
@@ -73,7 +74,7 @@ class BrokerDisk:
             call: "fsync", "write", "read" or "open".
             errno: of the failure, for example errno.EIO.
             times: how many fail; None: all.
-            path: pattern of paths relative to the data directory, for example "orders-0/*"; "*" also means the metadata log.
+            path: pattern of paths relative to the log directory, for example "orders-0/*"; "*" also means the metadata log.
 
         Raises:
             KitError: an argument is wrong; the text has the nearest right word.
@@ -125,12 +126,18 @@ class BrokerDisk:
         self._remove(None)
 
     def _add(self, state: DiskState) -> DiskFault:
+        state.log_dir = self._log_dir
         self._world.host.wait(self._world.add_disk_fault(state))
         return DiskFault(self._world, state)
 
     def _remove(self, call: str | None) -> None:
-        states = [each for each in self._world.disks if each.broker == self._broker and call in (None, each.call)]
+        states = [
+            each
+            for each in self._world.disks
+            if each.broker == self._broker and call in (None, each.call) and self._log_dir in (None, each.log_dir)
+        ]
         self._world.host.wait(self._world.remove_disk_faults(states))
 
     def __repr__(self) -> str:
-        return f"<disk of broker {self._broker}>"
+        one = "" if self._log_dir is None else f", log directory {self._log_dir}"
+        return f"<disk of broker {self._broker}{one}>"

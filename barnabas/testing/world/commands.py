@@ -20,18 +20,23 @@ def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]
 
 
 def set_disk_faults(host: NodeHost, faults: list[dict[str, Any]]) -> None:
-    """Replaces all faults of the disk."""
-    host.files.set_faults([DiskRule(**each) for each in faults])
+    """Replaces all faults of the disks; a fault of all of them counts its calls over all."""
+    rules = [DiskRule(**each) for each in faults]
+    for number, disk in enumerate(host.files, start=1):
+        disk.set_faults([each for each in rules if each.log_dir in (None, number)])
 
 
 def set_losses(host: NodeHost, losses: int) -> None:
-    """How often the page cache of this disk was lost before: another boot for the node."""
-    host.files.losses = losses
+    """How often the page cache of these disks was lost before: another boot for the node."""
+    for each in host.files:
+        each.losses = losses
 
 
 def flip_bit(host: NodeHost, topic: str, partition: int, offset: int) -> str:
     """Flips a bit of a record on the disk. Returns what is wrong, or nothing."""
-    problem = flip(host.files.real, f"{topic}-{partition}", offset)
+    folder = f"{topic}-{partition}"
+    disk = next((each for each in host.files if each.exists(folder)), host.files[0])
+    problem = flip(disk.real, folder, offset)
     replica = host.running.replicas.get(topic, partition)
     if not problem and replica is not None:
         log = replica.log
@@ -42,4 +47,4 @@ def flip_bit(host: NodeHost, topic: str, partition: int, offset: int) -> str:
 def lose_page_cache(host: NodeHost) -> dict[str, int]:
     """Ends the node at once and loses what it has not synced. Returns the bytes that files have lost, by path."""
     host.kill()
-    return host.files.lose_page_cache()
+    return {path: lost for each in host.files for path, lost in each.lose_page_cache().items()}

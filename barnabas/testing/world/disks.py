@@ -36,9 +36,10 @@ class DiskRule:
     Attributes:
         call: one of CALLS, "full" or "slow".
         number: errno of the failure.
-        path: pattern of paths, relative to the data directory.
+        path: pattern of paths, relative to the log directory.
         times: calls that still fail; -1: all.
         seconds: that each sync takes longer.
+        log_dir: number of the log directory, from 1; None: all of the broker.
     """
 
     id: int
@@ -47,6 +48,7 @@ class DiskRule:
     path: str = "*"
     times: int = -1
     seconds: float = 0.0
+    log_dir: int | None = None
 
     def meets(self, call: str, path: str) -> bool:
         """Whether a call fails."""

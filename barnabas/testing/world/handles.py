@@ -6,7 +6,7 @@ Driven by: a test, through `Cluster` and `Cluster.aio`. Emits: work for `Surroun
 from __future__ import annotations
 
 from barnabas.testing.backend import Lose, not_possible
-from barnabas.testing.errors import KitError
+from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.handle import Handle
 from barnabas.testing.world.broker_disk import BrokerDisk
 from barnabas.testing.world.groups import GroupActions
@@ -91,9 +91,21 @@ class WorldMethods(Handle):
         check_link(a, b)
         return Link(world, a, b, checked_direction(direction))
 
-    def disk(self, broker_id: int) -> BrokerDisk:
-        """The disk of a broker, to make it fail, fill it, slow it down or damage a record."""
-        return BrokerDisk(world_of(self, "disk"), self.core().check_broker(broker_id))
+    @named_arguments
+    def disk(self, broker_id: int, *, log_dir: int | None = None) -> BrokerDisk:
+        """The disk of a broker, to make it fail, fill it, slow it down or damage a record.
+
+        Args:
+            log_dir: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.
+        """
+        world, known = world_of(self, "disk"), self.core().backend.log_dirs
+        if log_dir is not None and (
+            isinstance(log_dir, bool) or not isinstance(log_dir, int) or not 1 <= log_dir <= known
+        ):
+            raise KitError(
+                f"log_dir={log_dir!r}: this cluster has log_dirs={known}, so write a number from 1 to {known}"
+            )
+        return BrokerDisk(world, self.core().check_broker(broker_id), log_dir)
 
     def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
         """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.

@@ -78,6 +78,7 @@ class DiskState:
     Attributes:
         times: calls that may still fail; -1: all.
         met: how many have.
+        log_dir: number of the log directory, from 1; None: all.
     """
 
     broker: int
@@ -86,6 +87,7 @@ class DiskState:
     path: str = "*"
     times: int = -1
     seconds: float = 0.0
+    log_dir: int | None = None
     id: int = 0
     met: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
@@ -100,6 +102,7 @@ class DiskState:
             "path": self.path,
             "times": times,
             "seconds": self.seconds,
+            "log_dir": self.log_dir,
         }
 
 
