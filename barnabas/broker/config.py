@@ -35,7 +35,6 @@ PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
-CONTROLLER_MECHANISM = "sasl.mechanism.controller.protocol"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,7 @@ class BrokerConfig:
         controller_listener: for voters and brokers; None if the cluster can have no other node.
         controller_listener_name: name of the listener of all controllers, also for a node that has none.
         voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
+        has_other_nodes: whether the cluster may have more nodes than this one.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -103,6 +103,7 @@ class BrokerConfig:
         self.check_listener_names(self.static)
         self.voter_endpoints: dict[int, Endpoint] = self._voters(controller_names[0])
         self._check_voters(controller_names)
+        self.has_other_nodes = bool(self.voter_endpoints) or len(self.roles) == 1
         every = tuple(self._endpoints("listeners", self.get_list("listeners")))
         self.controller_listener = self._controller_listener(every, controller_names)
         self.listeners = self._client_listeners(every, controller_names)
@@ -405,14 +406,12 @@ class BrokerConfig:
         """Refuses SASL listeners on which no client, or no other node, could log in. Raises BrokerError(INVALID_CONFIG)."""
         for endpoint in (*self.listeners, self.controller_listener):
             if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
-                SaslSettings(self, endpoint.name).check()
-        if self.voter_endpoints or len(self.roles) == 1:  # there are other nodes
-            for listener, key in (
-                (self.inter_broker_listener if BROKER in self.roles else "", "sasl.mechanism.inter.broker.protocol"),
-                (self.controller_listener_name if self.controller_listener is not None else "", CONTROLLER_MECHANISM),
-            ):
-                if listener and self.security_protocol(listener) in SASL_PROTOCOLS:
-                    SaslSettings(self, listener).check_between_nodes(key, self.get_str(key) or "")
+                settings = SaslSettings(self, endpoint.name)
+                settings.check()
+                if self.has_other_nodes and endpoint is self.controller_listener:
+                    settings.check_between_nodes("sasl.mechanism.controller.protocol")
+                elif self.has_other_nodes and endpoint.name == self.inter_broker_listener:
+                    settings.check_between_nodes("sasl.mechanism.inter.broker.protocol")
 
     def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
         name = "advertised.listeners"

@@ -14,9 +14,10 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_stores import KeyStore, TlsError, key_store, trust_store
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "TlsError",
     "TlsSettings",
     "check_ciphers",
+    "check_own_certificate",
     "client_context",
     "own_certificates",
     "server_context",
@@ -33,6 +35,7 @@ __all__ = [
 CLIENT_AUTH: Final = ("none", "requested", "required")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_FLIGHTS_MAX: Final = 4  # of messages in a handshake, each way
 CHAIN_TRIED_MAX: Final = 10  # certificates that an error looks at
 # Python's ssl cannot select among the suites of TLS 1.3.
 _SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
@@ -172,6 +175,32 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.has_key:
         _load_key(context, settings)
     return context
+
+
+def check_own_certificate(settings: TlsSettings) -> None:
+    """Tries a handshake of this node with itself, without a look at host names, as Kafka does where nodes connect to each other.
+
+    Raises:
+        TlsError: another node with the same trust store would refuse this node's certificate.
+    """
+    client_side = client_context(replace(settings, endpoint_identification_algorithm=""))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client_side.wrap_bio(to_client, to_server),
+        server_context(settings).wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(_FLIGHTS_MAX):
+        for end in list(ends):
+            try:
+                end.do_handshake()
+                ends.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                raise TlsError(
+                    f"other nodes would not accept this node's certificate: {explained(error)}; {settings.prefix}ssl.keystore needs a "
+                    f"valid certificate, {settings.prefix}ssl.truststore the authority that signed it"
+                ) from None
 
 
 def own_certificates(settings: TlsSettings) -> tuple[list[bytes], list[bytes]]:

@@ -48,8 +48,7 @@ def peer_logins(config: BrokerConfig, rng: Rng, offload: Offload = in_place) -> 
         BrokerError: INVALID_CONFIG: the settings are incomplete.
     """
     names = {config.inter_broker_listener, config.controller_listener_name}
-    alone = not config.voter_endpoints and len(config.roles) > 1
-    if alone or not any(config.security_protocol(name).startswith("SASL") for name in names):
+    if not config.has_other_nodes or not any(config.security_protocol(name).startswith("SASL") for name in names):
         return None
     from barnabas.broker.security.peer_logins import PeerLogins  # imported only if SASL is used
 

@@ -22,7 +22,14 @@ from barnabas.broker.security.principal import ANONYMOUS, USER, Principal
 from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
-from barnabas.runtime.tls import TlsError, TlsSettings, client_context, own_certificates, server_context
+from barnabas.runtime.tls import (
+    TlsError,
+    TlsSettings,
+    check_own_certificate,
+    client_context,
+    own_certificates,
+    server_context,
+)
 from barnabas.work import Steps, Work
 
 __all__ = ["NodeTls", "certificate_principal", "tls_settings"]
@@ -54,6 +61,7 @@ class NodeTls:
         self._served = config.tls_listeners
         other = {config.inter_broker_listener, config.controller_listener_name}
         reached = [name for name in sorted(other) if config.security_protocol(name) in TLS_PROTOCOLS]
+        self._between_nodes = other & set(self._served) if config.has_other_nodes else set()
         self._names = tuple(dict.fromkeys((*self._served, *reached)))
         self._contexts: dict[str, _Contexts] = {}
         self._watches = False
@@ -69,6 +77,8 @@ class NodeTls:
         for name in self._names:
             try:
                 self._contexts[name] = self._made(name, tls_settings(self._config, name))
+                if name in self._between_nodes:
+                    check_own_certificate(self._contexts[name].settings)
             except TlsError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, f"listener {name}: {error}") from None
             self._tell_others(name)

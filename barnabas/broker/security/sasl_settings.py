@@ -246,7 +246,7 @@ class SaslSettings:
         if JAAS_CONFIG in self._config.static:
             raise _invalid(JAAS_CONFIG, f"a broker needs it with the listener and the mechanism. {self._example()}")
 
-    def check_between_nodes(self, key: str, mechanism: str) -> None:
+    def check_between_nodes(self, key: str) -> None:
         """Refuses a mechanism for logins of other nodes that the listener does not enable, as Kafka does.
 
         Args:
@@ -255,6 +255,7 @@ class SaslSettings:
         Raises:
             BrokerError: INVALID_CONFIG.
         """
+        mechanism = str(self._config.listener_value(self.listener, key) or "")
         if mechanism.upper() not in self.mechanisms:
             enabled = ",".join(self.mechanisms)
             default = "," if key in self._config.static else ", the default,"

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.node_tls import DAY_MS, NodeTls
+from barnabas.errors import BrokerError
 from barnabas.runtime.clock import SystemClock
 from barnabas.work import finished
 from tests.support.security.certificates import CertificateAuthority
@@ -164,3 +165,27 @@ def test_a_reload_that_is_refused_leaves_an_earlier_one_its_effect(ca: Certifica
         identity.both.write_bytes(good)
     finished(early)
     assert context() is not before
+
+
+def test_a_certificate_that_other_nodes_would_refuse_is_refused_at_the_start_as_in_kafka(
+    ca: CertificateAuthority, tmp_path: Path
+) -> None:
+    cluster = {
+        "inter.broker.listener.name": "SSL",
+        "controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2",
+        "ssl.client.auth": "required",
+    }
+    node = ca.issue("inner", hosts=("elsewhere",), password="planted-1")
+    node_tls({**node.by_file(), **ca.truststore(), **cluster}, Time()).open()  # the name is not compared
+    other = CertificateAuthority(tmp_path)
+    for identity, trusted, why in (
+        (ca.issue("late", expired=True), ca, "the certificate is refused: certificate has expired"),
+        (node, other, "the certificate is refused: self"),
+    ):
+        settings = {**identity.by_file(), **trusted.truststore()}
+        with pytest.raises(BrokerError) as refused:
+            node_tls({**settings, **cluster}, Time()).open()
+        said = f"INVALID_CONFIG: listener SSL: other nodes would not accept this node's certificate: {why}"
+        assert str(refused.value).startswith(said)
+        assert str(refused.value).endswith("ssl.truststore the authority that signed it")
+        node_tls(settings, Time()).open()  # clients may trust it
