@@ -139,7 +139,12 @@ def test_a_node_with_a_certificate_of_another_authority_stays_outside(tmp_path: 
         for node in (1, 2):
             values = settings(ca, node, ports[node - 1], ports[node + 1], quorum)
             if node == 2:
-                values |= other.issue("outside", hosts=("127.0.0.1",)).by_file()
+                trusted = tmp_path / "both.pem"  # a node must trust its own certificate
+                trusted.write_bytes(ca.certificate.read_bytes() + other.certificate.read_bytes())
+                values |= {
+                    **other.issue("outside", hosts=("127.0.0.1",)).by_file(),
+                    "ssl.truststore.location": str(trusted),
+                }
             texts = [f"{key}={text}" for key, text in values.items()]
             started.append(ServedBroker(tmp_path / f"node-{node}", *texts, node_id=node, listens=False))
             started[-1].launch()
