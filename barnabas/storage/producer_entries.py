@@ -1,7 +1,8 @@
 """Entries of the producer state of a partition, and the files that have them.
 
 Driven by: `producers`, which changes the entries; the partition log, which saves them. Emits: the bytes of .snapshot files in Kafka's
-format, packed in slices from a capture; entries read from such bytes.
+format, packed in slices from a capture; entries read from such bytes. A .snapshot has the last batch of each producer. Its earlier
+batches have bytes of their own, which Kafka does not know.
 
 Invariants: a capture has the entries of one moment, whatever changes while it is packed.
 """
@@ -23,9 +24,11 @@ __all__ = [
     "NO_EPOCH",
     "NO_SEQUENCE",
     "MalformedSnapshot",
+    "PackedProducers",
     "ProducerCapture",
     "ProducerEntry",
     "RetainedBatch",
+    "read_earlier",
     "read_snapshot",
     "wrapped",
 ]
@@ -35,6 +38,7 @@ NO_SEQUENCE: Final = -1
 
 _SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc32c of what follows it, number of entries
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_EARLIER_BATCH = struct.Struct(">qiqiq")  # producer id, last sequence, last offset, delta, timestamp
 _SNAPSHOT_VERSION = 1
 _CRC_END = 6
 _PACKED_PER_UNIT: Final = 32
@@ -61,6 +65,14 @@ class RetainedBatch(NamedTuple):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+    @classmethod
+    def stored(cls, last_sequence: int, last_offset: int, delta: int, timestamp: int) -> RetainedBatch:
+        """The batch with these fields of a file."""
+        first_sequence = last_sequence - delta
+        if last_sequence >= 0 > first_sequence:
+            first_sequence += SEQUENCE_MAX + 1
+        return cls(first_sequence if last_sequence >= 0 else NO_SEQUENCE, last_sequence, last_offset, delta, timestamp)
 
     @classmethod
     def of(cls, first_sequence: int, first_offset: int, last_offset: int, timestamp: int) -> RetainedBatch:
@@ -105,6 +117,13 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
 
+class PackedProducers(NamedTuple):
+    """The producers of a partition as bytes: a .snapshot file, and the batches before the last one of each producer."""
+
+    snapshot: bytes
+    earlier: bytes
+
+
 class ProducerCapture:
     """The producers of a partition as they are when this is made, packed in slices while the partition changes.
 
@@ -123,32 +142,50 @@ class ProducerCapture:
         if self._entries.get(producer_id) is entry:
             self._entries[producer_id] = entry.copy()
 
-    def packing(self) -> Steps[bytes]:
-        """Returns the bytes of a .snapshot file, version 1. Runs once."""
+    def packing(self) -> Steps[PackedProducers]:
+        """Returns the bytes. Runs once."""
         try:
-            pack, parts = _SNAPSHOT_ENTRY.pack, []
+            pack, parts, earlier = _SNAPSHOT_ENTRY.pack, [], []
             producers = iter(self._entries.items())
-            while chunk := [
-                pack(
-                    producer_id,
-                    entry.epoch,
-                    (last := entry.batches[-1] if entry.batches else _NO_BATCH).last_sequence,
-                    last.last_offset,
-                    last.offset_delta,
-                    entry.last_timestamp,
-                    entry.coordinator_epoch,
-                    entry.transaction_first_offset,
-                )
-                for producer_id, entry in islice(producers, _PACKED_PER_UNIT)
-            ]:
-                parts.append(b"".join(chunk))
+            while chunk := list(islice(producers, _PACKED_PER_UNIT)):
+                parts += [
+                    pack(
+                        producer_id,
+                        entry.epoch,
+                        (last := entry.batches[-1] if entry.batches else _NO_BATCH).last_sequence,
+                        last.last_offset,
+                        last.offset_delta,
+                        entry.last_timestamp,
+                        entry.coordinator_epoch,
+                        entry.transaction_first_offset,
+                    )
+                    for producer_id, entry in chunk
+                ]
+                earlier += [
+                    _EARLIER_BATCH.pack(producer_id, *batch[1:])
+                    for producer_id, entry in chunk
+                    if len(entry.batches) > 1
+                    for batch in entry.batches[:-1]
+                ]
                 if len(chunk) == _PACKED_PER_UNIT:
                     yield 1
             data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self._entries)) + b"".join(parts))
             struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
-            return bytes(data)
+            return PackedProducers(bytes(data), b"".join(earlier))
         finally:
             self._captures.remove(self)
+
+
+def read_earlier(data: Buffer) -> Iterable[tuple[int, RetainedBatch]]:
+    """The producer ids and batches of `PackedProducers.earlier`, those of each producer oldest first.
+
+    Raises:
+        MalformedSnapshot: they do not end with a whole batch.
+    """
+    if len(data) % _EARLIER_BATCH.size:
+        raise MalformedSnapshot(f"{len(data)} bytes of earlier batches of {_EARLIER_BATCH.size} bytes each")
+    for producer_id, *fields in _EARLIER_BATCH.iter_unpack(data):
+        yield producer_id, RetainedBatch.stored(*fields)
 
 
 def read_snapshot(data: Buffer) -> Iterable[tuple[int, ProducerEntry]]:
@@ -169,12 +206,5 @@ def read_snapshot(data: Buffer) -> Iterable[tuple[int, ProducerEntry]]:
         entry.last_timestamp = timestamp
         entry.transaction_first_offset = first_offset
         if last_offset >= 0:
-            first_sequence = last_sequence - delta
-            if last_sequence >= 0 > first_sequence:
-                first_sequence += SEQUENCE_MAX + 1
-            entry.batches.append(
-                RetainedBatch(
-                    first_sequence if last_sequence >= 0 else NO_SEQUENCE, last_sequence, last_offset, delta, timestamp
-                )
-            )
+            entry.batches.append(RetainedBatch.stored(last_sequence, last_offset, delta, timestamp))
         yield producer_id, entry

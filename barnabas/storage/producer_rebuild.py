@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
-from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_config import INT64_MAX, LogConfig
 from barnabas.storage.producers import MalformedSnapshot, PartitionProducers, RetainedBatch
 from barnabas.storage.replay import StoredBatch, batch_headers, replay
 from barnabas.storage.saved_state import SavedState
@@ -28,6 +28,7 @@ _STEP_BATCHES = 128  # read in one step: some milliseconds of work
 # Size of the log's end that is searched for the last batches of producers; more if batches are large.
 _REMEMBERED_BYTES = 16 * 1024
 _REMEMBERED_BYTES_MAX = 8 * 1024 * 1024
+_REMEMBERED_SEGMENTS_MAX = 16
 
 
 class ProducerRebuild:
@@ -90,25 +91,24 @@ class ProducerRebuild:
                     replay(state, batch, data)
         state.end_offset = end_offset
         if segments and any(entry.batches for entry in state.entries.values()):
-            yield from _remember_batches(segments[-1], state, end_offset)
+            yield from _remember_batches(segments, state, end_offset)
 
-    def take(self, saved: SavedState, state: PartitionProducers, segment: Segment, *, complete: bool) -> Iterator[int]:
-        """Sets `state` from a saved state, whose end is the end of `segment`. Yields as `steps`. Raises MalformedSnapshot."""
+    def take(self, saved: SavedState, state: PartitionProducers, *, complete: bool) -> Iterator[int]:
+        """Sets `state` from a saved state. Yields as `steps`. Raises MalformedSnapshot."""
         yield from state.loading(
             saved.producers, saved.end_offset, self._now_ms, self._expiration_ms, complete=complete
         )
+        yield from state.loading_earlier(saved.earlier)
         state.end_offset = saved.end_offset
-        if any(entry.batches for entry in state.entries.values()):
-            yield from _remember_batches(segment, state, saved.end_offset)
 
 
-def _remember_batches(segment: Segment, state: PartitionProducers, end_offset: int) -> Iterator[int]:
+def _remember_batches(segments: list[Segment], state: PartitionProducers, end_offset: int) -> Iterator[int]:
     """Adds each producer's earlier batches from the log's end, so that a retry of one is recognised. A snapshot has only the last one.
     Yields as `ProducerRebuild.steps`."""
-    largest = max((batch.size for batch in _last_batches(segment, _REMEMBERED_BYTES, end_offset)), default=0)
+    largest = max((batch.size for batch in _last_batches(segments, _REMEMBERED_BYTES, end_offset)), default=0)
     size = min(max(_REMEMBERED_BYTES, RETAINED_BATCHES * largest), _REMEMBERED_BYTES_MAX)
     found: dict[int, list[StoredBatch]] = {}
-    for count, batch in enumerate(_last_batches(segment, size, end_offset), 1):
+    for count, batch in enumerate(_last_batches(segments, size, end_offset), 1):
         if not count % _STEP_BATCHES:
             yield 0
         entry = state.entries.get(batch.producer_id)
@@ -124,10 +124,16 @@ def _remember_batches(segment: Segment, state: PartitionProducers, end_offset: i
         )
 
 
-def _last_batches(segment: Segment, size: int, end_offset: int) -> Iterator[StoredBatch]:
-    """The batches below `end_offset` in at least the last `size` bytes of a segment."""
-    last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
-    for batch in batch_headers(segment.file, segment.seek(last_offset) if position else 0, segment.size):
-        if batch.base_offset >= end_offset:
-            return
-        yield batch
+def _last_batches(segments: list[Segment], size: int, end_offset: int) -> Iterator[StoredBatch]:
+    """The batches below `end_offset` in at least the last `size` bytes of a log, or of its last segments."""
+    first = len(segments) - 1
+    while first and segments[first].size < size and len(segments) - first < _REMEMBERED_SEGMENTS_MAX:
+        size -= segments[first].size
+        first -= 1
+    for segment in segments[first:]:
+        last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
+        size = INT64_MAX  # all of the next segments
+        for batch in batch_headers(segment.file, segment.seek(last_offset) if position else 0, segment.size):
+            if batch.base_offset >= end_offset:
+                return
+            yield batch

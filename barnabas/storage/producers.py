@@ -30,6 +30,7 @@ from barnabas.storage.producer_entries import (
     ProducerCapture,
     ProducerEntry,
     RetainedBatch,
+    read_earlier,
     read_snapshot,
     wrapped,
 )
@@ -418,7 +419,7 @@ class PartitionProducers:
 
     def to_snapshot(self) -> bytes:
         """The bytes of a .snapshot file, version 1."""
-        return finished(self.capture().packing())
+        return finished(self.capture().packing()).snapshot
 
     def load_snapshot(self, data: Buffer, end_offset: int, now_ms: int | None, expiration_ms: int) -> None:
         """Does all steps of `loading` at once."""
@@ -455,6 +456,15 @@ class PartitionProducers:
             yield 0
             loaded = list(islice(rest, LOADED_AT_ONCE))
         self.ongoing.update(sorted(opened))
+
+    def loading_earlier(self, data: Buffer) -> Iterator[int]:
+        """Adds the batches before the last one of each producer (`PackedProducers.earlier`), after `loading`. Yields and raises as it."""
+        for count, (producer_id, batch) in enumerate(read_earlier(data), 1):
+            entry = self.entries.get(producer_id)  # None: it has expired
+            if entry is not None and entry.batches:
+                entry.batches.insert(-1, batch)
+            if not count % LOADED_AT_ONCE:
+                yield 0
 
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:

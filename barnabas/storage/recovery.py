@@ -209,7 +209,7 @@ class _Loader:
             self.epochs = EpochCache(start.state.epochs)
             self.epochs.dirty = True
             complete = start.state.complete and start_offset == 0
-            yield from rebuild.take(start.state, self.producers, segment, complete=complete)
+            yield from rebuild.take(start.state, self.producers, complete=complete)
         else:
             self.epochs.truncate_from_end(segment.base_offset)
             yield from rebuild.steps(self.producers, before, self.snapshots, start_offset, segment.base_offset)

@@ -33,11 +33,11 @@ __all__ = ["LATEST_STATE", "SYNCED_STATE", "SavedState", "StateFiles", "read_sta
 
 LATEST_STATE: Final = "log-state-checkpoint"
 SYNCED_STATE: Final = "synced-state-checkpoint"
-_MAGIC: Final = b"BLS1"
+_MAGIC: Final = b"BLS2"
 # magic, checksum of the rest, length of the rest
 _HEAD = struct.Struct(">4sII")
-# base offset, end offset, size, position of the last batch, complete, stored indexes; lengths of boot id, header, epochs, aborted, producers
-_FIXED = struct.Struct(">qqqq?IIIIHHIII")
+# base offset, end offset, size, position of the last batch, complete, stored indexes; lengths of boot id, header, epochs, aborted, producers, earlier
+_FIXED = struct.Struct(">qqqq?IIIIHHIIII")
 _EPOCH = struct.Struct(">iq")
 
 
@@ -50,7 +50,7 @@ class SavedState(NamedTuple):
         size: of the active segment, in bytes.
         last_position: position of its last batch; `last_header` is that batch's header, empty if there was none.
         indexes: the contents of its index files.
-        aborted: its .txnindex; `producers`: the contents of a .snapshot file; `complete`: as in PartitionProducers.
+        aborted: its .txnindex; `producers` and `earlier`: as in PackedProducers; `complete`: as in PartitionProducers.
     """
 
     boot_id: str
@@ -63,6 +63,7 @@ class SavedState(NamedTuple):
     epochs: list[tuple[int, int]]
     aborted: bytes
     producers: bytes
+    earlier: bytes
     complete: bool
 
     @property
@@ -92,12 +93,14 @@ class SavedState(NamedTuple):
                     len(epochs),
                     len(self.aborted),
                     len(self.producers),
+                    len(self.earlier),
                 ),
                 boot_id,
                 self.last_header,
                 epochs,
                 self.aborted,
                 self.producers,
+                self.earlier,
             )
         )
         return _HEAD.pack(_MAGIC, crc32c(rest), len(rest)) + rest
@@ -120,7 +123,7 @@ class SavedState(NamedTuple):
         for part in lengths:
             parts.append(bytes(rest[start : start + part]))
             start += part
-        boot_id, header, epochs, aborted, producers = parts
+        boot_id, header, epochs, aborted, producers, earlier = parts
         if len(epochs) % _EPOCH.size:
             return None
         return cls(
@@ -134,6 +137,7 @@ class SavedState(NamedTuple):
             list(_EPOCH.iter_unpack(epochs)),
             aborted,
             producers,
+            earlier,
             complete,
         )
 
@@ -229,10 +233,11 @@ class StateFiles:
             [entry for entry in epochs.entries if entry[1] < end_offset],
             encode_aborted(segment.aborted),
             b"",
+            b"",
             producers.complete,
         )
         packed = yield from producers.capture().packing()
-        return state._replace(producers=packed)
+        return state._replace(producers=packed.snapshot, earlier=packed.earlier)
 
     def save(self, state: SavedState) -> None:
         """Writes the state for a start on this boot."""

@@ -37,7 +37,7 @@ def test_dump_shows_a_saved_state(tmp_path: Path) -> None:
 def test_dump_shows_an_emptied_state_and_names_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / LATEST_STATE).write_bytes(b"")
     assert next(iter(lines_of(tmp_path / LATEST_STATE, records=True))).startswith("empty")
-    (tmp_path / LATEST_STATE).write_bytes(b"BLS1" + bytes(100))
+    (tmp_path / LATEST_STATE).write_bytes(b"BLS2" + bytes(100))
     with pytest.raises(RemoteProtocolError, match="torn or damaged"):
         list(lines_of(tmp_path / LATEST_STATE, records=True))
 

@@ -377,14 +377,21 @@ class TestGaps:
 
 
 @pytest.mark.parametrize("size", [10, 60_000])
-@pytest.mark.parametrize("stop", ["clean", "kill", "cut"])
+@pytest.mark.parametrize("stop", ["clean", "kill", "kill after a save", "cut"])
+@pytest.mark.parametrize("rolls", [False, True])
 def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_opened(
-    disk: MemoryDisk, stop: str, size: int
+    disk: MemoryDisk, stop: str, size: int, rolls: bool
 ) -> None:
     log = open_log(disk)
     for n in range(7):
         append(log, idempotent(4, n * 2, 2, size=size))
         append(log, idempotent(5, n))
+        if rolls:
+            log.roll(NOW)
+    if stop == "kill after a save":
+        for n in range(300):
+            append(log, idempotent(6 + n % 30, n // 30, size=400))
+        log.save_state()
     if stop == "cut":
         append(log, plain())
         log.truncate_to(log.log_end_offset - 1)

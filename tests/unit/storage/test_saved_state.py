@@ -422,7 +422,7 @@ class TestInSlices:
 
 class TestFile:
     STATE = SavedState(
-        "boot", 3, 90, 4_000, 3_900, bytes(61), StoredIndexes(1, 2, 3, 4), [(0, 3), (4, 50)], b"a", b"pp", True
+        "boot", 3, 90, 4_000, 3_900, bytes(61), StoredIndexes(1, 2, 3, 4), [(0, 3), (4, 50)], b"a", b"pp", b"eee", True
     )
 
     def test_it_is_read_as_it_was_written(self) -> None:
