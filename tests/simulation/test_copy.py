@@ -53,7 +53,7 @@ def test_an_hour_of_transactions_takes_seconds() -> None:
     assert journal.committed >= 45
     assert journal.aborted >= 3
     assert journal.failures == []
-    assert time.process_time() - started < 30
+    assert time.process_time() - started < 120
 
 
 def test_one_seed_one_history_under_any_hash_seed() -> None:

@@ -187,8 +187,8 @@ def test_any_text_is_a_pattern_or_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", ".*.*.*.*b", "(a|aa)+b", "a{0,100}a{0,100}b"])
 def test_no_pattern_takes_long(pattern: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     compiled = compile_pattern(pattern)
     for _ in range(20):
         assert not compiled.fullmatch("a" * 2_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 20, "linear: a backtracking matcher takes years"

@@ -93,7 +93,7 @@ async def test_whoever_waits_for_the_story_is_woken_by_a_batch() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     story.on_batch(batch("a", 0, 1))
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
 
 
 def test_the_page_has_everything_in_itself(january: data.Dataset, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_a_login_that_is_cancelled_stops_no_other(server: IdentityServer) 
     may_answer = threading.Event()
 
     def wait(_: Asked) -> None:
-        may_answer.wait(10)
+        may_answer.wait(60)
 
     server.token_answer = wait
     tokens = EndpointTokens(settings(server), {})
@@ -145,7 +145,7 @@ async def test_no_login_waits_long_while_the_former_token_is_valid(server: Ident
     first = await tokens.token()
 
     def wait(_: Asked) -> None:
-        may_answer.wait(10)
+        may_answer.wait(60)
 
     server.token_answer = wait
     clock.time_ms = tokens._times.expires_ms - WALL_MS - 500
@@ -219,7 +219,7 @@ async def test_an_endpoint_that_never_completes_its_answer() -> None:
         )
         with pytest.raises(TokenNotGiven, match="did not answer within 300 ms"):
             await EndpointTokens(given, {}).token()
-        thread.join(10)  # the connection was closed
+        thread.join(60)  # the connection was closed
         assert ended.is_set()
 
 

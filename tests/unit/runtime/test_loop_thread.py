@@ -41,7 +41,7 @@ def test_a_call_that_takes_too_long_is_cancelled() -> None:
 
     with pytest.raises(TimeoutError, match=r"the work did not end within 0\.01 s"):
         thread.run(long(), 0.01, "the work")
-    assert cancelled.wait(10)
+    assert cancelled.wait(60)
     thread.end()
 
 
@@ -49,10 +49,10 @@ def test_a_callback_of_the_thread_cannot_wait_for_it() -> None:
     thread = LoopThread("t")
 
     async def waits_for_itself() -> int:
-        return thread.run(_later(1), 10, "it")
+        return thread.run(_later(1), 60, "it")
 
     with pytest.raises(RuntimeError, match="a callback of thread t cannot wait for that thread"):
-        thread.run(waits_for_itself(), 10, "it")
+        thread.run(waits_for_itself(), 60, "it")
     thread.end()
 
 
@@ -64,7 +64,7 @@ def test_a_pause_stops_everything_until_it_ends() -> None:
     thread.call(ran.set)
     assert not ran.wait(0.05)
     thread.resume()
-    assert ran.wait(10)
+    assert ran.wait(60)
     assert not thread.paused
     thread.end()
 
@@ -112,7 +112,7 @@ def test_an_end_cancels_every_task() -> None:
 
     for name in "abc":
         thread.submit(forever(name))
-    thread.run(_later(0), 10, "it")
+    thread.run(_later(0), 60, "it")
     thread.end()
     assert sorted(ended) == ["a", "b", "c"]
     assert all(each.name != "t" for each in threading.enumerate())
@@ -123,7 +123,7 @@ def test_an_end_cancels_every_task() -> None:
 
 def wait_for(event: threading.Event, began: threading.Event) -> None:
     began.set()
-    event.wait(10)
+    event.wait(60)
 
 
 def test_a_callback_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_callback_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatc
     thread = LoopThread("t")
     began, release = threading.Event(), threading.Event()
     thread.call(partial(wait_for, release, began))
-    assert began.wait(10)
+    assert began.wait(60)
     with pytest.raises(TimeoutError, match="thread t did not stop"):
         thread.pause()
     with pytest.raises(TimeoutError, match="thread t did not end"):

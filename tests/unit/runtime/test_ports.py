@@ -24,11 +24,11 @@ from tests.support.waiting import until, until_refused
 
 def test_the_clock_counts_milliseconds() -> None:
     clock: ports.Clock = SystemClock()
-    assert abs(clock.now_ms() - time.time() * 1000) < 1000
+    assert abs(clock.now_ms() - time.time() * 1000) < 60_000
     before, began = clock.monotonic_ms(), time.monotonic()
     while time.monotonic() < began + 0.005:
         pass
-    assert 4 <= clock.monotonic_ms() - before < 1000
+    assert 4 <= clock.monotonic_ms() - before < 60_000
 
 
 def test_uuids_have_version_and_variant_and_never_begin_with_a_dash() -> None:
@@ -69,7 +69,7 @@ async def _echo_over(network: Network) -> bytes:
     assert isinstance(protocol, _Collect)
     assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     transport.write(b"hello")
-    answer = await asyncio.wait_for(protocol.received.get(), 5)
+    answer = await asyncio.wait_for(protocol.received.get(), 60)
     with pytest.raises(OSError, match=r"in use|bind"):
         await network.listen(_Echo, *listener.address)
     listener.close()
@@ -117,7 +117,7 @@ async def test_a_listener_without_descriptors_goes_on_when_there_are_some_again(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     reader, writer = await asyncio.open_connection(sock=waiting)
     writer.write(b"again")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await reader.readexactly(5) == b"again"
     writer.close()
     listener.close()

@@ -27,7 +27,7 @@ class NameServer:
     def look(self, host: str) -> list[str]:
         self.lookups += 1
         if self.hangs.is_set():
-            self.goes_on.wait(30)
+            self.goes_on.wait(60)
         if isinstance(self.addresses, OSError):
             raise self.addresses
         return self.addresses
@@ -53,7 +53,7 @@ def test_a_name_that_hangs_costs_one_lookup_for_all_its_callers_and_none_of_anot
         server.goes_on.set()
         assert [await each for each in waiting] == [["192.0.2.1"]] * 50
 
-    within(20, body())
+    within(60, body())
 
 
 def test_what_was_known_serves_where_the_name_server_hangs() -> None:
@@ -74,7 +74,7 @@ def test_what_was_known_serves_where_the_name_server_hangs() -> None:
         else:
             raise AssertionError("the newer address is never taken")
 
-    within(20, body())
+    within(60, body())
 
 
 def test_a_name_that_is_gone_is_not_known_any_more() -> None:
@@ -86,7 +86,7 @@ def test_a_name_that_is_gone_is_not_known_any_more() -> None:
         with pytest.raises(OSError, match="not known"):
             await resolver.addresses("removed")
 
-    within(20, body())
+    within(60, body())
 
 
 def test_a_caller_that_gives_up_leaves_the_lookup_to_the_others() -> None:
@@ -102,7 +102,7 @@ def test_a_caller_that_gives_up_leaves_the_lookup_to_the_others() -> None:
         assert await patient == ["192.0.2.1"]
         assert server.lookups == 1
 
-    within(20, body())
+    within(60, body())
 
 
 def test_connects_go_by_the_resolver() -> None:
@@ -115,4 +115,4 @@ def test_connects_go_by_the_resolver() -> None:
         with pytest.raises(ConnectionRefusedError):
             await network.connect(asyncio.Protocol, "broker.example", 1)
 
-    within(20, body())
+    within(60, body())

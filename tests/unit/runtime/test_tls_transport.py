@@ -65,7 +65,7 @@ def serve(
         network = AsyncioNetwork()
         options = ListenerOptions(tls=lambda: contexts[0])
         listener = await network.listen(factory, "127.0.0.1", 0, options=options)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await body(network, listener.address, served)
         listener.close()
 
@@ -75,10 +75,10 @@ def serve(
 def test_slow_clients_cost_no_tls_state_and_end_at_the_deadline(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_transport, "HANDSHAKE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(tls_transport, "HANDSHAKE_TIMEOUT_S", 3.0)
 
     async def body(network: AsyncioNetwork, address: tuple[str, int], served: list[Application]) -> None:
-        slow = [await asyncio.open_connection(*address) for _ in range(300)]
+        slow = [await asyncio.open_connection(*address) for _ in range(150)]
         for _, writer in slow:
             writer.write(b"\x16")
         transport, _ = await network.connect(Application, *address, tls=contexts[1])  # before any deadline
@@ -89,7 +89,7 @@ def test_slow_clients_cost_no_tls_state_and_end_at_the_deadline(
         for reader, writer in slow:
             assert await reader.read() == b""
             writer.close()
-        assert [each.events for each in served].count(["accepted", "lost"]) == 300
+        assert [each.events for each in served].count(["accepted", "lost"]) == 150
         transport.close()
 
     serve(contexts, body)

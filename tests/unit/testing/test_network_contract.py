@@ -24,7 +24,7 @@ Body = Callable[[Network], Awaitable[None]]
 
 def on_real_sockets(body: Body) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await body(AsyncioNetwork())
 
     run(main())
@@ -32,7 +32,7 @@ def on_real_sockets(body: Body) -> None:
 
 def on_asyncio_s_own_loop(body: Body) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await body(AsyncioNetwork())
 
     asyncio.run(main())
@@ -66,7 +66,7 @@ class _TlsNetwork(AsyncioNetwork):
 
 def over_tls(body: Body) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await body(_TlsNetwork())
 
     run(main())
@@ -74,7 +74,7 @@ def over_tls(body: Body) -> None:
 
 def over_tls_on_asyncio_s_own_loop(body: Body) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await body(_TlsNetwork())
 
     asyncio.run(main())
