@@ -1,10 +1,12 @@
 """HandshakeGate: limits the TLS handshakes of a listener that run at once, and logs the failed ones.
 
-Driven by: `tls_transport.TlsConnection`, once the client's first message is complete (`enter`), and when its handshake ends (`leave`).
-Emits: `begin_handshake` of waiting connections, the newest first; `fail` of handshakes that keep others waiting.
+Driven by: `tls_transport.TlsConnection`, once the client's first message is complete (`enter`), when its next one has arrived (`go_on`), and
+when its handshake ends (`leave`).
+Emits: `go_on_handshake` of connections in the order of their messages; `begin_handshake` of waiting connections, the newest first; `fail` of
+handshakes that keep others waiting.
 
-A connection costs no TLS state before its first message is complete, so slow clients keep no others waiting. Handshakes start for at
-most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms. If HANDSHAKES_MAX run and others wait, the oldest one fails once it is older
+A connection costs no TLS state before its first message is complete, so slow clients keep no others waiting. Handshakes start and go on for
+at most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms, a client's certificate 0.4 ms. If HANDSHAKES_MAX run and others wait, the oldest one fails once it is older
 than PATIENCE_S. The newest starts first: behind thousands that stall, a client would wait until its own deadline.
 """
 
@@ -58,6 +60,10 @@ class Handshaking(Protocol):
         """Starts the handshake; may call `HandshakeGate.leave`."""
         ...
 
+    def go_on_handshake(self) -> None:
+        """Goes on with the bytes that have arrived; may call `HandshakeGate.leave`."""
+        ...
+
     def fail(self, reason: str) -> None:
         """Closes the connection."""
         ...
@@ -77,6 +83,7 @@ class HandshakeGate:
         self._loop = asyncio.get_running_loop()
         self._running: dict[Handshaking, float] = {}  # with the time of the start, oldest first
         self._waiting: dict[Handshaking, None] = {}
+        self._ready: dict[Handshaking, None] = {}  # running ones whose next bytes have arrived
         self._pump_due: asyncio.Handle | None = None
         self._untold: dict[str, int] = {}  # failures since the last log line, by reason
         self._next_line_s: dict[str, float] = {}
@@ -91,9 +98,15 @@ class HandshakeGate:
         self._waiting[connection] = None
         self._pump_soon(0.0)
 
+    def go_on(self, connection: Handshaking) -> None:
+        """The next bytes of a running handshake have arrived: goes on now or later. Until then the connection reads nothing."""
+        self._ready[connection] = None
+        self._pump_soon(0.0)
+
     def leave(self, connection: Handshaking) -> None:
         """A connection's handshake has ended, or the connection has."""
         self._waiting.pop(connection, None)
+        self._ready.pop(connection, None)
         if self._running.pop(connection, None) is not None and self._waiting:
             self._pump_soon(0.0)
 
@@ -128,18 +141,28 @@ class HandshakeGate:
     def _pump(self) -> None:
         self._pump_due = None
         began_s = self._loop.time()
-        while self._waiting:
-            if len(self._running) >= self._most:
-                oldest, since_s = next(iter(self._running.items()))
-                left_s = since_s + PATIENCE_S - began_s
-                if left_s > 0:
-                    self._pump_soon(left_s)
-                    return
-                del self._running[oldest]
-                oldest.fail(f"not finished after {PATIENCE_S:g} s, and others wait")
-            connection, _ = self._waiting.popitem()
-            self._running[connection] = began_s
-            connection.begin_handshake()
-            if self._waiting and self._loop.time() - began_s > TURN_S:
+        while self._ready or self._waiting:
+            if self._ready:
+                ready = next(iter(self._ready))
+                del self._ready[ready]
+                ready.go_on_handshake()
+            elif not self._begin_next(began_s):
+                return
+            if (self._ready or self._waiting) and self._loop.time() - began_s > TURN_S:
                 self._pump_soon(0.0)
                 return
+
+    def _begin_next(self, now_s: float) -> bool:
+        """Begins the newest handshake that waits, if there is room. Comes back when the oldest one has had its time."""
+        if len(self._running) >= self._most:
+            oldest, since_s = next(iter(self._running.items()))
+            left_s = since_s + PATIENCE_S - now_s
+            if left_s > 0:
+                self._pump_soon(left_s)
+                return False
+            del self._running[oldest]
+            oldest.fail(f"not finished after {PATIENCE_S:g} s, and others wait")
+        connection, _ = self._waiting.popitem()
+        self._running[connection] = now_s
+        connection.begin_handshake()
+        return True

@@ -5,8 +5,7 @@ Emits: `connection_made` to the application after the handshake, then its bytes;
 the application writes at once.
 
 The loops' own TLS would keep two buffers of 256 KiB for each connection, and start a handshake with the first byte. Here all connections
-share one receive buffer, because a read is handled before the next begins. A server makes TLS state when the client's first message is
-complete (`HandshakeGate`).
+share one receive buffer, because a read is handled before the next begins. A server's handshakes take turns (`HandshakeGate`).
 
 Invariants: no turn encrypts more than TURN_BYTES; what the peer does not read stays with the application's buffers, unencrypted;
 a connection that fails before the end of its handshake has delivered nothing to the application.
@@ -15,6 +14,7 @@ a connection that fails before the end of its handshake has delivered nothing to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import sys
@@ -35,8 +35,7 @@ SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: 
 ENCRYPTED_RECORD_BYTES: Final = RECORD_BYTES + 2048 + 5  # the most that TLS 1.2 allows; TLS 1.3 allows less
 TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 2 ms
 WRITE_HIGH: Final = 256 * 1024  # of the plain transport
-# A fatal alert internal_error, which Java's TLS sends to a client that speaks no TLS.
-_ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"
+_ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"  # internal_error, which Java's TLS sends to a client that speaks no TLS
 _SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
 _shared: Final = memoryview(bytearray(READ_BYTES))
 _NOTHING: Final = memoryview(b"")
@@ -134,9 +133,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._read(received)
         elif state is _State.FIRST_MESSAGE:
             self._first_message(received)
-        elif state is _State.HANDSHAKE:
+        elif state is _State.HANDSHAKE and self._plain is not None:
             self._incoming.write(received)
-            self._shake()
+            if self._gate is None:
+                self.go_on_handshake()
+            else:
+                self._plain.pause_reading()
+                self._gate.go_on(self)
 
     def eof_received(self) -> bool:
         """The other side sends no more. Returns whether the application has work left, and closes later."""
@@ -195,23 +198,24 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._state = _State.HANDSHAKE
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        server_side = self._gate is not None
         try:
             self._object = self._context().wrap_bio(
-                self._incoming, self._outgoing, server_side=server_side, server_hostname=self._server_name
+                self._incoming, self._outgoing, server_side=self._gate is not None, server_hostname=self._server_name
             )
             self._decrypt = cast("Callable[[int, memoryview], int]", self._object.read)
         except (ssl.SSLError, ValueError) as error:
             self._error = error if isinstance(error, OSError) else OSError(str(error))
             self.fail(str(error))
             return
-        if server_side:
-            self._incoming.write(self._first)
-            self._first = bytearray()
-            plain.resume_reading()
-        self._shake()
+        self._incoming.write(self._first)
+        self._first = bytearray()
+        self.go_on_handshake()
 
-    def _shake(self) -> None:
+    def go_on_handshake(self) -> None:
+        """Goes on with the bytes that have arrived, and reads on."""
+        if self._plain is None or self._state is not _State.HANDSHAKE:
+            return
+        self._plain.resume_reading()
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -460,10 +464,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _finish(self) -> None:
         """Tells the other side that no more follows, and closes."""
-        try:
+        with contextlib.suppress(ssl.SSLError):  # it waits for the other side's answer, which no one needs
             self._object.unwrap()
-        except ssl.SSLError:
-            pass  # it waits for the other side's answer, which no one needs
         self._close_plain()
 
     def _close_plain(self, error: ssl.SSLError | None = None) -> None:

@@ -185,3 +185,44 @@ def test_a_damaged_record_ends_the_connection_with_its_error(contexts: tuple[ssl
         assert isinstance(served[0].error, ssl.SSLError)
 
     serve(contexts, body)
+
+
+class Handshake:
+    """Notes when it has its turn."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        self.name, self.story = name, story
+
+    def begin_handshake(self) -> None:
+        self.story.append(f"{self.name} begins")
+
+    def go_on_handshake(self) -> None:
+        self.story.append(f"{self.name} goes on")
+
+    def fail(self, reason: str) -> None:
+        self.story.append(f"{self.name} fails")
+
+
+def test_handshakes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of a client's certificate takes as long as the start of a handshake, and many clients may send theirs at once."""
+    monkeypatch.setattr(tls_handshakes, "TURN_S", -1.0)  # one takes a whole turn
+    story: list[str] = []
+
+    async def main() -> None:
+        gate = HandshakeGate(3)
+        first, second, left, last = (Handshake(name, story) for name in ("first", "second", "left", "last"))
+        for each in (first, second, left):
+            gate.enter(each)
+        await until(lambda: len(story) == 3)
+        gate.enter(last)
+        for each in (first, left, second):
+            gate.go_on(each)
+        gate.leave(left)
+        while len(story) < 6:
+            before = len(story)
+            await asyncio.sleep(0)
+            assert len(story) - before <= 1
+        assert sorted(story[:3]) == ["first begins", "left begins", "second begins"]
+        assert story[3:] == ["first goes on", "second goes on", "last begins"]
+
+    asyncio.run(asyncio.wait_for(main(), 30))
