@@ -28,7 +28,7 @@ from barnabas.client import (
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
-from barnabas.testing.errors import KitError, KitTimeout, NearestNames, unknown
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds, unknown
 
 __all__ = ["ClientAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker"]
 
@@ -156,6 +156,8 @@ class KitConsumer(_Client[Consumer]):
 
     def take(self, count: int, *, timeout: float = 10.0) -> list[Record[Any, Any]]:
         """Reads exactly `count` records. Raises KitTimeout with what was read if there are fewer within `timeout` seconds."""
+        checked_number("take: count", count)
+        checked_seconds("take: timeout", timeout, zero=True)
         found: list[Record[Any, Any]] = []
 
         async def read() -> None:

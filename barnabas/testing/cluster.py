@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from barnabas.testing.aio import ClusterAio
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
-from barnabas.testing.errors import named_arguments
+from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.world.handles import WorldMethods
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ class Cluster(WorldMethods):
     @classmethod
     def connect(cls, bootstrap_servers: str, *, timeout: float = TIMEOUT_S) -> Self:
         """Returns a handle on a Kafka that runs already (mode "remote"). It cannot kill or restart brokers."""
+        if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
+            raise KitError(f"bootstrap_servers={bootstrap_servers!r}: write HOST:PORT, several separated by commas")
         self = cls.__new__(cls)
         self._shape, self._mode = None, "remote"
         self._setup(None, timeout)

@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas.testing.backend import Backend, Lose, check_loss
 from barnabas.testing.core_base import POLL_S, CoreBase
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, broker_names, unknown
+from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, broker_names, checked_number, unknown
 from barnabas.testing.starts import Starts
 
 __all__ = ["ADMIN_CLIENT_ID", "Core"]
@@ -107,6 +107,11 @@ class Core(CoreBase):
         config: Mapping[str, object] | None = None,
     ) -> str:
         """Creates a topic; returns its name when every running broker knows it and its replicas are in sync."""
+        checked_number("partitions", partitions, 1)
+        if replication_factor is not None:
+            checked_number("replication_factor", replication_factor, 1)
+        if config is not None and not isinstance(config, Mapping):
+            raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'retention.ms': 1000}}")
         settings = {
             key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (config or {}).items()
         }
@@ -162,6 +167,9 @@ class Core(CoreBase):
 
     async def delete_topics(self, names: list[str]) -> None:
         """Deletes topics; returns when no running broker knows them."""
+        for each in names:
+            if not isinstance(each, str):
+                raise KitError(f"delete_topics({each!r}): write each name as text, for example delete_topics('a', 'b')")
         async with self._turn, self.limit(f"the deletion of {len(names)} topics"):
             from barnabas.client import KafkaError
             from barnabas.client.errors import UnknownTopicOrPartition
@@ -383,6 +391,7 @@ class Core(CoreBase):
 
     async def leader(self, topic: str, partition: int) -> int:
         """Broker id of the leader of a partition; −1 without one."""
+        checked_number("partition", partition)
         found = await self.partitions(topic)
         if not 0 <= partition < len(found):
             raise KitError(

@@ -20,6 +20,8 @@ __all__ = [
     "NearestNames",
     "NotPossible",
     "broker_names",
+    "checked_number",
+    "checked_seconds",
     "named_arguments",
     "unknown",
 ]
@@ -30,6 +32,7 @@ ADMIN_CLIENT_ID = "barnabas-kit"  # of the kit's own admin client
 CHOICES_SHOWN = 12  # of known words in one text, beside the nearest one
 CHOICES_SHOWN_ALONE = 24  # of known words where none is near
 LIKENESS_MIN = 0.6  # of difflib
+SECONDS_MAX = 86_400  # of one call
 
 
 class KitError(BarnabasError):
@@ -46,6 +49,31 @@ class NotPossible(KitError):
 
 class LeakedClientWarning(UserWarning):
     """A client that a test has left connected; the text names the test and the client."""
+
+
+def checked_number(what: str, value: object, least: int = 0) -> int:
+    """Returns a whole number from `least`. Raises KitError, which begins with `what`, for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise KitError(f"{what}={value!r}: write a whole number from {least}")
+    return value
+
+
+def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
+    """Returns a time limit. Raises KitError, which begins with `what`, for anything else than a number of seconds.
+
+    Args:
+        zero: whether 0 is one.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= SECONDS_MAX
+        or not (value or zero)
+    ):
+        raise KitError(
+            f"{what}={value!r}: a number of seconds {'from' if zero else 'above'} 0, at most {SECONDS_MAX:,}"
+        )
+    return value
 
 
 def broker_names(ids: Sequence[int]) -> str:

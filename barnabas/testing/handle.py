@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing import kit_thread
 from barnabas.testing.backend import Backend, Mode, Shape, not_possible
-from barnabas.testing.errors import KitError, NearestNames, named_arguments
+from barnabas.testing.errors import KitError, NearestNames, checked_seconds, named_arguments
 from barnabas.testing.ports import checked_admin_port
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ __all__ = ["Handle"]
 T = TypeVar("T")
 
 SEED_MAX = 2**32
-TIMEOUT_S_MAX = 86_400  # of one call
 MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
 
 
@@ -72,8 +71,6 @@ class Handle(NearestNames):
             raise KitError(f"internal_topics={internal_topics!r}: True or False")
         self._internal_topics = internal_topics
         self._topics = _checked_topics(topics)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= TIMEOUT_S_MAX:
-            raise KitError(f"timeout={timeout!r}: a number of seconds above 0, at most {TIMEOUT_S_MAX:,}")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise KitError(f"seed={seed!r}: a whole number")
         self._dated: DatedBrokers | None = None
@@ -81,7 +78,7 @@ class Handle(NearestNames):
             from barnabas.testing.versions import DatedBrokers, check_release
 
             self._dated = DatedBrokers(check_release(as_version))
-        self._timeout_s = timeout
+        self._timeout_s = checked_seconds("timeout", timeout)
         self._owner = os.getpid()
         self._bootstrap: str | None = None  # of a Kafka that was started elsewhere
         self._backend: Backend | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,8 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes, traceback_of
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.cluster import Cluster, Node, traceback_of
+from tests.support.processes.kit_cluster import KitCluster
 
 pytestmark = pytest.mark.process
 
@@ -29,35 +28,17 @@ MOVED_SECONDS_MAX = 60.0
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Node 2 has two directories."""
-    nodes = barnabas_nodes(tmp_path)
-    second = nodes[1]
-    second.stderr_path = tmp_path / "node-2.stderr"
-    second.data = Path(f"{tmp_path}/node-2,{tmp_path}/node-2-more")
-    with Cluster(nodes) as cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[KitCluster]:
+    """Three nodes that may end by themselves. The parameter is the number of their log directories."""
+    with KitCluster(log_dirs=getattr(request, "param", 1)) as cluster:
+        for each in cluster.nodes:
+            cluster.kafka.backend("the test").may_fail(each)
         yield cluster
 
 
-def limit(node: ServedBroker, size_bytes: int) -> None:
+def limit(node: Node, size_bytes: int) -> None:
     """From here on no file of its may grow beyond: the same end as a full disk, which needs no file system of its own to try."""
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
-
-
-def served(cluster: Cluster, node_id: int) -> ServedBroker:
-    node = cluster.nodes[node_id]
-    assert isinstance(node, ServedBroker)
-    return node
-
-
-def controller_with_one_directory(cluster: Cluster) -> int:
-    """The active controller. Whom the vote finds is chance: where it is node 2, it hands over to one of the others."""
-    controller = cluster.wait_for(cluster.controller, lambda leader: leader > 0, "there is a controller")
-    if controller == 2:
-        cluster.stop(2)
-        controller = cluster.wait_for(cluster.controller, lambda leader: leader in (1, 3), "another one controls")
-        cluster.start_node(2)
-    return controller
 
 
 def create(cluster: Cluster, *leaders: int) -> None:
@@ -109,22 +90,21 @@ def read(cluster: Cluster, partition: int) -> list[bytes]:
                 return found
 
 
-def ended(node: ServedBroker) -> None:
+def ended(cluster: Cluster, node: Node) -> None:
     """By itself, naming directory and error, without a traceback."""
-    assert node.process is not None
-    assert node.process.wait(60) == 1, node.log()
+    cluster.wait_until(lambda: not node.alive, "it has ended")
     assert f"[Errno 27] File too large: '{node.data}'" in node.log()
     assert "Traceback" not in node.log(), traceback_of(node.log())
 
 
 def test_a_node_whose_disk_is_full_ends_and_the_others_go_on(cluster: Cluster) -> None:
-    controller = controller_with_one_directory(cluster)
+    controller = cluster.wait_for(cluster.controller, lambda leader: leader > 0, "there is a controller")
     create(cluster, controller)
-    node = served(cluster, controller)
+    node = cluster.nodes[controller]
     limit(node, FILE_BYTES_MAX)
     acknowledged = fill(cluster, controller, 0)
     assert len(acknowledged) > 5
-    ended(node)
+    ended(cluster, node)
     leader = await_leader(cluster, 0, controller)
     assert cluster.wait_for(cluster.controller, lambda who: who not in (-1, controller), "another controls") > 0
     with Wire(cluster.nodes[leader].address) as wire:
@@ -143,8 +123,8 @@ def is_created(cluster: Cluster, topic: CreatableTopic) -> bool:
 
 
 def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
-    controller = controller_with_one_directory(cluster)
-    node = served(cluster, controller)
+    controller = cluster.wait_for(cluster.controller, lambda leader: leader > 0, "there is a controller")
+    node = cluster.nodes[controller]
     log_bytes = max(path.stat().st_size for path in node.data.glob("__cluster_metadata-0/*.log"))
     limit(node, max(log_bytes, len(node.log())) + 2_000)  # what it says on stderr is a file, too
     for number in range(30):
@@ -154,16 +134,17 @@ def test_a_controller_that_cannot_write_its_log_ends(cluster: Cluster) -> None:
             f"{topic.name} is created",
             60,
         )
-    ended(node)
+    ended(cluster, node)
     cluster.wait_until(lambda: cluster.controller() not in (-1, controller), "another one controls")
     cluster.start_node(controller)
     cluster.wait_in_sync(*(f"topic-{number}" for number in range(30)))
 
 
-def test_of_several_directories_one_fails(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cluster", [2], indirect=True, ids=["two directories"])
+def test_of_several_directories_one_fails(cluster: KitCluster) -> None:
     create(cluster, 2, 2, 2, 2)
-    node = served(cluster, 2)
-    more = Path(str(node.data).split(",")[1])
+    node = cluster.nodes[2]
+    first, more = cluster.kafka.broker(2).directories
     there = cluster.wait_for(
         lambda: sorted(int(path.name.rpartition("-")[2]) for path in more.glob(f"{TOPIC}-*")),
         lambda found: len(found) == 2,
@@ -181,7 +162,7 @@ def test_of_several_directories_one_fails(cluster: Cluster) -> None:
     with Wire(node.address) as wire:
         assert wire.produce(9, TOPIC, elsewhere, [b"goes on"]).error_code == 0
         failed = {each.log_dir: each.error_code for each in wire.call(DescribeLogDirsRequest(topics=None), 4).results}
-        assert failed == {str(more.with_name("node-2")): 0, str(more): 56}  # KAFKA_STORAGE_ERROR
+        assert failed == {str(first): 0, str(more): 56}  # KAFKA_STORAGE_ERROR
     assert read(cluster, there[0])[: len(acknowledged)] == acknowledged
     cluster.stop(2)
     cluster.start_node(2)

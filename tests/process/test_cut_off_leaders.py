@@ -182,9 +182,9 @@ def _check(outcome: Outcome, record_property: Callable[[str, object], None]) -> 
     assert outcome.acknowledged > 0
 
 
-@pytest.mark.parametrize("namespaces", [True, False], ids=["namespaces", "proxies"])
+@pytest.mark.parametrize("namespaces", [True, False], ids=["namespaces", "kit"])
 def test_a_short_cut(tmp_path: Path, namespaces: bool, record_property: Callable[[str, object], None]) -> None:
-    """One cut of a leader, with sessions of 3 s. Proxies, where no namespaces can be made."""
+    """One cut of a leader, with sessions of 3 s. The links of the kit, where no namespaces can be made."""
     missing = namespaces_missing()
     if namespaces and missing:
         pytest.skip(missing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,40 @@ def test_unknown_options_of_clients(broker: Broker, kind: type) -> None:
     maker: Any = Maker(KitConsumer, kind, broker, {"bootstrap_servers": broker.bootstrap_servers})
     with pytest.raises(TypeError, match=rf"{kind.__name__}\(\): unknown option 'client_idd'; did you mean 'client_id'"):
         maker(client_idd="x")
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (lambda kafka: kafka.create_topic("a", "3"), "partitions='3': write a whole number from 1"),
+        (
+            lambda kafka: kafka.create_topic("a", 1, replication_factor="x"),
+            "replication_factor='x': write a whole number",
+        ),
+        (lambda kafka: kafka.create_topic("a", config=[1]), r"config=\[1\]: write a dict of Kafka's settings"),
+        (lambda kafka: kafka.delete_topics(["a"]), r"delete_topics\(\['a'\]\): write each name as text"),
+        (lambda kafka: kafka.leader("a", "0"), "partition='0': write a whole number from 0"),
+        (
+            lambda kafka: kafka.faults.on("EndTxn", strict=False).drop().wait("2"),
+            "wait: hits='2': write a whole number",
+        ),
+        (lambda kafka: kafka.faults.load(3), r"load\(3\): write the path of a file of faults"),
+        (lambda kafka: type(kafka).connect(None), "bootstrap_servers=None: write HOST:PORT"),
+        (lambda kafka: type(kafka).connect(" "), "bootstrap_servers=' ': write HOST:PORT"),
+    ],
+)
+def test_values_of_another_type(broker: Broker, written: Callable[[Any], object], text: str) -> None:
+    with pytest.raises(KitError, match=text):
+        written(broker)
+    broker.faults.clear()
+
+
+def test_wrong_numbers_of_records(consumers: Maker[KitConsumer]) -> None:
+    take: Any = consumers().take
+    with pytest.raises(KitError, match="take: count='1': write a whole number from 0"):
+        take("1")
+    with pytest.raises(KitError, match="take: timeout='x': a number of seconds from 0, at most 86,400"):
+        take(1, timeout="x")
 
 
 def test_a_consumer_that_reads_nothing_says_so(consumers: Maker[KitConsumer]) -> None:

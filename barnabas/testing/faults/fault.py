@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 from barnabas.testing import kit_thread
-from barnabas.testing.errors import KitError, KitTimeout, NearestNames
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds
 from barnabas.testing.faults.document import with_action, written
 from barnabas.testing.faults.rule import Rule
 
@@ -187,6 +187,8 @@ class Fault(NearestNames):
 
     def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
         """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
+        checked_number("wait: hits", hits)
+        checked_seconds("wait: timeout", timeout, zero=True)
         with self._changed:
             if not self._changed.wait_for(lambda: self._hits >= hits, timeout):
                 raise self._not_met(hits, timeout)
@@ -198,6 +200,8 @@ class Fault(NearestNames):
 
     async def until_met(self, hits: int, timeout: float) -> None:
         """For the kit: what `wait` does, as a coroutine of the kit's thread."""
+        checked_number("wait: hits", hits)
+        checked_seconds("wait: timeout", timeout, zero=True)
         try:
             async with asyncio.timeout(timeout):
                 while self.counted < hits:

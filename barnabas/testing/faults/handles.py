@@ -107,6 +107,8 @@ class Faults(NearestNames, Extension):
             KitError: the file cannot be read, or a fault in it is wrong; then none of them is installed.
         """
         self._cluster.core()
+        if not isinstance(path, (str, Path)):
+            raise KitError(f"load({path!r}): write the path of a file of faults")
         found = read(path)
         try:
             return self._cluster.wait(self.add(found))

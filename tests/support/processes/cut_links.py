@@ -7,29 +7,24 @@ that joins the brokers. A cut pulls the cable from the switch: packets are dropp
 network. It needs Linux, root and the commands ip, unshare and nsenter. A namespace lives as long as its holder, a
 process that ends by itself after HOLDER_SECONDS_MAX: nothing is left behind, whatever becomes of the test.
 
-`ProxyLinks` stands in for it elsewhere: brokers reach each other through TCP proxies, which forward nothing while a
-link is cut. There a broker that is cut off can still fetch from the others; nothing reaches it, and it reaches no
-controller.
+`KitLinks` stands in for it elsewhere: the links of a cluster of the test kit, which the brokers themselves cut.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import select
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.ports import free_ports
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.served import ServedBroker
 
 HOLDER_SECONDS_MAX = 900  # far above the longest run
@@ -146,118 +141,28 @@ class NamespaceLinks:
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
 
 
-class _Cable:
-    """A TCP proxy to a port on this machine. While it is cut it forwards nothing and closes nothing."""
+class KitLinks:
+    """The links of a cluster of the kit."""
 
-    def __init__(self, port: int) -> None:
-        self.passes = threading.Event()
-        self.passes.set()
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._ended = False
-        threading.Thread(target=self._accept, daemon=True, name="cable").start()
-
-    def end(self) -> None:
-        self._ended = True
-        self.passes.set()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while not self._ended:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._carry, args=(near,), daemon=True, name="cable").start()
-
-    def _carry(self, near: socket.socket) -> None:
-        with near:
-            self.passes.wait()
-            try:
-                far = socket.create_connection(("127.0.0.1", self._port), timeout=COMMAND_SECONDS_MAX)
-            except OSError:
-                return
-            with far:
-                other = {near: far, far: near}
-                while not self._ended:
-                    self.passes.wait()
-                    for end in select.select(list(other), [], [], 0.05)[0]:
-                        if not self.passes.is_set():
-                            break
-                        try:
-                            data = end.recv(65_536)
-                            other[end].sendall(data)
-                        except OSError:
-                            return
-                        if not data:
-                            return
-
-
-class ProxyLinks:
-    """Proxies before the listeners by which the brokers reach each other. Use it as a context."""
-
-    def __init__(self) -> None:
-        self.ports = {n: free_ports(3) for n in range(1, COUNT + 1)}  # for clients, for brokers, for controllers
-        self._to: dict[int, _Cable] = {}  # from every other broker to this one
-        self._controllers: dict[tuple[int, int], _Cable] = {}  # from one broker to another one's controller
-
-    def __enter__(self) -> ProxyLinks:
-        for n, (_, brokers, controllers) in self.ports.items():
-            self._to[n] = _Cable(brokers)
-            for other in self.ports:
-                if other != n:
-                    self._controllers[other, n] = _Cable(controllers)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for cable in [*self._to.values(), *self._controllers.values()]:
-            cable.end()
+    def __init__(self, cluster: KitCluster) -> None:
+        self._kafka = cluster.kafka
 
     def cut(self, node_id: int) -> None:
-        for cable in self._of(node_id):
-            cable.passes.clear()
+        self._kafka.isolate(node_id)
 
     def heal(self, node_id: int) -> None:
-        for cable in self._of(node_id):
-            cable.passes.set()
-
-    def settings(self, node_id: int) -> list[str]:
-        """What a broker listens on, and where it finds the others."""
-        clients, brokers, controllers = self.ports[node_id]
-        voters = {n: controllers if n == node_id else self._controllers[node_id, n].port for n in self.ports}
-        listeners = f"PLAINTEXT://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}"
-        return [
-            "cluster.id=behindproxiesbehindpro",  # else each node draws one from its own list of voters
-            f"listeners={listeners},CONTROLLER://127.0.0.1:{controllers}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{clients},BROKERS://127.0.0.1:{self._to[node_id].port}",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name=BROKERS",
-            "controller.quorum.voters=" + ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items()),
-        ]
-
-    def _of(self, node_id: int) -> Iterator[_Cable]:
-        yield self._to[node_id]
-        yield from (cable for pair, cable in self._controllers.items() if node_id in pair)
+        self._kafka.heal()
 
 
 @contextmanager
 def cluster_with_links(folder: Path, *settings: str, namespaces: bool) -> Iterator[tuple[Cluster, Links]]:
     """A running cluster of brokers 1 to `COUNT`, and the links between them."""
-    with ExitStack() as stack:
-        links: NamespaceLinks | ProxyLinks
-        if namespaces:
-            links = stack.enter_context(NamespaceLinks())
-            nodes = _in_namespaces(links, folder, settings)
-        else:
-            links = stack.enter_context(ProxyLinks())
-            nodes = [
-                ServedBroker(folder / f"node-{n}", *settings, *links.settings(n), node_id=n, listens=False)
-                for n in range(1, COUNT + 1)
-            ]
-            for node in nodes:
-                node.port = links.ports[node.node_id][0]
-        yield stack.enter_context(Cluster(nodes)), links
+    if not namespaces:
+        with KitCluster(*settings) as of_kit:
+            yield of_kit, KitLinks(of_kit)
+        return
+    with NamespaceLinks() as links, Cluster(_in_namespaces(links, folder, settings)) as cluster:
+        yield cluster, links
 
 
 def _in_namespaces(links: NamespaceLinks, folder: Path, settings: Sequence[str]) -> list[ServedBroker]:
