@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from barnabas.testing import Broker
 from tests.support.processes.cli import as_in_a_terminal, barnabas, called, line_of
 from tests.support.processes.fixtures import end, process_broker
-from tests.support.processes.records import committed_offsets, members_of, read_topic, topic_name
+from tests.support.processes.records import committed_offsets, read_topic, topic_name
 
 pytestmark = pytest.mark.process
 
@@ -320,7 +320,7 @@ def test_a_signal_commits_what_was_printed_and_leaves_the_group(quick_groups: Br
     _, told = reading.communicate(timeout=60)
     assert (reading.returncode, told) == (128 + number, b"")
     assert committed_offsets(broker, topic) == {0: 100}
-    assert members_of(broker, topic) == 0
+    assert broker.group(topic).members() == []
 
 
 def test_a_pipe_that_is_not_read_commits_only_what_it_took(quick_groups: Broker) -> None:
@@ -342,7 +342,7 @@ def test_a_pipe_that_is_not_read_commits_only_what_it_took(quick_groups: Broker)
     whole = taken.count(b"\n")
     assert 0 < whole < 5_000
     assert committed_offsets(broker, topic) == {0: whole}
-    assert members_of(broker, topic) == 0
+    assert broker.group(topic).members() == []
     rest = run(broker, "consume", topic, "--group", topic, "-e")
     assert rest.splitlines()[0].startswith(b"%06d " % whole)
     assert whole + rest.count(b"\n") == 5_000
@@ -366,7 +366,7 @@ def test_the_end_of_a_pipes_reader_ends_the_command(quick_groups: Broker) -> Non
     rest = run(broker, "consume", topic, "--group", topic, "-e").splitlines()
     assert rest[0].startswith(b"%06d " % offset)
     assert offset + len(rest) == 5_000
-    assert members_of(broker, topic) == 0
+    assert broker.group(topic).members() == []
 
     idle = member(broker, topic)
     assert idle.stdout is not None

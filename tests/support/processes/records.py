@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from barnabas.client import Admin, Consumer, NewTopic, Record, TopicPartition
+from barnabas.client import Admin, Consumer, Record, TopicPartition
 from barnabas.testing import Broker
 
 _numbers = itertools.count(1)
@@ -15,15 +15,8 @@ Read = Record[bytes | None, bytes | None]
 
 def topic_name(broker: Broker, *, partitions: int = 1, max_message_bytes: int | None = None) -> str:
     """Creates a topic with a name of its own."""
-    name = f"records-{next(_numbers)}"
-
-    async def create() -> None:
-        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-            configs = {} if max_message_bytes is None else {"max.message.bytes": str(max_message_bytes)}
-            await admin.create_topics([NewTopic(name, partitions, 1, configs=configs)])
-
-    asyncio.run(create())
-    return name
+    config = {} if max_message_bytes is None else {"max.message.bytes": max_message_bytes}
+    return broker.create_topic(f"records-{next(_numbers)}", partitions, config=config)
 
 
 def read_topic(broker: Broker, topic: str, *, committed: bool = True) -> list[Read]:
@@ -55,15 +48,5 @@ def committed_offsets(broker: Broker, group: str) -> dict[int, int]:
         async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             found = await admin.list_group_offsets(group)
             return {tp.partition: committed.offset for tp, committed in found.items()}
-
-    return asyncio.run(ask())
-
-
-def members_of(broker: Broker, group: str) -> int:
-    """The number of members of a group."""
-
-    async def ask() -> int:
-        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-            return len((await admin.describe_group(group)).members)
 
     return asyncio.run(ask())
