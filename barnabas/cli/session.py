@@ -73,7 +73,7 @@ class Connection:
         option(
             name=["--bootstrap-server", "--bootstrap", "-b"],
             env_var="BARNABAS_BOOTSTRAP",
-            help="HOST:PORT of a broker, or several with commas [default: localhost:9092].",
+            help="HOST[:PORT] of a broker, or several with commas; port 9092 if none is named [default: localhost:9092].",
         ),
     ] = None
     timeout: Annotated[float | None, option(help="Seconds until a request without an answer fails [default: 5].")] = (
@@ -97,16 +97,16 @@ class Connection:
 
     @cached_property
     def bootstrap(self) -> str:
-        """HOST:PORT of the brokers to ask first, separated by commas."""
+        """HOST:PORT of the brokers to ask first, separated by commas; where no port was named it is 9092."""
         place, bootstrap = "--bootstrap-server", self.bootstrap_server
         for source in self.sources:
             if bootstrap is None:
                 place, bootstrap = source.place, source.get("bootstrap.servers")
         try:
-            parse_bootstrap(DEFAULT_BOOTSTRAP if bootstrap is None else bootstrap)
+            addresses = parse_bootstrap(DEFAULT_BOOTSTRAP if bootstrap is None else bootstrap)
         except IllegalState as error:
             raise WrongCall(f"{place}: {error.message.removeprefix('bootstrap_servers: ')}") from None
-        return bootstrap or DEFAULT_BOOTSTRAP
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
     @cached_property
     def timeout_s(self) -> float:

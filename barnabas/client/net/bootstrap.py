@@ -31,9 +31,11 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
             host, port = part, "9092"
         if not port.isdecimal() or not host:
             raise IllegalState(f"bootstrap_servers: {part!r} is not host:port")
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            raise IllegalState(f"bootstrap_servers: {part!r}: an IPv6 address needs brackets: '[::1]:9092'")
         if not 0 < int(port) < 65_536:
             raise IllegalState(f"bootstrap_servers: {part!r}: the port must be a number from 1 to 65535")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
-        raise IllegalState("bootstrap_servers contains no address; set for example 'localhost:9092'")
+        raise IllegalState("bootstrap_servers: it contains no address; set for example 'localhost:9092'")
     return addresses

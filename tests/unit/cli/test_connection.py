@@ -53,6 +53,7 @@ def test_the_first_place_that_has_a_setting_gives_it(tmp_path: Path, monkeypatch
     monkeypatch.delenv("BARNABAS_BOOTSTRAP")
     monkeypatch.delenv("BARNABAS_PROFILE")
     assert Connection().bootstrap == "localhost:9092"
+    assert Connection(bootstrap_server="one, [::1],two:7").bootstrap == "one:9092,[::1]:9092,two:7"
     assert Connection().timeout_ms == 5_000
 
 

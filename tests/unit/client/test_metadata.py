@@ -108,7 +108,7 @@ def test_bootstrap_addresses(given: str, addresses: list[tuple[str, int]]) -> No
     assert parse_bootstrap(given) == addresses
 
 
-@pytest.mark.parametrize("given", ["", "a:b", ":9092", []])
+@pytest.mark.parametrize("given", ["", "a:b", ":9092", "::1", "fe80::1:9092", "[::1:9092", []])
 def test_bootstrap_addresses_that_are_none(given: str) -> None:
     with pytest.raises(IllegalState):
         parse_bootstrap(given)
