@@ -19,37 +19,27 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-from barnabas.broker.coordinator.groups.records import CommittedOffset
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metrics.end_offsets import EndOffsets
 from barnabas.broker.metrics.exposition import Collected
+from barnabas.broker.metrics.group_offsets import GroupOffsets
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BrokerError
 from barnabas.work import Steps
 
-__all__ = ["GROUP_SERIES", "PARTITION_OFFSETS", "TOPIC_SUMS", "GroupSeries"]
+__all__ = ["GROUP_SERIES", "GroupSeries"]
 
 ROWS_MAX: Final = 100_000
 CHECKED_PER_SLICE: Final = 1_000  # partitions; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 6
 TOPIC_COST: Final = 4  # of a topic of a group
-NO_OFFSET: Final = -1
 
 PREFIX: Final = "kafka_consumergroup_"
 GROUP_SERIES: Final = (Series(PREFIX + "members", "gauge", "Members of the group."),)
-TOPIC_SUMS: Final = (
-    Series(PREFIX + "current_offset_sum", "gauge", "The sum of current_offset over the partitions of a topic."),
-    Series(PREFIX + "lag_sum", "gauge", "The sum of lag over the partitions of a topic that have a committed offset."),
-)
-PARTITION_OFFSETS: Final = (
-    Series(PREFIX + "current_offset", "gauge", "The committed offset; -1 without one."),
-    Series(PREFIX + "lag", "gauge", "Records from the committed offset to the high watermark; -1 without a commit."),
-)
 
 _Ends = list[int | None]  # of the partitions of a topic
-_State = tuple[list[tuple[int, tuple[int, CommittedOffset]]], _Ends]  # commits with their order, and ends
 
 
 class GroupSeries:
@@ -66,14 +56,7 @@ class GroupSeries:
         self._current = current
         self._replicas = replicas
         self._members: LineTable[str] = LineTable(GROUP_SERIES, lambda group: labels_text(consumergroup=group))
-        self._sums: LineTable[tuple[str, str]] = LineTable(
-            TOPIC_SUMS, lambda key: labels_text(consumergroup=key[0], topic=key[1])
-        )
-        self._offsets: LineTable[tuple[str, str, int]] = LineTable(
-            PARTITION_OFFSETS,
-            lambda key: labels_text(consumergroup=key[0], topic=key[1], partition=str(key[2])),
-        )
-        self._states: dict[tuple[str, str], _State] = {}
+        self._offsets = GroupOffsets()
 
     def wanted(self) -> Steps[dict[str, dict[int, None]]]:
         """The partitions with commits of the groups that are coordinated here, by topic."""
@@ -116,18 +99,22 @@ class GroupSeries:
                         rows -= len(of_topic)
                         continue
                     topics[key] = None
-                    state = (list(commits.items()), of_topic)
-                    cost += TOPIC_COST + len(commits) // 4
-                    if self._states.get(key) != state:
-                        self._put(key, state)
-                        cost += CHANGED_COST * len(of_topic)
+                    touched = yield from self._offsets.put(key, commits, of_topic)
+                    cost += TOPIC_COST + len(commits) // 4 + CHANGED_COST * touched
+                    if cost >= CHECKED_PER_SLICE:
+                        cost = 0
+                        yield None
                 if cost >= CHECKED_PER_SLICE:
                     cost = 0
                     yield None
-        yield from self._drop_all_but(members, topics)
+        for group_id in list(self._members.keys()):
+            if group_id not in members:
+                self._members.drop(group_id)
+        yield None
+        yield from self._offsets.drop_all_but(topics)
         yield self._members
-        yield self._sums
-        yield self._offsets
+        yield self._offsets.sums
+        yield self._offsets.offsets
         yield GaugeMetricFamily(
             "barnabas_consumergroup_topics_left_out", f"Topics of groups beyond {ROWS_MAX} partitions.", left_out
         )
@@ -155,36 +142,3 @@ class GroupSeries:
             else:
                 ends.append(self.ends.get(topic, number))
         return ends
-
-    def _put(self, key: tuple[str, str], state: _State) -> None:
-        """Sets the rows of a topic of a group."""
-        former = self._states.get(key)
-        self._states[key] = state
-        commits, ends = {number: entry[1].offset for number, entry in state[0]}, state[1]
-        offset_sum = lag_sum = 0
-        complete = True
-        for number, end in enumerate(ends):
-            offset = commits.get(number, NO_OFFSET)
-            lag = None if end is None else max(end - offset, 0)
-            if offset == NO_OFFSET:
-                lag = NO_OFFSET
-            elif lag is None:
-                complete = False
-            else:
-                lag_sum += lag
-            offset_sum += offset
-            self._offsets.put((*key, number), (offset, lag))
-        for number in range(len(ends), 0 if former is None else len(former[1])):
-            self._offsets.drop((*key, number))
-        self._sums.put(key, (offset_sum, lag_sum if complete else None))
-
-    def _drop_all_but(self, members: dict[str, None], topics: dict[tuple[str, str], None]) -> Iterator[None]:
-        for group_id in list(self._members.keys()):
-            if group_id not in members:
-                self._members.drop(group_id)
-        yield None
-        for key in [each for each in self._states if each not in topics]:
-            for number in range(len(self._states.pop(key)[1])):
-                self._offsets.drop((*key, number))
-            self._sums.drop(key)
-            yield None

@@ -1,0 +1,126 @@
+"""The rows of committed offsets: one for each partition of a topic that a group has committed an offset of, and their sums.
+
+Driven by: `GroupSeries`, topic by topic. Emits: two tables; None where a slice may end.
+
+A group has a row for every partition of such a topic. Only the rows that have changed are touched, since a topic may have thousands.
+
+Invariant: a scrape that is given up in the middle of a topic leaves rows that the next one brings up to date, or drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from barnabas.broker.coordinator.groups.records import CommittedOffset
+from barnabas.broker.metrics.line_table import LineTable, Series, escaped, labels_text
+
+__all__ = ["PARTITION_OFFSETS", "TOPIC_SUMS", "GroupOffsets"]
+
+ROWS_PER_SLICE: Final = 500
+NO_OFFSET: Final = -1
+
+PREFIX: Final = "kafka_consumergroup_"
+TOPIC_SUMS: Final = (
+    Series(PREFIX + "current_offset_sum", "gauge", "The sum of current_offset over the partitions of a topic."),
+    Series(PREFIX + "lag_sum", "gauge", "The sum of lag over the partitions of a topic that have a committed offset."),
+)
+PARTITION_OFFSETS: Final = (
+    Series(PREFIX + "current_offset", "gauge", "The committed offset; -1 without one."),
+    Series(PREFIX + "lag", "gauge", "Records from the committed offset to the high watermark; -1 without a commit."),
+)
+
+_Topic = tuple[str, str]  # a group and a topic
+_Commits = dict[int, tuple[int, int | None]]  # partition → committed offset, end
+
+
+class _Known(NamedTuple):
+    """What the tables hold of a topic."""
+
+    partitions: int  # rows exist for no partition from this number on
+    commits: _Commits | None  # None: the rows were not all brought up to date
+
+
+class GroupOffsets:
+    """See the module.
+
+    Attributes:
+        sums: a row for each topic of a group.
+        offsets: a row for each partition of such a topic.
+    """
+
+    def __init__(self) -> None:
+        self.sums: LineTable[_Topic] = LineTable(
+            TOPIC_SUMS, lambda key: labels_text(consumergroup=key[0], topic=key[1])
+        )
+        self.offsets: LineTable[tuple[str, str, int]] = LineTable(PARTITION_OFFSETS, lambda key: _labels(*key))
+        self._known: dict[_Topic, _Known] = {}
+
+    def put(
+        self, key: _Topic, commits: Mapping[int, tuple[int, CommittedOffset]], ends: Sequence[int | None]
+    ) -> Generator[None, None, int]:
+        """Sets the rows of a topic of a group. Returns the number of rows that it touched.
+
+        Args:
+            commits: by partition, as the group's store has them.
+            ends: the high watermark of each partition of the topic; None: unknown.
+        """
+        count = len(ends)
+        now = {number: (entry[1].offset, ends[number]) for number, entry in commits.items() if number < count}
+        known = self._known.get(key, _Known(0, None))
+        if known == (count, now):
+            return 0
+        touched: Iterable[int] = range(count)
+        if known.commits is not None:
+            former = known.commits
+            changed = [number for number, row in now.items() if former.get(number) != row]
+            gone = [number for number in former if number not in now and number < count]
+            touched = [*changed, *gone, *range(known.partitions, count)]
+        self._known[key] = _Known(max(count, known.partitions), None)
+        rows = 0
+        for rows, number in enumerate(touched, 1):
+            self.offsets.put((*key, number), _row(*now.get(number, (NO_OFFSET, None))))
+            if rows % ROWS_PER_SLICE == 0:
+                yield None
+        yield from self._drop_rows(key, range(count, known.partitions))
+        self.sums.put(key, _sums(count, now))
+        self._known[key] = _Known(count, now)
+        return rows
+
+    def drop_all_but(self, kept: Container[_Topic]) -> Iterator[None]:
+        """Removes the rows of all other topics of groups."""
+        for key in [each for each in self._known if each not in kept]:
+            yield from self._drop_rows(key, range(self._known[key].partitions))
+            self.sums.drop(key)
+            del self._known[key]
+            yield None
+
+    def _drop_rows(self, key: _Topic, numbers: range) -> Iterator[None]:
+        for rows, number in enumerate(numbers, 1):
+            self.offsets.drop((*key, number))
+            if rows % ROWS_PER_SLICE == 0:
+                yield None
+
+
+def _row(offset: int, end: int | None) -> tuple[int, int | None]:
+    """The committed offset of a partition, and its lag."""
+    if offset == NO_OFFSET:
+        return NO_OFFSET, NO_OFFSET
+    return offset, None if end is None else max(end - offset, 0)
+
+
+def _sums(count: int, commits: _Commits) -> tuple[int, int | None]:
+    """The sums over a topic of `count` partitions; a partition without a commit counts as NO_OFFSET and has no lag."""
+    offsets = sum(offset for offset, _ in commits.values()) + NO_OFFSET * (count - len(commits))
+    lags = [_row(offset, end)[1] for offset, end in commits.values() if offset != NO_OFFSET]
+    known = [lag for lag in lags if lag is not None]
+    return offsets, sum(known) if len(known) == len(lags) else None
+
+
+def _labels(group: str, topic: str, number: int) -> str:
+    """As `labels_text` writes them, faster for many partitions of a topic."""
+    return f'{{consumergroup="{_escaped(group)}",partition="{number}",topic="{_escaped(topic)}"}}'
+
+
+_escaped = lru_cache(maxsize=1_024)(escaped)
