@@ -6,8 +6,8 @@ bootstrap address. Tests share it, so each uses topics, groups and transactional
 
 from __future__ import annotations
 
+import os
 import resource
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,36 +19,23 @@ if TYPE_CHECKING:
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.oracle.real_kafka import (  # noqa: E402  # after the line above: it acts on later imports
-    KAFKA_UP,
-    SETTINGS,
-    START_SECONDS_MAX,
-    needs_java,
-)
+from tests.support.oracle.real_kafka import SETTINGS, running_kafka  # noqa: E402  # after the line above: it acts on later imports
 from tests.support.processes.ports import free_port_block  # noqa: E402  # as above
 from tests.support.security.planted import pytest_runtest_makereport  # noqa: E402  # as above
 
 __all__ = ["pytest_runtest_makereport"]  # a hook: no test shows a password
 
+# Java starts in a third of the CPU time without the compiler for long runs and with one thread for garbage.
+os.environ.setdefault("KAFKA_UP_JVM", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def kafka_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A running Kafka: its address, and the folder with its data directory `node-1/data`."""
-    needs_java()
     folder = tmp_path_factory.mktemp("kafka")
     port = free_port_block(2)
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for setting in SETTINGS:
-        command += ["--set", setting]
-    # Its output goes to a file: the broker inherits it, and a pipe would stay open as long as Kafka runs.
-    with (folder / "kafka-up.log").open("w") as output:
-        started = subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
-    try:
-        if started.returncode:
-            pytest.skip(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
+    with running_kafka(folder, port, SETTINGS):
         yield f"127.0.0.1:{port}", folder
-    finally:
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
 
 
 @pytest.fixture(scope="session")

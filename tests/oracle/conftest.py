@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java, running_kafka, stop_kafka
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
+from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.secured_world import SecuredWorld, served_world
 
 AUTHORIZER = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -30,8 +32,9 @@ def barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
-    """Opens a data directory with Kafka; `kafka` is asked for so that there is one."""
+def kafka_on(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+    """Opens a data directory with Kafka."""
+    needs_java()
     folder = tmp_path / "opened"
 
     def open_on(data: Path) -> str:
@@ -44,22 +47,15 @@ def kafka_on(tmp_path: Path, kafka: str) -> Iterator[Callable[[Path], str]]:
         return f"127.0.0.1:{port}"
 
     yield open_on
-    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+    stop_kafka(folder)
 
 
 @pytest.fixture(scope="session")
 def authorized_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Bootstrap address of a Kafka with an authorizer, whose clients without authentication are super users."""
-    needs_java()
-    folder = tmp_path_factory.mktemp("authorized-kafka")
     port = free_port_block(2)
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for setting in AUTHORIZER:
-        command += ["--set", setting]
-    with (folder / "kafka-up.log").open("w") as output:
-        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
-    yield f"127.0.0.1:{port}"
-    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
+    with running_kafka(tmp_path_factory.mktemp("authorized-kafka"), port, AUTHORIZER):
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +64,19 @@ def authorized_barnabas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     broker = ServedBroker(tmp_path_factory.mktemp("authorized-barnabas") / "data", *AUTHORIZER).start()
     yield broker.address
     broker.end()
+
+
+@pytest.fixture(scope="session")
+def secured_worlds(
+    tmp_path_factory: pytest.TempPathFactory, ca: CertificateAuthority
+) -> Iterator[dict[str, SecuredWorld]]:
+    """A Kafka and a served Barnabas with a listener for each security protocol, by side. The users of SCRAM are not made yet."""
+    needs_java()
+    folder = tmp_path_factory.mktemp("secured")
+    kafka = SecuredWorld(ca, folder)
+    given = [f"{key}={value}" for key, value in kafka.settings(controller=True).items()]
+    with (
+        served_world(ca, folder) as barnabas,
+        running_kafka(folder / "kafka", kafka.ports["PLAINTEXT"], given),
+    ):
+        yield {"Kafka": kafka, "Barnabas": barnabas}

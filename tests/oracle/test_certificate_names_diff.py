@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import base64
-import os
-import subprocess
 from pathlib import Path
 
 from tests.support.oracle import real_kafka
+from tests.support.oracle.tools import tool
 from tests.support.security.names import RULES, SUBJECT, SUBJECTS, certificate
 
 SOURCE = Path(real_kafka.__file__).with_name("CertificateNames.java")
 
 
-def test_the_tables_are_kafkas(kafka: str) -> None:
+def test_the_tables_are_kafkas() -> None:
     lines = [f"C\t{base64.b64encode(certificate(parts)).decode()}" for parts, _ in SUBJECTS]
     lines += [f"R\t{rules}\t{SUBJECT}" for rules, _ in RULES]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafka-up"
-    jars = Path(os.environ.get("KAFKA_UP_CACHE") or cache) / "4.3.1"
-    answered = subprocess.run(
-        ["java", "-cp", f"{jars}/*", str(SOURCE)],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    answers = [base64.b64decode(line).decode() for line in answered.stdout.split()]
+    answered = tool(str(SOURCE), stdin="\n".join(lines))
+    answers = [base64.b64decode(line).decode() for line in answered.split()]
     expected = [*(text for _, text in SUBJECTS), *(name for _, name in RULES)]
     assert answers == ["!" if each is None else f"={each}" for each in expected]

@@ -57,7 +57,7 @@ def write(bootstrap: str, topic: str, turn: int) -> None:
                 "compression.type": codec,
             }
         )
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         for n in range(8):
             producer.begin_transaction()
             for m in range(40 if n % 3 else 400):
@@ -65,19 +65,19 @@ def write(bootstrap: str, topic: str, turn: int) -> None:
                 value = None if (m + n) % 11 == 0 else bytes((m * k + n) % 251 for k in range(1_500))
                 producer.produce(topic, key=key, value=value, partition=0)
             if n % 4 == 1:
-                producer.flush(30)
-                producer.abort_transaction(30)
+                producer.flush(60)
+                producer.abort_transaction(60)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(60)
     plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 10})
     for m in range(1_500):
         plain.produce(topic, key=b"key %d" % (30 + m % 80), value=b"v%d" % m * 200, partition=0)
         plain.poll(0)
-    plain.flush(30)
+    assert plain.flush(60) == 0
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
@@ -186,7 +186,7 @@ def test_kafka_ends_a_swap_that_we_began(tmp_path: Path, kafka_on: Callable[[Pat
             for m in range(2_500):
                 producer.produce(topic, key=b"key %d" % (m % 50), value=b"v%d" % m * 200, partition=0)
                 producer.poll(0)
-            producer.flush(30)
+            assert producer.flush(60) == 0
             expected[topic] = [b"v%d" % m * 200 for m in range(2_450, 2_500)]
         assert barnabas.stop() == 0
     finally:
@@ -221,7 +221,7 @@ def read_latest(address: str, topic: str) -> list[bytes]:
     reader.assign([TopicPartition(topic, 0, 0)])
     found: dict[bytes, tuple[int, bytes]] = {}
     while True:
-        message = reader.poll(20)
+        message = reader.poll(60)
         assert message is not None
         if message.error():
             break

@@ -56,8 +56,8 @@ def test_a_broker_that_is_unregistered_alive_comes_back(cluster: Cluster) -> Non
     """Into the ISR of idle partitions, too."""
     said = tool("ClusterTool", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", "3")
     assert "Broker 3 is no longer registered." in said
-    cluster.wait_until(lambda: cluster.brokers() == [1, 2, 3], "it has registered anew", 15)
-    cluster.wait_in_sync(TOPIC, seconds=15)
+    cluster.wait_until(lambda: cluster.brokers() == [1, 2, 3], "it has registered anew")
+    cluster.wait_in_sync(TOPIC)
 
 
 def test_hanging_transactions_are_looked_for_on_followers_too(cluster: Cluster) -> None:

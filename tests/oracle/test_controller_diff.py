@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from copy import copy
 from typing import Any
@@ -61,6 +60,7 @@ from barnabas.protocol.messages.reassignments import (
 )
 from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
+from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 
 pytestmark = pytest.mark.oracle
@@ -210,9 +210,7 @@ CASES: list[tuple[Any, tuple[int, ...]]] = [
 def sides(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Addresses of both listeners."""
     host, port = kafka.rsplit(":", 1)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        own = f"127.0.0.1:{free.getsockname()[1]}"
+    own = f"127.0.0.1:{free_ports(1)[0]}"
     settings = (f"listeners=CONTROLLER://{own}", f"controller.quorum.voters=1@{own}")
     node = ServedBroker(tmp_path_factory.mktemp("controller") / "data", *settings).start()
     try:

@@ -24,6 +24,7 @@ from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.segment import Segment
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.tools import COMPLAINT, TOOL
+from tests.support.oracle.wire import Wire
 from tests.support.storage.batches import (
     NOW,
     append,
@@ -138,17 +139,19 @@ def test_kafkas_segments_get_the_indexes_that_kafka_gave_them(kafka_data: tuple[
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 5, "batch.num.messages": 20}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for n in range(40):
         producer.begin_transaction()
         for m in range(100):
             producer.produce(topic, key=b"%d" % m, value=b"v" * 1000, timestamp=NOW + n * 1000 - m % 7, partition=0)
         if n % 3:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
         else:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(60)
+            producer.abort_transaction(60)
 
+    with Wire(bootstrap) as wire:
+        wire.await_markers()
     source = folder / "node-1" / "data" / f"{topic}-0"
     shutil.copytree(source, tmp_path / "t-0")
     names = sorted(path.name[:20] for path in source.glob("*.log"))

@@ -6,14 +6,13 @@ with logins.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.oracle.admin_requests import alter, replace
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import needs_java, running_kafka
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
@@ -143,9 +142,6 @@ def wires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, Wire
         clients = f"PLAINTEXT://127.0.0.1:{first},SASL://127.0.0.1:{first + 2}"
         return f"listeners={clients},CONTROLLER://127.0.0.1:{first + 1}", f"advertised.listeners={clients}"
 
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for setting in (*SETTINGS, *listeners(port)):
-        command += ["--set", setting]
     quorum = (
         "process.roles=broker,controller",
         "controller.listener.names=CONTROLLER",
@@ -154,15 +150,13 @@ def wires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, Wire
     ours = ServedBroker(folder / "barnabas", *SETTINGS, *quorum, *listeners(port + 3), port=port + 3, listens=False)
     try:
         ours.launch()
-        with (folder / "kafka-up.log").open("w") as output:
-            subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
-        ours.await_ready()
-        with Wire(f"127.0.0.1:{port}") as theirs, Wire(ours.address) as mine:
-            yield theirs, mine
+        with running_kafka(folder, port, (*SETTINGS, *listeners(port))):
+            ours.await_ready()
+            with Wire(f"127.0.0.1:{port}") as theirs, Wire(ours.address) as mine:
+                yield theirs, mine
         ours.end()
     finally:
         ours.kill()
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
 
 
 def asked(wire: Wire, broker: str, name: str, value: str) -> list[tuple[int, str | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,8 @@ from barnabas.protocol.messages.groups import (
 )
 from tests.support.oracle.consumer_group_script import go_on, leave_behind, look_again, play_on, unordered
 from tests.support.oracle.group_script import Script, play, simple_offsets, transactional_offsets
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS
+from tests.support.oracle.real_kafka import SETTINGS, copy_of_running
+from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
 from tests.support.processes.served import ServedBroker
 
@@ -51,7 +51,7 @@ def fill(address: str) -> None:
 
 def groups(address: str) -> list[Any]:
     """The groups that `fill` leaves, with their members and offsets."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             wire = Wire(address)
@@ -60,7 +60,7 @@ def groups(address: str) -> list[Any]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
     with wire:
-        wire.find_coordinator("any", 0)
+        wire.await_coordinators()
         # A broker that has just started lists what it has loaded so far.
         while not set(GROUPS) <= {group.group_id for group in wire.call(ListGroupsRequest(), 5).groups}:
             assert time.monotonic() < deadline
@@ -85,13 +85,11 @@ def test_kafka_reads_our_groups(tmp_path: Path, kafka_on: Callable[[Path], str])
     finally:
         broker.kill()
     logs = sorted(str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size)
-    tool = [str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments"]
-    options = ["--offsets-decoder", "--print-data-log", "--files", ",".join(logs)]
-    dump = subprocess.run(["bash", *tool, *options], capture_output=True, text=True, timeout=60, check=True)
-    records = [line for line in dump.stdout.splitlines() if line.startswith("| offset")]
+    dump = tool("DumpLogSegments", "--offsets-decoder", "--print-data-log", "--files", ",".join(logs))
+    records = [line for line in dump.splitlines() if line.startswith("| offset")]
     assert len(records) > 20
     assert not [line for line in records if " key: {" not in line and "endTxnMarker" not in line]
-    assert "isvalid: false" not in dump.stdout
+    assert "isvalid: false" not in dump
     kafka = kafka_on(broker.data)
     assert groups(kafka) == expected
     assert unordered(play_on(kafka, look_again)) == unordered(expected_consumers)
@@ -104,7 +102,7 @@ def test_we_read_kafkas_groups(tmp_path: Path, kafka_data: tuple[str, Path]) -> 
     expected = groups(address)
     expected_consumers = play_on(address, look_again)
     # Of a running Kafka: as after a crash. Its indexes are preallocated: 10 MB each, mostly holes.
-    subprocess.run(["cp", "-r", "--sparse=always", str(folder / "node-1" / "data"), str(tmp_path / "data")], check=True)
+    copy_of_running(folder / "node-1" / "data", tmp_path / "data")
     (tmp_path / "data" / ".lock").unlink(missing_ok=True)
     broker = ServedBroker(tmp_path / "data", *SETTINGS).start()
     try:

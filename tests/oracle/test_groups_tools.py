@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.protocol.messages.groups import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from tests.support.clients.librdkafka import value_of
-from tests.support.oracle.real_kafka import KAFKA_UP, MISSING
+from tests.support.oracle.real_kafka import KAFKA_UP, MISSING, TOOL_SECONDS_MAX
 from tests.support.oracle.wire import Wire
 
 pytestmark = [
@@ -25,7 +25,7 @@ GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 def tool(name: str, *arguments: str) -> list[list[str]]:
     """Runs a tool; its output as words, line by line."""
     command = ["bash", str(KAFKA_UP), "tool", name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split() for line in done.stdout.splitlines()]
 
@@ -36,7 +36,7 @@ def fill(address: str, topic: str, count: int) -> list[str]:
     values = [f"value-{number}" for number in range(count)]
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % 2)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return values
 
 
@@ -92,7 +92,7 @@ def test_java_copies_exactly_once(barnabas: str) -> None:
     copied: list[str] = []
     ends = 0
     while ends < 2:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         error = message.error()
         if error is None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,10 @@ import pytest
 from barnabas.client import Admin, AuthenticationFailed, Consumer, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from barnabas.runtime.offload import WorkerThread
-from tests.support.oracle.gssapi_script import LISTENERS, gssapi_settings, held
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
-from tests.support.oracle.sasl_timing import goes_as
+from tests.support.clients.renewed import sends_through_renewals
+from tests.support.oracle.gssapi_script import LISTENERS, REAUTH_MS, gssapi_settings, held
+from tests.support.oracle.real_kafka import needs_java, running_kafka
+from tests.support.oracle.sasl_timing import goes_as, held_as
 from tests.support.oracle.tools import tool
 from tests.support.processes.ports import free_port_block
 from tests.support.security.kdc import SERVICE, Kdc, running_kdc
@@ -40,8 +39,6 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 @pytest.fixture(scope="module")
 def kafka_with_kerberos(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Addresses of the listeners of a Kafka."""
-    needs_java()
-    folder = tmp_path_factory.mktemp("kerberos-kafka")
     port = free_port_block(5)
     addresses = {"PLAINTEXT": f"127.0.0.1:{port}"}
     addresses |= {name: f"127.0.0.1:{port + 2 + number}" for number, name in enumerate(LISTENERS)}
@@ -55,25 +52,15 @@ def kafka_with_kerberos(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> I
         "group.initial.rebalance.delay.ms": "0",
         **gssapi_settings(kdc),
     }
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
-    realm = {**os.environ, "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={kdc.config}"}  # Java reads no KRB5_CONFIG
-    with (folder / "kafka-up.log").open("w") as output:
-        started = subprocess.run(
-            command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False, env=realm
-        )
-    try:
-        if started.returncode:
-            pytest.fail(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
+    realm = {"JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={kdc.config}"}  # Java reads no KRB5_CONFIG
+    given = [f"{name}={value}" for name, value in settings.items()]
+    with running_kafka(tmp_path_factory.mktemp("kerberos-kafka"), port, given, realm):
         yield addresses
-    finally:
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
 
 
 def test_the_recorded_conversations_are_those_of_kafka(kafka_with_kerberos: dict[str, str], kdc: Kdc) -> None:
-    said = held(kafka_with_kerberos, kdc)
     recorded = json.loads(RECORDED.read_text())
+    said = held_as(recorded, lambda names: held(kafka_with_kerberos, kdc, recorded, names))
     assert {name: each for name, each in said.items() if not goes_as(each, recorded[name])} == {}
     assert said.keys() == recorded.keys()
 
@@ -86,7 +73,7 @@ async def test_the_bundled_client_with_kafka(kafka_with_kerberos: dict[str, str]
     async with Producer(**login) as producer:
         sent = await producer.send_and_wait("bundled", b"x")
     async with Consumer("bundled", auto_offset_reset="earliest", group_id="g", **login) as consumer:
-        record = await asyncio.wait_for(consumer.getone(), 20)
+        record = await asyncio.wait_for(consumer.getone(), 60)
     assert (record.value, record.offset) == (b"x", sent.offset)
     by_tickets: Any = {
         **login,
@@ -107,13 +94,7 @@ async def test_a_session_is_renewed_with_kafka(kafka_with_kerberos: dict[str, st
         "bootstrap_servers": kafka_with_kerberos["AGAIN"],
         **security_from_properties(kdc.client_properties("alice")),
     }
-    async with Producer(**login, linger_ms=0) as producer:
-        await producer.send_and_wait("renewed", b"first")
-        opened = [connection.ready_ms for connection in producer._cluster.connections()]
-        until = asyncio.get_running_loop().time() + 4  # longer than a session
-        while asyncio.get_running_loop().time() < until:
-            await producer.send_and_wait("renewed", b"x")
-        assert [connection.ready_ms for connection in producer._cluster.connections()] == opened
+    await sends_through_renewals("renewed", REAUTH_MS / 1_000, 4, **login)
 
 
 async def test_kafkas_tools_with_barnabas(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

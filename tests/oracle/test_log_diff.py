@@ -335,7 +335,7 @@ class Producer:
         self.s = s
         self.name = f"{name}-{s.topic}"
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (answer := s.wire.call(request, 4)).error_code:
             assert answer.error_code in NOT_READY, answer
             assert time.monotonic() < deadline, answer
@@ -365,7 +365,7 @@ class Producer:
         answer = self.s.wire.call(request, 5)
         assert answer.error_code == 0, answer
         self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.s.wire.fetch(self.s.topic, 0, 4).high_watermark == end:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -427,11 +427,7 @@ def play(address: str, script: Callable[[Script], None], topic: str, configs: di
     played = Script(address, topic)
     try:
         played.wire.create_topic(topic, 1, **configs)
-        played.wire.find_coordinator("any", 1)
-        deadline = time.monotonic() + 30
-        while played.wire.fetch(topic, 0, 0).error_code:  # metadata may name a leader that does not know of it yet
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        played.wire.await_coordinators()
         script(played)
     finally:
         played.wire.close()

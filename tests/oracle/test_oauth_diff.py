@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from barnabas.protocol.oauth_settings import ALLOWED_URLS
 from barnabas.runtime.token_providers import LoginTokens
 from tests.support.clients.expired_tokens import expired_token_errors
 from tests.support.oracle.oauth_script import PACKAGE, held_tokens, oauth_settings, presented
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, NotStarted, needs_java, running_kafka
 from tests.support.processes.ports import free_port_block
 from tests.support.security.identity_server import (
     CLIENT,
@@ -43,9 +41,8 @@ CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
 CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 
 
-def start_command(folder: Path, server: IdentityServer, **changes: str) -> tuple[list[str], dict[str, str]]:
-    """The command that starts a Kafka that trusts the server, and its environment."""
-    needs_java()
+def oauth_kafka(server: IdentityServer) -> tuple[int, list[str], dict[str, str]]:
+    """First port (the third is that of the listener SASL), settings and environment of a Kafka that trusts the server."""
     port = free_port_block(3)
     listeners = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{port + 2}"
     settings = {
@@ -54,86 +51,63 @@ def start_command(folder: Path, server: IdentityServer, **changes: str) -> tuple
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         **oauth_settings(server, "SASL"),
-        **changes,
     }
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
     allowed = f"-D{ALLOWED_URLS}={server.keys_url},{server.token_url}"
-    return command, {**os.environ, "JAVA_TOOL_OPTIONS": allowed}
+    return port, [f"{name}={value}" for name, value in settings.items()], {"JAVA_TOOL_OPTIONS": allowed}
 
 
-def stop_kafka(folder: Path) -> None:
-    subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
-
-
-@contextmanager
-def kafka_with_oauth(folder: Path, server: IdentityServer, **changes: str) -> Iterator[str]:
-    """The address of the SASL listener of a Kafka that trusts the server."""
-    command, environment = start_command(folder, server, **changes)
-    try:
-        with (folder / "kafka-up.log").open("w") as output:
-            done = subprocess.run(
-                command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False, env=environment
-            )
-        if done.returncode:
-            pytest.skip(f"Kafka did not start: {(folder / 'kafka-up.log').read_text()[-500:]}")
-        yield f"127.0.0.1:{int(command[4]) + 2}"
-    finally:
-        stop_kafka(folder)
-
-
-async def test_the_recorded_answers_to_tokens_are_those_of_kafka(tmp_path: Path) -> None:
-    """Then the key is rotated and the server fails: both refuse the first token of an unknown key, and accept known ones."""
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IdentityServer, str]]:
+    """An identity server, and the address of the listener SASL of a Kafka that trusts it."""
+    needs_java()
     with identity_server() as server:
         server.keys.append(signing_key("last"))
-        with kafka_with_oauth(tmp_path, server) as address:
-            said, recorded = held_tokens(address, server), json.loads(RECORDED.read_text())
-            assert {name: each for name, each in said.items() if each != recorded.get(name)} == {}
-            assert said.keys() == recorded.keys()
-            server.keys.append(signing_key("newest"))
-            readings = server.key_readings
-            assert presented(address, server.token())[0][0] == 0 or server.key_readings > readings
-            await until(lambda: presented(address, server.token()) == [[0, "", "", True]])
-            server.keys_answer = lambda: Answer(503)
-            assert presented(address, server.token()) == [[0, "", "", True]]
+        port, settings, environment = oauth_kafka(server)
+        with running_kafka(tmp_path_factory.mktemp("oauth-kafka"), port, settings, environment):
+            yield server, f"127.0.0.1:{port + 2}"
+
+
+async def test_the_recorded_answers_to_tokens_are_those_of_kafka(trusting: tuple[IdentityServer, str]) -> None:
+    """Then the key is rotated and the server fails: both refuse the first token of an unknown key, and accept known ones."""
+    server, address = trusting
+    said, recorded = held_tokens(address, server), json.loads(RECORDED.read_text())
+    assert {name: each for name, each in said.items() if each != recorded.get(name)} == {}
+    assert said.keys() == recorded.keys()
+    server.keys.append(signing_key("newest"))
+    readings = server.key_readings
+    assert presented(address, server.token())[0][0] == 0 or server.key_readings > readings
+    await until(lambda: presented(address, server.token()) == [[0, "", "", True]])
+    server.keys_answer = lambda: Answer(503)
+    assert presented(address, server.token()) == [[0, "", "", True]]
+    server.keys_answer = None
 
 
 def test_kafka_does_not_start_without_its_keys(tmp_path: Path) -> None:
     """Barnabas starts, and refuses tokens until the keys are read (node/security/test_oauthbearer.py)."""
     with identity_server() as server:
         server.keys_answer = lambda: Answer(503)
-        command, environment = start_command(tmp_path, server)
-        starting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-        log = tmp_path / "node-1" / "server.log"
-        try:
-            ends = time.monotonic() + START_SECONDS_MAX
-            while not log.exists() or "Fatal error during broker startup" not in log.read_text(errors="replace"):
-                assert time.monotonic() < ends, "Kafka does not end"
-                time.sleep(0.2)
-            assert "Non 200 status code (503" in log.read_text(errors="replace")
-        finally:
-            starting.kill()
-            starting.wait()
-            stop_kafka(tmp_path)
+        with pytest.raises(NotStarted), running_kafka(tmp_path, *oauth_kafka(server)):
+            pass
+        said = (tmp_path / "node-1" / "server.log").read_text(errors="replace")
+        assert "Fatal error during broker startup" in said
+        assert "Non 200 status code (503" in said
 
 
-async def test_clients_say_the_same_of_an_expired_token(tmp_path: Path) -> None:
+async def test_clients_say_the_same_of_an_expired_token(trusting: tuple[IdentityServer, str]) -> None:
     """And the bundled client logs in at Kafka with tokens that it gets itself."""
-    with identity_server() as server:
-        with kafka_with_oauth(tmp_path, server) as address:
-            by_kafka = await expired_token_errors(address, server)
-            tokens = oauth_tokens({ENDPOINT: server.token_url, CLIENT_ID: CLIENT, CLIENT_SECRET: SECRET})
-            login: Any = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens}
-            async with Producer(bootstrap_servers=address, security_protocol="SASL_PLAINTEXT", **login) as producer:
-                assert (await producer.send_and_wait("own", b"x")).offset == 0
-        settings = oauth_settings(server, "SASL")
-        async with sasl_node(settings, "SASL") as node:
-            logins = node.server.logins
-            assert logins is not None
-            await until(lambda: all(each.keys is not None for each in logins.signing_keys))
-            own = await expired_token_errors(address_of(node, "SASL"), server)
-            own = {name: each.replace(address_of(node, "SASL"), address) for name, each in own.items()}
+    server, address = trusting
+    by_kafka = await expired_token_errors(address, server)
+    tokens = oauth_tokens({ENDPOINT: server.token_url, CLIENT_ID: CLIENT, CLIENT_SECRET: SECRET})
+    login: Any = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens}
+    async with Producer(bootstrap_servers=address, security_protocol="SASL_PLAINTEXT", **login) as producer:
+        assert (await producer.send_and_wait("own", b"x")).offset == 0
+    settings = oauth_settings(server, "SASL")
+    async with sasl_node(settings, "SASL") as node:
+        logins = node.server.logins
+        assert logins is not None
+        await until(lambda: all(each.keys is not None for each in logins.signing_keys))
+        own = await expired_token_errors(address_of(node, "SASL"), server)
+        own = {name: each.replace(address_of(node, "SASL"), address) for name, each in own.items()}
     assert "invalid_token" in by_kafka["librdkafka"]
     assert own == by_kafka
 
@@ -167,7 +141,7 @@ async def test_requests_for_tokens_are_those_of_kafka(tmp_path: Path, monkeypatc
             input="\n".join(lines),
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=TOOL_SECONDS_MAX,
             check=False,
             env={**os.environ, "JAVA_TOOL_OPTIONS": " ".join(options)},
         )

@@ -13,8 +13,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import (
+    KAFKA_UP,
+    SETTINGS,
+    START_SECONDS_MAX,
+    copy_of_running,
+    needs_java,
+    stop_kafka,
+)
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
 
@@ -57,7 +65,7 @@ class OpenedKafka:
                 time.sleep(0.1)
 
     def stop(self) -> None:
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(self.folder)], timeout=60, check=False)
+        stop_kafka(self.folder)
 
 
 @pytest.fixture
@@ -85,10 +93,10 @@ def read(address: str, isolation: str, count: int) -> list[bytes]:
     reader = consumer(address, isolation, "reader")
     reader.assign([TopicPartition(TOPIC, 0, 0)])
     values: list[Any] = []
-    for _ in range(200):
-        values += [message.value() for message in reader.consume(100, timeout=0.1) if message.error() is None]
+    for _ in attempts(f"{count} values are read"):
         if len(values) >= count:
             break
+        values += [message.value() for message in reader.consume(100, timeout=0.1) if message.error() is None]
     values += [message.value() for message in reader.consume(100, timeout=0.3) if message.error() is None]
     reader.close()
     return values
@@ -106,30 +114,30 @@ class Story:
         assert read(address, "read_uncommitted", len(self.all)) == self.all
         assert read(address, "read_committed", len(self.committed)) == self.committed
         group = consumer(address, "read_committed", "group")
-        (position,) = group.committed([TopicPartition(TOPIC, 0)], timeout=20)
+        (position,) = group.committed([TopicPartition(TOPIC, 0)], timeout=60)
         assert position.offset == (self.offset or -1001)
         group.close()
 
     def write(self, address: str, chapter: str) -> None:
         """A committed and an aborted transaction, committed offsets, and a transaction that nobody ends."""
         producer = Producer({"bootstrap.servers": address, "transactional.id": "author"})
-        producer.init_transactions(30)  # aborts what the one before left open
+        producer.init_transactions(60)  # aborts what the one before left open
         for end in ("commit", "abort", "open"):
             producer.begin_transaction()
             value = f"{chapter}-{end}".encode()
             producer.produce(TOPIC, value, b"key", partition=0)
-            producer.flush(10)
+            assert producer.flush(60) == 0
             self.all.append(value)
             if end == "commit":
                 self.committed.append(value)
                 self.offset += 1
                 group = consumer(address, "read_committed", "group")
                 position = [TopicPartition(TOPIC, 0, self.offset)]
-                producer.send_offsets_to_transaction(position, group.consumer_group_metadata(), 10)
-                producer.commit_transaction(10)
+                producer.send_offsets_to_transaction(position, group.consumer_group_metadata(), 60)
+                producer.commit_transaction(60)
                 group.close()
             elif end == "abort":
-                producer.abort_transaction(10)
+                producer.abort_transaction(60)
 
 
 def test_to_and_fro(tmp_path: Path, opened: OpenedKafka) -> None:
@@ -191,7 +199,7 @@ def test_we_start_after_a_kill_of_kafka(tmp_path: Path, opened: OpenedKafka) -> 
         opened.start(barnabas.data)
         story.write(opened.address, "one")
         # A copy of a running Kafka's directory is what a crash leaves, preallocated indexes and all.
-        subprocess.run(["cp", "-r", "--sparse=always", str(barnabas.data), str(tmp_path / "copy")], check=True)
+        copy_of_running(barnabas.data, tmp_path / "copy")
         crashed = ServedBroker(tmp_path / "copy", *SETTINGS)
         try:
             crashed.start()

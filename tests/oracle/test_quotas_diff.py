@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import QuotaAlteration
@@ -18,6 +19,7 @@ from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
 from tests.support.oracle.quota_requests import Part, alter_quotas, describe_quotas, entry
 from tests.support.oracle.tools import tool
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
 
 pytestmark = pytest.mark.oracle
 
@@ -136,8 +138,9 @@ SCRIPTS: dict[str, list[Observe]] = {
     ],
 }
 TOPIC = "quotas.load"
+NEARLY_NOTHING = 0.000_1  # of request_percentage
 RATE = 110_000.0  # two of the requests in ten seconds are below it
-SPREAD_S = 1.0  # until a changed quota applies on every broker
+TURNS_MAX = 5
 WRITTEN_MS = 1_700_000_000_000
 AFTERWARDS = alter_quotas(
     *(entry(parts, *((key, None) for key in (PRODUCED, CONSUMED, SHARE, MUTATIONS))) for parts in ENTITIES),
@@ -171,19 +174,28 @@ def fetched(offset: int) -> FetchRequest:
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=400_000, session_epoch=-1, topics=topics)
 
 
+def await_throttled(address: str, client: str) -> None:
+    """Waits until a client is throttled whose request_percentage is nearly nothing: quotas apply some time after the answer."""
+    for _ in attempts(f"{client} is throttled"):
+        with Wire(address, client) as wire:
+            if any(wire.call(MetadataRequest(topics=[]), 5).throttle_time_ms for _ in range(2)):
+                break
+
+
 def throttle_times(address: str) -> dict[str, int]:
     """The throttle time of the third of three requests of 500 kB by clients that may use 1.1 MB in ten seconds."""
     found = {}
     with Wire(address) as administrator:
         administrator.create_topic(TOPIC)
-        clients = {key: f"{key}-{time.time_ns()}" for key in (PRODUCED, CONSUMED, MUTATIONS)}
+        clients = {key: f"{key}-{time.time_ns()}" for key in (PRODUCED, CONSUMED, MUTATIONS, SHARE)}
         entities = [
+            entry([("client-id", clients[SHARE])], (SHARE, NEARLY_NOTHING)),
             entry([("client-id", clients[PRODUCED])], (PRODUCED, RATE)),
             entry([("client-id", clients[CONSUMED])], (CONSUMED, RATE)),
             entry([("client-id", clients[MUTATIONS])], (MUTATIONS, 1.0)),
         ]
         alter_quotas(*entities)(administrator)
-        time.sleep(SPREAD_S)
+        await_throttled(address, clients[SHARE])
         with Wire(address, clients[PRODUCED]) as wire:
             found["produce"] = [wire.call(produced(500_000), 9).throttle_time_ms for _ in range(3)][2]
         with Wire(address, clients[CONSUMED]) as wire:
@@ -208,11 +220,13 @@ def _parts(each: QuotaAlteration) -> list[Part]:
 
 
 def test_throttle_times_are_those_of_kafka(kafka: str, barnabas: str) -> None:
-    theirs, ours = throttle_times(kafka), throttle_times(barnabas)
-    assert ours.keys() == theirs.keys()
-    for name, expected in theirs.items():
-        assert expected > 1_000, name
-        assert abs(ours[name] - expected) <= 0.15 * expected, (name, ours, theirs)
+    """On a busy machine the three requests may take longer than a sample of the rate: then they are sent again."""
+    for _ in range(TURNS_MAX):
+        theirs, ours = throttle_times(kafka), throttle_times(barnabas)
+        assert ours.keys() == theirs.keys()
+        if all(abs(ours[name] - expected) <= 0.15 * expected > 150 for name, expected in theirs.items()):
+            return
+    raise AssertionError((ours, theirs))
 
 
 LEFT = 120  # requests of a producer with acks=0 that leaves
@@ -225,8 +239,9 @@ def written_after_leaving(address: str, *, closes: bool, throttled: bool) -> int
     with Wire(address) as administrator:
         administrator.create_topic(topic)
         if throttled:
-            alter_quotas(entry([("client-id", client)], (PRODUCED, LEFT_RATE)))(administrator)
-            time.sleep(SPREAD_S)
+            probe = entry([("client-id", client + "-probe")], (SHARE, NEARLY_NOTHING))
+            alter_quotas(probe, entry([("client-id", client)], (PRODUCED, LEFT_RATE)))(administrator)
+            await_throttled(address, client + "-probe")
         with Wire(address, client) as wire:
             for _ in range(LEFT):
                 wire.send(produced(9_000, acks=0, topic=topic), 9)
@@ -236,7 +251,7 @@ def written_after_leaving(address: str, *, closes: bool, throttled: bool) -> int
                     pass
         asked = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=asked)])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             (found,) = administrator.call(request, 5).topics[0].partitions
             if found.offset >= LEFT or time.monotonic() > deadline:
@@ -272,10 +287,16 @@ def kafka_configs(address: str) -> list[list[str]]:
         run(*ip, "--alter", "--add-config", "connection_creation_rate=7"),
         *(run(*entity, "--describe") for entity in (user, of_all, ip)),
         run(*user, "--alter", "--delete-config", "producer_byte_rate,request_percentage"),
-        run(*of_all, "--alter", "--delete-config", "controller_mutation_rate"),
-        run(*ip, "--alter", "--delete-config", "connection_creation_rate"),
     ]
+
+
+NOT_OF_TOOLS = alter_quotas(
+    entry([("client-id", None)], (MUTATIONS, None)), entry([("ip", "10.9.8.7")], (CONNECTIONS, None))
+)
 
 
 def test_kafka_configs_prints_the_same(kafka: str, barnabas: str) -> None:
     assert kafka_configs(barnabas) == kafka_configs(kafka)
+    for address in (barnabas, kafka):
+        with Wire(address) as wire:
+            NOT_OF_TOOLS(wire)

@@ -77,7 +77,7 @@ async def play(
 
     try:
         player.wire.create_topic(topic, **configs)
-        player.wire.find_coordinator("any", 1)
+        player.wire.await_coordinators()
         await player.play(script, look if step_by_step else None)
     finally:
         player.close()

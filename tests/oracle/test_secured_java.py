@@ -11,9 +11,8 @@ import selectors
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,9 +21,9 @@ import pytest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from tests.support.oracle import real_kafka
 from tests.support.oracle.quota_requests import Part, alter_quotas, entry
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import TOOL_SECONDS_MAX
 from tests.support.oracle.wire import Wire
-from tests.support.security.certificates import CertificateAuthority
+from tests.support.processes.attempts import attempts
 from tests.support.security.planted import without_secrets
 from tests.support.security.secured_world import (
     CELLS,
@@ -34,13 +33,11 @@ from tests.support.security.secured_world import (
     Cell,
     SecuredWorld,
     java_properties,
-    served_world,
 )
 
 pytestmark = pytest.mark.oracle
 
 SOURCE: Final = Path(real_kafka.__file__).with_name("SecuredClients.java")
-SECONDS_MAX: Final = 180
 # Cases in which the broker only closes the connection: the client tries until its time is over.
 SILENT: Final = frozenset({"TLS to plaintext", "no login"})
 # Both sides refuse with an alert; OpenSSL's names the reason, Java's does not.
@@ -58,6 +55,7 @@ PLAIN: Final = Cell("SASL_SSL", "PLAIN")
 GROUPS: Final = ("classic", "consumer")
 SPREAD_S: Final = 1.0  # until a changed quota applies
 CONNECTIONS: Final = 14
+TURNS_MAX: Final = 4
 CLOSED_S: Final = 3.0  # a connection above the rate is closed after at most a second
 Line = tuple[str, str, dict[str, str]]  # kind, name, client properties
 
@@ -127,14 +125,21 @@ def lines_of(world: SecuredWorld) -> list[Line]:
     ]
 
 
-def by_java(world: SecuredWorld, folder: Path) -> dict[str, str]:
-    """What the clients said, by kind and name."""
+def by_java(world: SecuredWorld, folder: Path, names: Collection[str] | None = None) -> dict[str, str]:
+    """What the clients said, by kind and name.
+
+    Args:
+        names: of the lines that are run; None: all.
+    """
+    folder.mkdir()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafka-up"
     jars = Path(os.environ.get("KAFKA_UP_CACHE") or cache) / "4.3.1"
     silent = folder / "log4j2.properties"
     silent.write_text("rootLogger.level=off\n")
     asked = []
     for number, (kind, name, properties) in enumerate(lines_of(world)):
+        if names is not None and f"{kind} {name}" not in names:
+            continue
         file = folder / f"{number}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         asked.append(f"{kind}\t{name}\t{file}\n")
@@ -147,7 +152,12 @@ def by_java(world: SecuredWorld, folder: Path) -> dict[str, str]:
         "-Xmx512m",
     ]
     done = subprocess.run(
-        [*command, str(SOURCE)], input="".join(asked), capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        [*command, str(SOURCE)],
+        input="".join(asked),
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2_000:]
     found = {}
@@ -168,29 +178,11 @@ class Sides(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory, ca: CertificateAuthority) -> Iterator[Sides]:
-    needs_java()
+def sides(secured_worlds: dict[str, SecuredWorld], tmp_path_factory: pytest.TempPathFactory) -> Sides:
     folder = tmp_path_factory.mktemp("secured-java")
-    kafka = SecuredWorld(ca, folder)
-    port = str(kafka.ports["PLAINTEXT"])
-    command = ["bash", str(KAFKA_UP), "start", "--port", port, "--dir", str(folder / "kafka")]
-    for key, value in kafka.settings(controller=True).items():
-        command += ["--set", f"{key}={value}"]
-    with ExitStack() as ends:
-        stop = ["bash", str(KAFKA_UP), "stop", "--dir", str(folder / "kafka")]
-        ends.callback(subprocess.run, stop, timeout=60, check=False)
-        barnabas = ends.enter_context(served_world(ca, folder))
-        with (folder / "kafka-up.log").open("w") as output:
-            subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
-        sides = {"Kafka": kafka, "Barnabas": barnabas}
-        with ThreadPoolExecutor() as threads:
-            answers = {}
-            for name, world in sides.items():
-                own = folder / name
-                own.mkdir()
-                answers[name] = threads.submit(by_java, world, own)
-            said = {name: each.result() for name, each in answers.items()}
-        yield Sides(sides, said)
+    with ThreadPoolExecutor() as threads:
+        answers = {name: threads.submit(by_java, world, folder / name) for name, world in secured_worlds.items()}
+        return Sides(secured_worlds, {name: each.result() for name, each in answers.items()})
 
 
 def test_every_cell_works(sides: Sides) -> None:
@@ -202,9 +194,18 @@ def test_every_cell_works(sides: Sides) -> None:
         assert len(rounds) == len(CELLS)
 
 
-def test_errors_are_those_with_kafka(sides: Sides) -> None:
+def test_errors_are_those_with_kafka(sides: Sides, tmp_path: Path) -> None:
+    """What differs is asked again: on a busy machine a client may give up before the error comes."""
     theirs, ours = sides.said["Kafka"], sides.said["Barnabas"]
     assert ours.keys() == theirs.keys()
+    for turn in range(TURNS_MAX):
+        again = [name for name, said in ours.items() if said != theirs[name]]
+        if not again:
+            break
+        theirs, ours = (
+            said | by_java(sides.worlds[side], tmp_path / f"{side}-{turn}", again)
+            for side, said in (("Kafka", theirs), ("Barnabas", ours))
+        )
     differing = [
         f"{name}\n  Kafka: {theirs[name]}\n  Barnabas: {said}" for name, said in ours.items() if said != theirs[name]
     ]
@@ -217,20 +218,20 @@ def test_no_quota_counts_before_a_login(sides: Sides) -> None:
         with Wire(world.address("PLAINTEXT")) as administrator:
             name: list[Part] = [("user", "ANONYMOUS"), ("client-id", "before")]
             alter_quotas(entry(name, ("request_percentage", 0.000_1)))(administrator)
-            time.sleep(SPREAD_S)
-            with Wire(world.address("PLAINTEXT"), "before") as plain:
-                times = [plain.call(each, 3).throttle_time_ms for each in (MetadataRequest(), ApiVersionsRequest())]
+            for _ in attempts(f"{side} applies the quota"):
+                with Wire(world.address("PLAINTEXT"), "before") as plain:
+                    if plain.call(MetadataRequest(), 3).throttle_time_ms:
+                        break
             with Wire(world.address("SASL_PLAINTEXT"), "before") as login:
                 before = login.call(ApiVersionsRequest(), 3).throttle_time_ms
             alter_quotas(entry(name, ("request_percentage", None)))(administrator)
-        assert times[0] > 0, side
         assert before == 0, side
 
 
 def unused(world: SecuredWorld, listener: str, host: str) -> int:
     """How many connections from an address are closed because it connects too often."""
     found = [
-        socket.create_connection(("127.0.0.1", world.ports[listener]), timeout=10, source_address=(host, 0))
+        socket.create_connection(("127.0.0.1", world.ports[listener]), timeout=60, source_address=(host, 0))
         for _ in range(CONNECTIONS)
     ]
     with selectors.DefaultSelector() as selector:
@@ -248,15 +249,21 @@ def unused(world: SecuredWorld, listener: str, host: str) -> int:
 
 
 def test_a_rate_of_connections_counts_on_every_listener(sides: Sides) -> None:
+    """Ten in the ten seconds that are measured; with other addresses again where the machine was too busy for these times."""
+    for turn in range(TURNS_MAX):
+        found = {side: closed_of_each_listener(world, turn) for side, world in sides.worlds.items()}
+        if found["Kafka"] == found["Barnabas"] and set(found["Kafka"][1:]) == {CONNECTIONS - 10}:
+            return
+    raise AssertionError(found)
+
+
+def closed_of_each_listener(world: SecuredWorld, turn: int) -> list[int]:
+    """How many of the connections to each listener are closed, each from an address of its own."""
     listeners = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-    found: dict[str, list[int]] = {}
-    for side, world in sides.worlds.items():
-        with Wire(world.address("PLAINTEXT")) as administrator:
-            hosts = [f"127.0.7.{number}" for number in range(1, 5)]
-            altered = alter_quotas(*(entry([("ip", host)], ("connection_creation_rate", 1.0)) for host in hosts))
-            assert {code for _, code, _ in altered(administrator)} == {0}
-            time.sleep(SPREAD_S)
-            with ThreadPoolExecutor() as threads:
-                found[side] = list(threads.map(unused, [world] * 4, listeners, hosts))
-    assert found["Kafka"] == found["Barnabas"]
-    assert set(found["Kafka"][1:]) == {CONNECTIONS - 10}, "ten in the ten seconds that are measured"
+    hosts = [f"127.0.{7 + turn}.{number}" for number in range(1, 5)]
+    with Wire(world.address("PLAINTEXT")) as administrator:
+        altered = alter_quotas(*(entry([("ip", host)], ("connection_creation_rate", 1.0)) for host in hosts))
+        assert {code for _, code, _ in altered(administrator)} == {0}
+        time.sleep(SPREAD_S)
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(unused, [world] * 4, listeners, hosts))

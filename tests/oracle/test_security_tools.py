@@ -30,7 +30,7 @@ from tests.support.processes.cli import called
 
 pytestmark = pytest.mark.oracle
 
-SETTLED_SECONDS_MAX = 5.0
+SETTLED_SECONDS_MAX = 60.0
 
 
 def settled(found: Callable[[], Any], expected: Any) -> Any:
@@ -80,19 +80,19 @@ def librdkafka_acls(address: str) -> list[Any]:
     ]
     wrong = AclBinding(ResourceType.TOPIC, "rd", literal, "alice", "*", AclOperation.READ, allow)
     for future in admin.create_acls(acls).values():
-        future.result(20)
+        future.result(60)
     with pytest.raises(Exception, match="Could not parse principal") as refused:
-        next(iter(admin.create_acls([wrong]).values())).result(20)
+        next(iter(admin.create_acls([wrong]).values())).result(60)
     anyone: Any = None
     of_rd = AclBindingFilter(
         ResourceType.ANY, "rd", ResourcePatternType.ANY, anyone, anyone, AclOperation.ANY, AclPermissionType.ANY
     )
 
     def described() -> list[str]:
-        return sorted(map(str, admin.describe_acls(of_rd).result(20)))
+        return sorted(map(str, admin.describe_acls(of_rd).result(60)))
 
     found = settled(described, sorted(map(str, acls)))
-    deleted = sorted(map(str, next(iter(admin.delete_acls([of_rd]).values())).result(20)))
+    deleted = sorted(map(str, next(iter(admin.delete_acls([of_rd]).values())).result(60)))
     return [found, deleted, settled(described, []), str(refused.value)]
 
 
@@ -102,18 +102,18 @@ def librdkafka_users(address: str) -> list[Any]:
 
     def described() -> Any:
         try:
-            found = admin.describe_user_scram_credentials(["rd"])["rd"].result(20)
+            found = admin.describe_user_scram_credentials(["rd"])["rd"].result(60)
         except Exception as error:
             return str(error)
         return [(each.mechanism.name, each.iterations) for each in found.scram_credential_infos]
 
     change = UserScramCredentialUpsertion("rd", info, b"secret", b"0123456789abcdef")
-    admin.alter_user_scram_credentials([change])["rd"].result(20)
+    admin.alter_user_scram_credentials([change])["rd"].result(60)
     found = settled(described, [("SCRAM_SHA_512", 5_000)])
     removal = UserScramCredentialDeletion("rd", ScramMechanism.SCRAM_SHA_512)
-    admin.alter_user_scram_credentials([removal])["rd"].result(20)
+    admin.alter_user_scram_credentials([removal])["rd"].result(60)
     with pytest.raises(Exception, match="does not exist") as refused:
-        settled(lambda: admin.alter_user_scram_credentials([removal])["rd"].result(20), None)
+        settled(lambda: admin.alter_user_scram_credentials([removal])["rd"].result(60), None)
     return [found, str(refused.value)]
 
 

@@ -25,7 +25,7 @@ FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 GAPS = re.compile(
     r"Non-consecutive offsets in \S+/__(?:transaction_state|consumer_offsets)-\d+/\d+\.log\n(?: +-?\d+ is followed by \d+\n)+"
 )
-SILENCE_S = 10.0  # without a message the reader gives up
+SILENCE_S = 60.0  # without a message the reader gives up
 
 
 def save(disk: MemoryDisk, folder: Path, path: str = "") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.called import called
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java, stop_kafka
 from tests.support.processes.cli import barnabas
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
@@ -52,7 +52,7 @@ class Opened:
         return (self._folder / "node-1" / "server.log").read_text()
 
     def stop(self) -> None:
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(self._folder)], timeout=60, check=False)
+        stop_kafka(self._folder)
 
 
 @pytest.fixture

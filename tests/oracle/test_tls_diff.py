@@ -6,9 +6,7 @@ import asyncio
 import re
 import socket
 import ssl
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX, needs_java
-from tests.support.processes.ports import free_port_block
-from tests.support.processes.served import ServedBroker
+from tests.support.oracle.tools import tool
 from tests.support.security.certificates import CertificateAuthority
+from tests.support.security.secured_world import SecuredWorld
 
 # Listener, certificate file of the client or None, authority of the client, name that the client expects.
 CASES = {
@@ -39,10 +36,7 @@ ALERTS = {
     "expired certificate": ("SSLError SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLError SSLV3_ALERT_CERTIFICATE_EXPIRED"),
     "certificate of another authority": ("SSLError SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLError TLSV1_ALERT_UNKNOWN_CA"),
 }
-LISTENERS = ("PLAINTEXT", "SSL", "MUTUAL", "EXPIRED", "ELSEWHERE")
-
-
-LEARNT_SECONDS_MAX = 30.0
+LEARNT_SECONDS_MAX = 60.0
 # With TLS 1.3 a client has sent its first request when the refusal of its certificate arrives: it learns the alert or the close. `by_python` compares the alerts.
 RACED = frozenset({"no certificate", "expired certificate", "certificate of another authority"})
 
@@ -56,58 +50,22 @@ class Sides:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    needs_java()
-    folder = tmp_path_factory.mktemp("tls-sides")
-    ca, other = CertificateAuthority(folder / "ca"), CertificateAuthority(folder / "other", "Other CA")
-    values: dict[str, str] = {
-        **ca.issue("node").by_file(),
-        **ca.truststore(),
-        "listener.name.mutual.ssl.client.auth": "required",
-        "listener.name.expired.ssl.keystore.location": str(ca.issue("expired", expired=True).both),
-        "listener.name.elsewhere.ssl.keystore.location": str(ca.issue("far", hosts=("far.example",)).both),
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,EXPIRED:SSL,ELSEWHERE:SSL",
-    }
+def sides(secured_worlds: dict[str, SecuredWorld], ca: CertificateAuthority) -> Sides:
+    theirs, ours = secured_worlds["Kafka"], secured_worlds["Barnabas"]
     files = {
         "ours": ca.certificate,
-        "other": other.certificate,
-        "client": ca.issue("client"),
-        "old": ca.issue("old", expired=True),
-        "stranger": other.issue("stranger"),
+        "other": ours.other.certificate,
+        "client": ours.client,
+        "old": ours.old_client,
+        "stranger": ours.other.issue("stranger"),
     }
-
-    def listeners(first: int) -> dict[str, int]:
-        return {name: first + number for number, name in enumerate(LISTENERS)}
-
-    def text(ports: dict[str, int]) -> str:
-        return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
-
-    theirs, ours = listeners(free_port_block(6)), listeners(free_port_block(6))
-    controller = theirs["PLAINTEXT"] + len(LISTENERS)
-    sets = values | {
-        "listeners": f"{text(theirs)},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": text(theirs),
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-    }
-    command = ["bash", str(KAFKA_UP), "start", "--port", str(theirs["PLAINTEXT"]), "--dir", str(folder / "kafka")]
-    for key, value in sets.items():
-        command += ["--set", f"{key}={value}"]
-    with (folder / "kafka-up.log").open("w") as output:
-        subprocess.run(command, stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=False)
-    broker = ServedBroker(
-        folder / "data", *(f"{k}={v}" for k, v in (values | {"listeners": text(ours)}).items()), listens=False
-    ).start()
-    try:
-        _await(theirs["SSL"], ca)
-        yield Sides(theirs, ours, files)
-    finally:
-        broker.end()
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder / "kafka")], timeout=60, check=False)
+    _await(theirs.ports["SSL"], ca)
+    return Sides(theirs.ports, ours.ports, files)
 
 
 def _await(port: int, ca: CertificateAuthority) -> None:
     """Waits until Kafka answers over TLS."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while True:
         try:
             settings: dict[str, Any] = {
@@ -135,7 +93,7 @@ def by_python(sides: Sides, side: str, case: str) -> str:
     listener, _, _, name = CASES[case]
     try:
         with (
-            socket.create_connection(("127.0.0.1", sides.ports[side][listener]), timeout=10) as raw,
+            socket.create_connection(("127.0.0.1", sides.ports[side][listener]), timeout=60) as raw,
             context(sides, case).wrap_socket(raw, server_hostname=name) as wrapped,
         ):
             wrapped.sendall(bytes.fromhex("00000012001200000000000100 0874657374746c7331".replace(" ", "")))
@@ -190,7 +148,7 @@ def by_aiokafka(sides: Sides, side: str, case: str) -> str:
             bootstrap_servers=f"{name}:{sides.ports[side][listener]}",
             security_protocol="SSL",
             ssl_context=context(sides, case),
-            request_timeout_ms=3_000,
+            request_timeout_ms=30_000,
         )
         try:
             await client.start()
@@ -231,13 +189,6 @@ def test_kafkas_tools_and_java_client(sides: Sides, tmp_path: Path) -> None:
     read = tool(
         "consumer.ConsoleConsumer",
         *topic,
-        *("--max-messages", "200", "--timeout-ms", "20000", "--from-beginning", "--command-config", str(properties)),
+        *("--max-messages", "200", "--timeout-ms", "60000", "--from-beginning", "--command-config", str(properties)),
     )
     assert sorted(int(each) for each in read.splitlines() if each.isdigit()) == list(range(200)), read[-2_000:]
-
-
-def tool(name: str, *arguments: str) -> str:
-    command = ["bash", str(KAFKA_UP), "tool", f"org.apache.kafka.tools.{name}", *arguments]
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90, check=False
-    ).stdout

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Producer as TwoPhase
-from tests.support.oracle.real_kafka import KAFKA_UP, SETTINGS, START_SECONDS_MAX, needs_java
+from tests.support.oracle.real_kafka import SETTINGS, needs_java, running_kafka
+from tests.support.oracle.tools import tool
 from tests.support.oracle.transaction_script import TOPIC, Producer, Script
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
@@ -32,7 +32,7 @@ def leave_something(address: str) -> Left:
     """Producer id and epoch by transactional id."""
     script = Script(address, "files")
     script.wire.create_topic(TOPIC, 3)
-    script.wire.find_coordinator("any", 1)
+    script.wire.await_coordinators()
     made: dict[str, Producer] = {}
 
     def client(label: str) -> Producer:
@@ -60,7 +60,7 @@ def leave_something(address: str) -> Left:
 
 def go_on(address: str, left: Left) -> None:
     """What the clients do with the other broker, and what they must be told."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             script = Script(address, "files")
@@ -68,14 +68,10 @@ def go_on(address: str, left: Left) -> None:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    script.wire.find_coordinator("any", 1)
+    script.wire.await_coordinators()
     clients = {label: script.producer(label) for label in left}
     for label, p in clients.items():
         p.producer_id, p.epoch = left[label]
-    deadline = time.monotonic() + 30
-    while clients["empty"].state().error_code != 0:  # it loads
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
     states = {label: p.state() for label, p in clients.items()}
     assert {label: state.transaction_state for label, state in states.items()} == {
         "empty": "Empty",
@@ -140,23 +136,10 @@ def test_kafka_goes_on_with_our_transactions(tmp_path: Path, kafka_on: Callable[
 
 
 def test_we_go_on_with_kafkas_transactions(tmp_path: Path) -> None:
-    needs_java("no real Kafka to take over from")
     folder = tmp_path / "kafka"
     port = free_port_block(2)
-    with (tmp_path / "kafka-up.log").open("w") as output:
-        started = subprocess.run(
-            ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", str(folder)],
-            stdout=output,
-            stderr=output,
-            timeout=START_SECONDS_MAX,
-            check=False,
-        )
-    try:
-        if started.returncode:
-            pytest.skip("Kafka did not start")
+    with running_kafka(folder, port):
         left = leave_something(f"127.0.0.1:{port}")
-    finally:
-        subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", str(folder)], timeout=60, check=False)
     broker = ServedBroker(folder / "node-1" / "data", *SETTINGS).start()
     try:
         go_on(broker.address, left)
@@ -190,16 +173,8 @@ def test_kafka_reads_the_record_of_a_transaction_that_was_kept(tmp_path: Path) -
     finally:
         broker.kill()
     (log,) = broker.data.glob("__transaction_state-0/*.log")
-    tool = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments"]
-    dumped = subprocess.run(
-        [*tool, "--transaction-log-decoder", "--files", str(log)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert dumped.returncode == 0, dumped.stderr
-    last = [line for line in dumped.stdout.splitlines() if "payload" in line][-1]
+    dumped = tool("DumpLogSegments", "--transaction-log-decoder", "--files", str(log))
+    last = [line for line in dumped.splitlines() if "payload" in line][-1]
     said = json.loads(last.partition("payload: ")[2])["data"]
     assert [said[f] for f in ("producerId", "producerEpoch", "nextProducerId", "nextProducerEpoch")] == [0, 0, 0, 1]
     assert (said["transactionStatus"], said["transactionTimeoutMs"]) == (1, 2**31 - 1)

@@ -67,7 +67,7 @@ OTHER = {
     "synced-state-checkpoint",
     "lost-producers",
 }
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 async def live(address: str, part: str) -> None:

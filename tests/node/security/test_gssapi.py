@@ -23,7 +23,7 @@ from barnabas.client import Admin, AuthenticationFailed, Consumer, KafkaError, P
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.runtime.offload import WorkerThread
 from tests.support.oracle.gssapi_script import CONVERSATIONS, DEVIATIONS, LISTENERS, GssWire, gssapi_settings, held
-from tests.support.oracle.sasl_timing import goes_as
+from tests.support.oracle.sasl_timing import goes_as, held_as
 from tests.support.security.kdc import REALM, SERVICE, Kdc, running_kdc
 from tests.support.security.sasl_node import address_of, sasl_node
 from tests.support.waiting import until
@@ -89,7 +89,8 @@ async def test_a_client_is_the_principal_of_its_ticket(kdc: Kdc, node: Node) -> 
 async def test_every_conversation_goes_as_with_kafka(kdc: Kdc) -> None:
     expected = json.loads(RECORDED.read_text()) | DEVIATIONS
     async with sasl_node(gssapi_settings(kdc), *LISTENERS, offload=WorkerThread().run) as node:
-        said = await asyncio.to_thread(held, {name: address_of(node, name) for name in LISTENERS}, kdc)
+        addresses = {name: address_of(node, name) for name in LISTENERS}
+        said = await asyncio.to_thread(held_as, expected, lambda names: held(addresses, kdc, expected, names))
         assert {name: each for name, each in said.items() if not goes_as(each, expected[name])} == {}
         assert said.keys() == expected.keys()
         await until(lambda: not node.server.connections)

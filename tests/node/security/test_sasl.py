@@ -34,7 +34,7 @@ from tests.support.oracle.sasl_script import (
     held,
     sasl_settings,
 )
-from tests.support.oracle.sasl_timing import goes_as
+from tests.support.oracle.sasl_timing import goes_as, held_as
 from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.sasl_node import add_scram_user, address_of, sasl_node
@@ -66,7 +66,8 @@ async def test_every_conversation_goes_as_with_kafka(caplog: pytest.LogCaptureFi
         await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-256")
         await add_scram_user(node, "bob", SCRAM_USERS["bob"], "SCRAM-SHA-256")
         await add_scram_user(node, "alice", SCRAM_USERS["alice"], "SCRAM-SHA-512")
-        said = await asyncio.to_thread(held, address_of(node, "SASL"), address_of(node, "AGAIN"))
+        addresses = address_of(node, "SASL"), address_of(node, "AGAIN")
+        said = await asyncio.to_thread(held_as, expected, lambda names: held(*addresses, expected, names))
         assert {name: each for name, each in said.items() if not goes_as(each, expected[name])} == {}
         assert said.keys() == expected.keys()
         await until(lambda: not node.server.connections)

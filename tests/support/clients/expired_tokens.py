@@ -19,7 +19,7 @@ from tests.support.security.identity_server import IdentityServer
 
 __all__ = ["expired_token_errors"]
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 async def expired_token_errors(address: str, server: IdentityServer) -> dict[str, str]:

@@ -33,7 +33,8 @@ BUNDLED = ("y", "z")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LEVELS: tuple[IsolationLevel, IsolationLevel] = ("read_uncommitted", "read_committed")
 OPEN_MS = 900_000  # the most that a broker allows: what is left open stays open
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
+LINGER_MS = 60_000  # a flush ends it: what is written at once is one batch, on a busy machine too
 
 INTERLEAVED = """
 . 3
@@ -291,7 +292,11 @@ class Player:
     def _librdkafka_producer(self, who: str) -> LibrdkafkaProducer:
         producer = self._librdkafka.get(who)
         if producer is None:
-            settings: dict[str, Any] = {"bootstrap.servers": self.address, "linger.ms": 1000, "retry.backoff.ms": 10}
+            settings: dict[str, Any] = {
+                "bootstrap.servers": self.address,
+                "linger.ms": LINGER_MS,
+                "retry.backoff.ms": 10,
+            }
             if who != ".":
                 settings |= {"transactional.id": f"{who}-{self.run}", "transaction.timeout.ms": OPEN_MS}
             producer = self._librdkafka[who] = LibrdkafkaProducer(settings)
@@ -308,7 +313,7 @@ class Player:
                 bootstrap_servers=self.address,
                 transactional_id=f"{who}-{self.run}",
                 transaction_timeout_ms=OPEN_MS,
-                linger_ms=1000,
+                linger_ms=LINGER_MS,
                 max_batch_size=1 << 20,
                 retry_backoff_ms=10,
             )

@@ -20,6 +20,7 @@ import java.util.concurrent.Future;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
 import org.apache.kafka.clients.admin.ScramMechanism;
@@ -47,7 +48,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class SecuredClients {
-    static final Duration WAIT = Duration.ofSeconds(30);
+    static final Duration WAIT = Duration.ofSeconds(120);
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -187,7 +188,7 @@ public class SecuredClients {
             int newer = read(properties, topic, topic + "-consumer", "consumer", 2);
             List<String> offsets = new ArrayList<>();
             for (String group : List.of("-offsets", "-classic", "-consumer")) {
-                offsets.add(String.valueOf(admin.listConsumerGroupOffsets(topic + group)
+                offsets.add(String.valueOf(admin.listConsumerGroupOffsets(topic + group, new ListConsumerGroupOffsetsOptions().requireStable(true))
                     .partitionsToOffsetAndMetadata().get().get(partition).offset()));
             }
             return "read " + classic + " and " + newer + ", offsets " + offsets;
@@ -211,12 +212,15 @@ public class SecuredClients {
                     quota(Map.of("ip", "10.3.2.1"), "connection_creation_rate", value == null ? null : 77.0));
                 admin.alterClientQuotas(changes).all().get();
                 if (value != null) {
-                    Thread.sleep(1000);  // until each broker has applied them
                     TreeSet<String> found = new TreeSet<>();
-                    admin.describeClientQuotas(ClientQuotaFilter.contains(List.of(ClientQuotaFilterComponent.ofEntityType("user"))))
-                        .entities().get().forEach((entity, values) -> found.add(new java.util.TreeMap<>(entity.entries()) + "=" + values));
-                    admin.describeClientQuotas(ClientQuotaFilter.containsOnly(List.of(ClientQuotaFilterComponent.ofEntity("ip", "10.3.2.1"))))
-                        .entities().get().forEach((entity, values) -> found.add(entity.entries() + "=" + values));
+                    for (long end = System.nanoTime() + WAIT.toNanos(); found.size() < 4 && System.nanoTime() < end; ) {
+                        Thread.sleep(50);  // the broker that is asked learns of them later
+                        found.clear();
+                        admin.describeClientQuotas(ClientQuotaFilter.contains(List.of(ClientQuotaFilterComponent.ofEntityType("user"))))
+                            .entities().get().forEach((entity, values) -> found.add(new java.util.TreeMap<>(entity.entries()) + "=" + values));
+                        admin.describeClientQuotas(ClientQuotaFilter.containsOnly(List.of(ClientQuotaFilterComponent.ofEntity("ip", "10.3.2.1"))))
+                            .entities().get().forEach((entity, values) -> found.add(entity.entries() + "=" + values));
+                    }
                     try {
                         admin.alterClientQuotas(List.of(quota(Map.of("ip", "10.3.2.1"), "producer_byte_rate", 1.0))).all().get();
                     } catch (ExecutionException error) {

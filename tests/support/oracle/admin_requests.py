@@ -49,7 +49,7 @@ COMPARED = sorted(set(TOPIC_KEYS) - {"min.insync.replicas"})  # kafka-up sets th
 WRITTEN_MS = int(time.time() * 1000)
 
 
-SETTLED_SECONDS_MAX = 5
+SETTLED_SECONDS_MAX = 60
 
 
 def topic(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.metadata.image import AclImage
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from tests.support.oracle.real_kafka import TOOL_SECONDS_MAX
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "security" / "authorizer.json"
 SOURCE = Path(__file__).with_name("AuthorizerAnswers.java")
@@ -115,9 +116,18 @@ def kafka_answers() -> dict[str, Any]:
             "appender.c.type=Console\nappender.c.name=C\nappender.c.layout.type=PatternLayout\n"
             "appender.c.layout.pattern=audit %p %m%n\n"
         )
-        command = ["java", "-cp", f"{libraries}/*", f"-Dlog4j2.configurationFile={settings}", str(SOURCE)]
+        command = [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{libraries}/*",
+            f"-Dlog4j2.configurationFile={settings}",
+            str(SOURCE),
+        ]
         lines = "\n".join(line for world in asked for line in world.lines()) + "\n"
-        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(
+            command, input=lines, capture_output=True, text=True, timeout=TOOL_SECONDS_MAX, check=True
+        )
     output = done.stdout.splitlines()
     answers = "".join(line.removeprefix("answer ") for line in output if line.startswith("answer "))
     audit = [line.removeprefix("audit ") for line in output if line.startswith("audit ")]

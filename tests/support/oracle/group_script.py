@@ -41,6 +41,7 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
 
 TOPIC = "groups-diff"
 
@@ -55,8 +56,8 @@ RETRY = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAIL
 
 
 def insist(call: Callable[[], Any], *codes: ErrorCode) -> Any:
-    """Repeats a call while it is answered one of these codes, for 30 s at most."""
-    deadline = time.monotonic() + 30
+    """Repeats a call while it is answered one of these codes, for 60 s at most."""
+    deadline = time.monotonic() + 60
     while (response := call()).error_code in codes:
         assert time.monotonic() < deadline, response
         time.sleep(0.05)
@@ -106,14 +107,7 @@ class Script:
         """A topic of two partitions, and a coordinator that has loaded."""
         wire = self.on("admin")
         wire.create_topic(TOPIC, 2)
-        for key_type in (0, 1):
-            wire.find_coordinator("any", key_type)
-        # Names enough to ask every partition of __consumer_offsets whether it has loaded.
-        probes = DescribeGroupsRequest(groups=[f"probe-{number}" for number in range(400)])
-        deadline = time.monotonic() + 30
-        while any(group.error_code in RETRY for group in wire.call(probes, 5).groups):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wire.await_coordinators()
 
     # requests
 
@@ -207,7 +201,7 @@ class Script:
 
     def until(self, group: str, state: str) -> None:
         """Waits until what was sent last has brought the group there."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (found := self.on("admin").call(DescribeGroupsRequest(groups=[group]), 5).groups[0].group_state) != state:
             assert time.monotonic() < deadline, found
 
@@ -384,7 +378,7 @@ def transactional_offsets(script: Script) -> None:
         script.offsets(group)
         ended = wire.call(EndTxnRequest(committed=commit, **identity), 3)
         script.note("ended", ended.error_code)
-        for _ in range(100):
+        for _ in attempts("the offsets are stable"):
             fetched = wire.call(
                 OffsetFetchRequest(
                     groups=[
@@ -398,7 +392,6 @@ def transactional_offsets(script: Script) -> None:
             )
             if fetched.groups[0].topics[0].partitions[0].error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 break
-            time.sleep(0.02)
         script.offsets(group, stable=True)
     script.leave("a", group, (a, None))
 

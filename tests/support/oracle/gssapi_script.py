@@ -6,7 +6,7 @@ The broker has three listeners for GSSAPI: SASL; AGAIN, whose sessions last thre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -225,22 +225,30 @@ DEVIATIONS: Final[dict[str, list[Any]]] = {
 }
 
 
-def held(addresses: dict[str, str], kdc: Kdc) -> dict[str, Any]:
-    """Holds all conversations and returns what the broker did.
+def held(
+    addresses: dict[str, str],
+    kdc: Kdc,
+    expected: Mapping[str, list[Any]] | None = None,
+    names: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Holds conversations and returns what the broker did.
 
     Args:
         addresses: of the listeners.
+        expected: what it should do: a connection that should be closed has more time for it.
+        names: of the conversations; None: all.
     """
 
     def hold(case: tuple[str, str, Conversation]) -> tuple[str, Any]:
         name, listener, talk = case
         with GssWire(addresses[listener], kdc) as wire:
+            wire.closes = (expected or {}).get(name, ["open"])[-1] != "open"
             talk(wire)
             return name, wire.said
 
     cases = [(name, "SASL", talk) for name, talk in CONVERSATIONS.items()]
     cases += [(name, *where) for name, where in ELSEWHERE.items()]
     with ThreadPoolExecutor(8) as pool:
-        found = dict(pool.map(hold, cases))
+        found = dict(pool.map(hold, [each for each in cases if names is None or each[0] in names]))
     said: dict[str, Any] = json.loads(json.dumps(found))
     return said

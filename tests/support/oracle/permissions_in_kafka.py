@@ -6,7 +6,6 @@ To write the golden file anew: python -m tests.support.oracle.permissions_in_kaf
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,14 +29,14 @@ from barnabas.protocol.schema import Message
 from tests.support.oracle.outlines import outline
 from tests.support.oracle.permission_cases import GOLDEN, Acl, cases, users
 from tests.support.oracle.permission_requests import DOOMED, GROUP, MEMBERS, TOPICS, TRANSACTION, World
-from tests.support.oracle.real_kafka import KAFKA_UP, START_SECONDS_MAX
+from tests.support.oracle.real_kafka import running_kafka
 from tests.support.oracle.wire import Wire
 from tests.support.processes.ports import free_port_block
 
-__all__ = ["kafka_outlines", "write_golden"]
+__all__ = ["AclWire", "kafka_outlines", "settle", "write_golden"]
 
 ACLS_A_REQUEST = 200
-SETTLED_SECONDS_MAX = 20
+SETTLED_SECONDS_MAX = 60
 # It is asked right after the tokens are made.
 FIRST_TO_SEE_TOKENS = "DescribeDelegationToken: only DESCRIBE DELEGATION_TOKEN *"
 
@@ -116,15 +115,9 @@ def kafka_outlines() -> dict[str, Any]:
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
     }
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-        command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", folder]
-        with (Path(folder).parent / f"kafka-permissions-{port}.log").open("w") as output:
-            subprocess.run([*command, *arguments], stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True)
-            try:
-                return _ask(f"127.0.0.1:{port}", f"127.0.0.1:{guarded}", names)
-            finally:
-                subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", folder], timeout=60, check=False)
+    given = [f"{key}={value}" for key, value in settings.items()]
+    with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder), port, given):
+        return _ask(f"127.0.0.1:{port}", f"127.0.0.1:{guarded}", names)
 
 
 def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dict[str, Any]:
@@ -134,7 +127,7 @@ def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dic
         acls = [(user, acl) for user, theirs in names.items() for acl in theirs]
         for first in range(0, len(acls), ACLS_A_REQUEST):
             admin.create_acls(acls[first : first + ACLS_A_REQUEST])
-        _settle(lambda: admin.acl_count() == len(set(acls)))
+        settle(lambda: admin.acl_count() == len(set(acls)))
         wires: dict[str, AclWire] = {}
         for case in cases():
             if case.user not in wires:
@@ -144,7 +137,7 @@ def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dic
                 admin.create_topic(DOOMED)
                 world.ids[DOOMED] = _ids(admin)[DOOMED]
             if case.name == FIRST_TO_SEE_TOKENS:
-                _settle(partial(_sees_tokens, wires[case.user], case.request(world)))
+                settle(partial(_sees_tokens, wires[case.user], case.request(world)))
             found[case.name] = outline(wires[case.user].call(case.request(world), case.version))
         for wire in wires.values():
             wire.close()
@@ -163,11 +156,11 @@ def _prepare(wire: Wire) -> World:
     wire.find_coordinator(GROUP, 0)
     wire.find_coordinator(TRANSACTION, 1)
     for request, version in preparations():
-        _settle(partial(_is_done, wire, request, version))
+        settle(partial(_is_done, wire, request, version))
     return World(_ids(wire))
 
 
-def _settle(condition: Callable[[], bool]) -> None:
+def settle(condition: Callable[[], bool]) -> None:
     """Waits: a broker of Kafka learns what its controller has answered some time after the answer."""
     deadline = time.monotonic() + SETTLED_SECONDS_MAX
     while not condition():

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from struct import pack, unpack
 from typing import Any, Final
@@ -50,6 +50,8 @@ AGAIN: Final = "again: "  # begins the name of a conversation about re-authentic
 THREADS: Final = 24
 REAUTH_MS: Final = 3_000
 LONG_MS: Final = 100_000  # lifetimes above it come from a token
+CLOSED_SECONDS_MAX: Final = 30.0
+OPEN_S: Final = 0.5  # a connection that is not closed within it counts as open
 DELAYED_S: Final = 0.08  # of connection.failed.authentication.delay.ms=100
 
 
@@ -73,8 +75,9 @@ class SaslWire(Wire):
     """
 
     def __init__(self, address: str) -> None:
-        super().__init__(address, timeout_s=10)
+        super().__init__(address, timeout_s=60)
         self.said: list[Any] = []
+        self.closes = False  # the broker is expected to: how long `end` waits for it
 
     def __enter__(self) -> SaslWire:
         return self
@@ -151,7 +154,7 @@ class SaslWire(Wire):
 
     def end(self) -> None:
         """Notes whether the broker has closed."""
-        self.socket.settimeout(0.5)
+        self.socket.settimeout(CLOSED_SECONDS_MAX if self.closes else OPEN_S)
         try:
             self.said.append("closed" if self.socket.recv(1) == b"" else "more bytes")
         except ConnectionError:
@@ -427,22 +430,27 @@ DEVIATIONS: Final[dict[str, list[Any]]] = {
 }
 
 
-def held(address: str, again: str) -> dict[str, Any]:
-    """Holds all conversations at once and returns what the broker did.
+def held(
+    address: str, again: str, expected: Mapping[str, list[Any]] | None = None, names: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Holds conversations at once and returns what the broker did.
 
     Args:
         address, again: of the listener, and of the listener with short sessions.
+        expected: what it should do: a connection that should be closed has more time for it.
+        names: of the conversations; None: all.
     """
 
     def hold(conversation: tuple[str, Conversation]) -> tuple[str, Any]:
         name, talk = conversation
         with SaslWire(again if name.startswith(AGAIN) else address) as wire:
+            wire.closes = (expected or {}).get(name, ["open"])[-1] != "open"
             talk(wire)
             return name, json.loads(json.dumps(wire.said))
 
     every = {**CONVERSATIONS, **{AGAIN + name: talk for name, talk in REAUTH_CONVERSATIONS.items()}}
     with ThreadPoolExecutor(THREADS) as pool:
-        return dict(pool.map(hold, every.items()))
+        return dict(pool.map(hold, [each for each in every.items() if names is None or each[0] in names]))
 
 
 def _raw_scram(wire: SaslWire, client: Scram) -> None:

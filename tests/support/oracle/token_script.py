@@ -53,7 +53,7 @@ DAY_MS: Final = 86_400_000
 HUGE_MS: Final = 2**63 - 1
 LIVES_MS: Final = (1_000, DAY_MS, 3 * DAY_MS, 7 * DAY_MS)
 NEAR_MS: Final = 60_000  # times of two clocks that far apart are the same
-SETTLED_SECONDS_MAX: Final = 20
+SETTLED_SECONDS_MAX: Final = 60
 STATED_MAX_MS: Final = 1_000_000_000_000  # above it a number is a time, not a duration
 
 

@@ -6,15 +6,15 @@ To write the golden file anew: python -m tests.support.oracle.tokens_in_kafka
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.oracle.permissions_in_kafka import AclWire
-from tests.support.oracle.real_kafka import KAFKA_UP, SCRAM_MODULE, START_SECONDS_MAX
+from tests.support.oracle.permissions_in_kafka import AclWire, settle
+from tests.support.oracle.real_kafka import SCRAM_MODULE, running_kafka
 from tests.support.oracle.token_script import ACLS, GOLDEN, JAAS, SECRET, asked, asked_without_tokens
 from tests.support.processes.ports import free_port_block
 
@@ -40,17 +40,9 @@ def started(**more: str) -> Iterator[tuple[str, str]]:
         "super.users": "User:ANONYMOUS;User:admin",
         **more,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-        command = ["bash", str(KAFKA_UP), "start", "--port", str(port), "--dir", folder]
-        try:
-            with (Path(folder) / "kafka-up.log").open("w") as output:
-                subprocess.run(
-                    [*command, *arguments], stdout=output, stderr=output, timeout=START_SECONDS_MAX, check=True
-                )
-            yield f"127.0.0.1:{port}", f"127.0.0.1:{port + 2}"
-        finally:
-            subprocess.run(["bash", str(KAFKA_UP), "stop", "--dir", folder], timeout=60, check=False)
+    given = [f"{key}={value}" for key, value in settings.items()]
+    with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder), port, given):
+        yield f"127.0.0.1:{port}", f"127.0.0.1:{port + 2}"
 
 
 def kafka_answers() -> dict[str, Any]:
@@ -64,8 +56,13 @@ def kafka_answers() -> dict[str, Any]:
         with started(**settings) as (plaintext, guarded):
             with AclWire(plaintext) as wire:
                 wire.create_acls(ACLS)
+                settle(partial(_knows_acls, wire))
             found |= ask(plaintext, guarded)
     return found
+
+
+def _knows_acls(wire: AclWire) -> bool:
+    return wire.acl_count() == len(set(ACLS))
 
 
 def write_golden() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+from collections.abc import Mapping
 
-from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
+from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, needs_java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -19,17 +21,25 @@ COMPLAINT = re.compile(
 FIRST_OFFSET = re.compile(r"Non-consecutive offsets in \S+?0*(\d+)\.log\n +-1 is followed by \1\n")
 
 
-def tool(name: str, *arguments: str, stdin: str = "", expected: int = 0) -> str:
-    """Runs a class of Kafka's tools, or of kafka.admin, and returns its stdout. It must end with the expected code."""
+def tool(
+    name: str, *arguments: str, stdin: str = "", expected: int = 0, environment: Mapping[str, str] | None = None
+) -> str:
+    """Runs a class of Kafka's tools or of kafka.admin, or the source file of one; returns its stdout.
+
+    Args:
+        expected: the exit code.
+        environment: variables that it gets in addition.
+    """
     needs_java("no tools of Kafka")
-    path = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
+    path = name if name.startswith("kafka.") or name.endswith(".java") else f"org.apache.kafka.tools.{name}"
     ran = subprocess.run(
         ["bash", str(KAFKA_UP), "tool", path, *arguments],
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=TOOL_SECONDS_MAX,
         check=False,
+        env={**os.environ, **(environment or {})},
     )
     assert ran.returncode == expected, ran.stdout[-1000:] + ran.stderr[-2000:]
     return ran.stdout

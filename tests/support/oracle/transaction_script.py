@@ -37,7 +37,7 @@ SETTLING = ("Ongoing", "PrepareCommit", "PrepareAbort")
 NOT_READY = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 120.0
 
 
 def name(code: int) -> str:
@@ -257,8 +257,7 @@ def play(address: str, script: Callable[[Script], None], run: str) -> list[Any]:
     played = Script(address, run)
     try:
         played.wire.create_topic(TOPIC, PARTITIONS)
-        for key_type in (0, 1):
-            played.wire.find_coordinator("any", key_type)
+        played.wire.await_coordinators()
         script(played)
     finally:
         played.wire.close()

@@ -16,22 +16,24 @@ from typing import Any
 from barnabas.protocol import registry
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.messages.transactions import ListTransactionsRequest
+from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 
+SECONDS_MAX = 60.0  # for machines that are busy with other work
+EVERY_COORDINATOR = [f"probe-{number}" for number in range(100)]  # their hashes hit each of fifty partitions
 NOT_READY = {5, 14, 15, 16}  # leader or coordinator not available, loading, not coordinator
 
 
 class Wire:
     """One connection. Calls raise OSError when nothing comes for `timeout_s`."""
 
-    def __init__(self, bootstrap: str, client_id: str = "wire", *, timeout_s: float = 30.0) -> None:
+    def __init__(self, bootstrap: str, client_id: str = "wire", *, timeout_s: float = 60.0) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self.bootstrap = bootstrap
         self.client_id = client_id
@@ -65,10 +67,14 @@ class Wire:
 
     def receive(self, api_key: int, version: int, correlation: int) -> Any:
         """The next answer, which must be the one expected."""
-        frame = self._exactly(unpack(">i", self._exactly(4))[0])
+        frame = self.next_frame()
         assert unpack(">i", frame[:4])[0] == correlation
         at = 4 + (1 if registry.response_header_version(api_key, version) else 0)
         return decode(registry.API[api_key].response, frame, version, at)
+
+    def next_frame(self) -> bytes:
+        """The next answer, without its length."""
+        return self._exactly(unpack(">i", self._exactly(4))[0])
 
     def call(self, request: Any, version: int) -> Any:
         """One request and its answer."""
@@ -95,12 +101,15 @@ class Wire:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
-        assert answer.topics[0].error_code in (0, 36), answer
-        deadline = time.monotonic() + 30
+        answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
+        made = answer.topics[0]
+        assert made.error_code in (0, 36), answer
+        deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
-            described = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 5).topics[0]
-            if described.error_code == 0 and all(part.leader_id >= 0 for part in described.partitions):
+            described = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 10).topics[0]
+            # A broker of Kafka that has not heard of it yet may still know a deleted topic of that name.
+            known = described.error_code == 0 and (made.error_code or described.topic_id == made.topic_id)
+            if known and all(part.leader_id >= 0 for part in described.partitions):
                 # Kafka names a leader before the leader knows: ask the replicas themselves.
                 asked = [
                     ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(len(described.partitions))
@@ -113,20 +122,41 @@ class Wire:
         raise AssertionError(f"{name} has no leaders: {described}")
 
     def find_coordinator(self, key: str, key_type: int) -> None:
-        """Asks until the coordinator of a group (0) or transactional id (1) is there."""
-        deadline = time.monotonic() + 30
+        """Asks until the coordinator of a group (0) or transactional id (1) is there; where this broker is it, until it has loaded."""
+        deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
             answer = self.call(FindCoordinatorRequest(key=key, key_type=key_type), 3)
             if answer.error_code == 0:
+                if answer.port == int(self.bootstrap.rsplit(":", 1)[1]):
+                    self._await_loaded([key], key_type, deadline)
                 return
             assert answer.error_code in NOT_READY, answer
             time.sleep(0.05)
         raise AssertionError(f"no coordinator for {key}: {answer}")
 
+    def await_coordinators(self) -> None:
+        """Waits until this broker, the only one of its cluster, has loaded every partition of both internal topics."""
+        for key_type in (0, 1):
+            self.find_coordinator("any", key_type)
+            self._await_loaded(EVERY_COORDINATOR, key_type, time.monotonic() + SECONDS_MAX)
+
+    def _await_loaded(self, keys: list[str], key_type: int, deadline: float) -> None:
+        """Waits until no coordinator of these groups or transactional ids is loading."""
+        while True:
+            if key_type == 0:
+                codes = {each.error_code for each in self.call(DescribeGroupsRequest(groups=keys), 5).groups}
+            else:
+                described = self.call(DescribeTransactionsRequest(transactional_ids=keys), 0)
+                codes = {each.error_code for each in described.transaction_states}
+            if not codes & NOT_READY:
+                return
+            assert time.monotonic() < deadline, f"coordinators are loading: {codes}"
+            time.sleep(0.05)
+
     def await_markers(self) -> None:
         """Waits until no transaction of this broker is ending: Kafka answers before the markers are written."""
         request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + SECONDS_MAX
         while (answer := self.call(request, 0)).error_code in NOT_READY or answer.transaction_states:
             assert time.monotonic() < deadline, f"these do not end: {answer}"
             time.sleep(0.01)
