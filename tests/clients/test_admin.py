@@ -13,7 +13,7 @@ from barnabas.client.admin import AclBinding, AclBindingFilter, AclOperation, Ac
 from barnabas.client.admin.scram_users import ScramMechanism
 from barnabas.client.errors import IllegalState, RequestTimedOut
 from barnabas.errors import ErrorCode
-from tests.support.clients.bundled import make_topic, poll_until
+from tests.support.clients.bundled import known_topic, make_topic, poll_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
@@ -102,8 +102,11 @@ async def test_producers_of_a_partition(bootstrap: str, admin: Admin, name: str)
         assert (found.transaction_start_offset, found.last_sequence) == (2, 0)
         assert found.producer_id == (await admin.describe_transaction(name)).producer_id
         await producer.abort_transaction()
-    with pytest.raises(RequestTimedOut) as refused:
-        await admin.describe_producers(TopicPartition(f"{topic}-none", 0), timeout_ms=300)
+    for timeout_ms in (300, 30_000):  # a busy machine does not answer at once
+        with pytest.raises(RequestTimedOut) as refused:
+            await admin.describe_producers(TopicPartition(f"{topic}-none", 0), timeout_ms=timeout_ms)
+        if refused.value.code is not None:
+            break
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -141,7 +144,7 @@ async def test_members_are_removed(bootstrap: str, admin: Admin, name: str) -> N
 async def test_replicas_where_they_are_wanted(admin: Admin, name: str) -> None:
     (node_id,) = (broker.node_id for broker in (await admin.describe_cluster())[2])
     await admin.create_topics([NewTopic(name, replica_assignments={0: [node_id], 1: [node_id]})])
-    topic = (await admin.describe_topics([name]))[name]
+    topic = await known_topic(admin, name)
     assert [partition.replicas for partition in topic.partitions] == [(node_id,)] * 2
     for assignments, why in (
         ({0: [4711]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -167,7 +170,7 @@ async def test_quotas_of_clients(admin: Admin, name: str) -> None:
     await admin.alter_client_quotas({"user": name}, {"request_percentage": None})
     both, user = ("client-id", None), ("user", name)
     expected = [((both, user), {"producer_byte_rate": 1e9}), ((user,), {"consumer_byte_rate": 1e9})]
-    deadline = time.monotonic() + 10  # Kafka answers a change before its broker has replayed it
+    deadline = time.monotonic() + 60  # Kafka answers a change before its broker has replayed it
     found: list[ClientQuotas] = []
     while found != expected and time.monotonic() < deadline:
         found = await admin.describe_client_quotas({"user": name})
@@ -196,7 +199,7 @@ async def test_users_have_scram_credentials(admin: Admin, name: str) -> None:
     await admin.set_scram_password(name, "other", mechanism="SCRAM-SHA-512")
     await admin.set_scram_password(name, "changed", mechanism="SCRAM-SHA-512", iterations=4_097)
     expected = {name: {"SCRAM-SHA-256": 5_000, "SCRAM-SHA-512": 4_097}}
-    deadline = time.monotonic() + 10  # Kafka answers a change before its broker has replayed it
+    deadline = time.monotonic() + 60  # Kafka answers a change before its broker has replayed it
     found: dict[str, dict[str, int]] = {}
     while found != expected and time.monotonic() < deadline:
         with contextlib.suppress(KafkaError):

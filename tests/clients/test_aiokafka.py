@@ -37,7 +37,7 @@ async def consume(broker: Broker, topic: str, count: int, **settings: Any) -> li
     await consumer.start()
     try:
         consumer.assign([TopicPartition(topic, 0)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return [await consumer.getone() for _ in range(count)]
     finally:
         await consumer.stop()
@@ -140,7 +140,7 @@ async def test_a_group_splits_and_goes_on_where_it_stopped(shared_broker: Broker
     seen: list[bytes] = []
     for half in range(2):
         async with AIOKafkaConsumer(topic, **settings) as consumer:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for _ in range(20):
                     seen.append((await consumer.getone()).value)
             await consumer.commit()

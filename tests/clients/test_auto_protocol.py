@@ -66,7 +66,7 @@ async def test_members_of_the_classic_protocol_stay_beside_it(bootstrap: str, ad
             assert await type_of(bootstrap, name) == "consumer"
             await fill(bootstrap, topic, 20, 4)
             read: list[bytes] = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(read) < 20:
                     for consumer in (classic, auto):
                         read += values([r for rs in (await consumer.getmany(timeout_ms=20)).values() for r in rs])
@@ -120,14 +120,14 @@ async def test_a_cluster_without_the_protocol_is_joined_as_before() -> None:
         async with Producer(bootstrap_servers=bootstrap) as producer:
             await producer.send_and_wait("orders-1", b"tea")
         async with member(bootstrap, "g", "orders-1", group_remote_assignor="uniform") as consumer:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await consumer.getone()).value == b"tea"
             assert consumer.group_metadata().member_id.startswith("barnabas-consumer-")
         by_pattern = Consumer(
             bootstrap_servers=bootstrap, group_id="p", group_protocol="auto", auto_offset_reset="earliest"
         )
         by_pattern.subscribe(pattern="orders-.*")
-        async with by_pattern, asyncio.timeout(20):
+        async with by_pattern, asyncio.timeout(60):
             assert (await by_pattern.getone()).topic == "orders-1"
 
 

@@ -82,6 +82,16 @@ async def stranger(answer: Answer, **how: Any) -> AsyncIterator[str]:
             writer.transport.abort()
 
 
+async def refusal(address: str, says: str) -> KafkaError:
+    """The error of a producer, which says this. It tries until its time is over, so it has little time first."""
+    for timeout_ms in (500, 15_000):
+        with pytest.raises(KafkaError) as refused:
+            await Producer(bootstrap_servers=address, request_timeout_ms=timeout_ms).start()
+        if says in str(refused.value):
+            return refused.value
+    raise AssertionError(f"not {says!r} but {refused.value}")
+
+
 CLIENTS = [Producer, Consumer, Admin]
 
 
@@ -129,7 +139,7 @@ async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_an_http_server_is_told_at_once(client: Any) -> None:
     async with stranger(http) as address:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(NotKafka, match="speaks HTTP; use the address of a broker"):
                 await client(bootstrap_servers=address, request_timeout_ms=60_000).start()
 
@@ -155,15 +165,14 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 async def test_a_tls_port(tls: ssl.SSLContext) -> None:
     async with stranger(mute, ssl=tls) as address:
-        with pytest.raises(KafkaError, match="TLS") as refused:
-            await Producer(bootstrap_servers=address, request_timeout_ms=1_500).start()
-    assert isinstance(refused.value, NotKafka | BrokerUnreachable), "an alert, or a connection closed in silence"
+        refused = await refusal(address, "TLS")
+    assert isinstance(refused, NotKafka | BrokerUnreachable), "an alert, or a connection closed in silence"
 
 
 async def test_something_that_says_nothing() -> None:
     async with stranger(mute) as address:
-        with pytest.raises(BrokerUnreachable, match="accepts connections and does not answer; is it a Kafka broker"):
-            await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
+        refused = await refusal(address, "accepts connections and does not answer; is it a Kafka broker")
+    assert isinstance(refused, BrokerUnreachable)
 
 
 async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -182,8 +191,8 @@ async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.S
 
 async def test_a_listener_that_demands_authentication() -> None:
     async with stranger(demands_authentication) as address:
-        with pytest.raises(BrokerUnreachable, match=r"require authentication \(SASL\)\? Set security_protocol"):
-            await Producer(bootstrap_servers=address, request_timeout_ms=500).start()
+        refused = await refusal(address, "require authentication (SASL)? Set security_protocol")
+    assert isinstance(refused, BrokerUnreachable)
 
 
 # -- topics and partitions ---------------------------------------------------------------------------------------------
@@ -211,7 +220,7 @@ async def test_topics_that_are_no_names(bootstrap: str, topic: Any) -> None:
 
 
 async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
-    async with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
+    async with Producer(bootstrap_servers=bootstrap, max_block_ms=2_000) as producer:
         with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*; create the topic first") as refused:
             await producer.send(name, b"lost?")
         assert refused.value.topic == name
@@ -232,14 +241,17 @@ async def test_reading_a_topic_that_is_not_there_says_so_and_waits(
     async with Consumer(
         name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=100, **settings
     ) as consumer:
+        said: list[str] = []
         with caplog.at_level(logging.WARNING):
-            assert await consumer.getmany(timeout_ms=300) == {}
-        said = [record.getMessage() for record in caplog.records if "does not exist" in record.getMessage()]
+            async with asyncio.timeout(60):
+                while not said:
+                    assert await consumer.getmany(timeout_ms=300) == {}
+                    said = [record.getMessage() for record in caplog.records if "does not exist" in record.getMessage()]
         assert said == [f"topic {name!r} does not exist; the consumer reads it once it is created"]
         await make_topic(admin, name)
         async with Producer(bootstrap_servers=bootstrap) as producer:
             await producer.send(name, b"at last")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await consumer.getone()).value == b"at last"
 
 
@@ -252,9 +264,9 @@ async def test_a_partition_that_the_topic_does_not_have(bootstrap: str, admin: A
         await producer.send_and_wait(name, b"x", partition=1)
         consumer.assign([TopicPartition(name, 1), TopicPartition(name, 2)])
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1; assign others") as refused:
-            await consumer.getmany(timeout_ms=5_000)
+            await consumer.getmany(timeout_ms=60_000)
         assert refused.value.partition == 2
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await consumer.getone()).value == b"x", "the other is read, and the error was told once"
 
 
@@ -278,7 +290,7 @@ async def test_a_commit_of_a_lost_partition(bootstrap: str, admin: Admin, name: 
     await make_topic(admin, name, 2)
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": name, "enable_auto_commit": False}
     async with Consumer(name, **settings) as first, Consumer(name, **settings) as second:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(first.assignment()) < 2:
                 await first.getmany(timeout_ms=50)
             await first.commit({TopicPartition(name, 0): 3, TopicPartition(name, 1): 3})
@@ -336,7 +348,7 @@ async def test_a_deserializer_that_raises_can_be_passed(bootstrap: str, admin: A
                 await consumer.getone()
             assert isinstance(refused.value.__cause__, ValueError)
         consumer.seek(tp, 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await consumer.getone()).value == 2
 
 
@@ -344,7 +356,7 @@ async def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes |
     async with Consumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
     ) as consumer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return [(await consumer.getone()).value for _ in range(count)]
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.clients
 PRODUCE = 0
 METADATA = 3
 COUNT = 3
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 class Proxy:

@@ -134,7 +134,7 @@ async def test_a_cancelled_poll_has_taken_nothing(bootstrap: str, admin: Admin, 
             except TimeoutError:
                 pass
         await producer.flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(read) < 300:
                 read.append(int((await consumer.getone()).value or b""))
         assert read == list(range(300))

@@ -90,7 +90,7 @@ async def test_an_open_transaction_holds_back_read_committed(bootstrap: str, adm
         assert (await consumer.getone()).value == b"before"
         assert await consumer.getmany(timeout_ms=300) == {}
         await producer.commit_transaction()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert [(await consumer.getone()).value for _ in range(2)] == [b"inside", b"after"]
 
 
@@ -207,7 +207,7 @@ async def test_offsets_of_a_member_that_is_none_abort_the_transaction(bootstrap:
         Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
     ):
         await consumer.getmany(timeout_ms=500)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not consumer.assignment():
                 await consumer.getmany(timeout_ms=100)
         group = consumer.group_metadata()
@@ -252,7 +252,7 @@ async def test_copying_in_transactions_is_exactly_once(bootstrap: str, admin: Ad
         Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
     ):  # fmt: skip
         done = rounds = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while done < 2_000:
                 batch = await consumer.getmany(timeout_ms=1_000)
                 if not batch:
@@ -304,7 +304,7 @@ async def test_a_copy_that_is_cancelled_anywhere_goes_on_exactly_once(bootstrap:
     for _ in range(12):
         moving = asyncio.Event()
         copying = asyncio.ensure_future(copy())
-        await asyncio.wait_for(moving.wait(), 20)
+        await asyncio.wait_for(moving.wait(), 60)
         await asyncio.sleep(moments.random() * 0.015)
         copying.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -29,7 +29,7 @@ async def run(snippet: str, bootstrap: str) -> dict[str, Any]:
         snippet.replace("localhost:9092", bootstrap), str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
     names: dict[str, Any] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         waiting = eval(code, names)
         if inspect.isawaitable(waiting):
             await waiting
@@ -44,7 +44,7 @@ async def values(bootstrap: str, topic: str) -> list[bytes]:
     ) as consumer:
         consumer.assign([tp := TopicPartition(topic, 0)])
         end = (await consumer.end_offsets([tp]))[tp]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await consumer.position(tp) < end:
                 found += (await consumer.getmany(timeout_ms=200)).get(tp, [])
     return [record.value or b"" for record in found]

@@ -33,7 +33,7 @@ async def test_a_rotten_batch_is_named_and_passed_by_a_seek(serve: Serve) -> Non
     broker.stop_broker()
     rot(broker.broker(1).directory)
     broker.restart()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
             consumer.assign([TP])
             consumer.seek(TP, 0)

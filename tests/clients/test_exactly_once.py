@@ -54,7 +54,7 @@ def automatic(bootstrap: str, topic: str) -> Consumer:
 
 async def some(consumer: Consumer, count: int) -> list[Record[Any, Any]]:
     """One poll that gives out `count` records."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (polled := await consumer.getmany(timeout_ms=1_000, max_records=count)):
             pass
     (records,) = polled.values()
@@ -251,13 +251,13 @@ async def test_the_same_consumer_goes_on_where_a_failed_transaction_began(
         return progress.records_in == 10
 
     async with reader(bootstrap, ten, auto_offset_reset="latest") as consumer:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not consumer.assignment():
                 await consumer.getmany(timeout_ms=100)
         consumer.seek(TopicPartition(ten, 0), 0)
         for _ in range(2):
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await exactly_once(consumer, writer, transform, on_transaction=until_all, vetoes=vetoes)
                 break
             except Exception:
@@ -302,7 +302,7 @@ async def test_a_copy_that_is_cancelled_four_times_is_complete(
         for _ in range(4):
             moving.clear()
             task = asyncio.create_task(copy())
-            await asyncio.wait_for(moving.wait(), 30)
+            await asyncio.wait_for(moving.wait(), 60)
             await asyncio.sleep(moments.random() * 0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

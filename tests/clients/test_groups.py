@@ -28,7 +28,7 @@ pytestmark = pytest.mark.clients
 TOPIC = "flights"
 PARTITIONS = 4
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=500", "offsets.topic.num.partitions=4")
-WAIT_S = 20.0
+WAIT_S = 60
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": 45_000,
                 "heartbeat.interval.ms": 100,
                 "partition.assignment.strategy": "range",
                 **{key.replace("_", "."): value for key, value in settings.items()},
@@ -125,7 +125,7 @@ def test_librdkafka_members_share_and_take_over(broker: Broker, strategy: str) -
             poll_until(lambda: shared_by(first, second), first, second)
             if strategy == "cooperative-sticky":
                 assert not first.revoked or first.assigned > 1
-            poll_until(lambda: len(first.values) + len(second.values) >= 40, first, second)
+            poll_until(lambda: {*first.values, *second.values} == {*values} and bool(second.values), first, second)
             second.consumer.commit(asynchronous=False)
         finally:
             second.close()
@@ -359,7 +359,7 @@ def test_kcat_reads_in_a_group(broker: Broker) -> None:
         "auto.offset.reset=earliest",
         TOPIC,
     ]
-    read = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    read = subprocess.run(command, capture_output=True, timeout=240, check=True)
     assert sorted(read.stdout.split()) == sorted(values)
     again = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert again.stdout == b""  # it had committed

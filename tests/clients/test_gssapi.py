@@ -20,7 +20,7 @@ from tests.support.security.sasl_node import address_of, sasl_node
 
 pytestmark = pytest.mark.clients
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -100,7 +100,7 @@ class Librdkafka:
                 "linger.ms": 0,
             }
         )
-        await asyncio.to_thread(self._producer.init_transactions, 30)
+        await asyncio.to_thread(self._producer.init_transactions, 60)
 
     async def begin(self) -> None:
         self._producer.begin_transaction()
@@ -108,7 +108,7 @@ class Librdkafka:
     async def send(self, topic: str, value: bytes) -> None:
         failures: list[Any] = []
         self._producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
-        assert await asyncio.to_thread(self._producer.flush, 30) == 0
+        assert await asyncio.to_thread(self._producer.flush, 60) == 0
         assert failures == [None]
 
     async def offsets(self, topic: str, offset: int, group: str) -> None:
@@ -116,15 +116,15 @@ class Librdkafka:
         at = [confluent_kafka.TopicPartition(topic, 0, offset)]
         try:
             metadata = consumer.consumer_group_metadata()
-            await asyncio.to_thread(self._producer.send_offsets_to_transaction, at, metadata, 30)
+            await asyncio.to_thread(self._producer.send_offsets_to_transaction, at, metadata, 60)
         finally:
             consumer.close()
 
     async def commit(self) -> None:
-        await asyncio.to_thread(self._producer.commit_transaction, 30)
+        await asyncio.to_thread(self._producer.commit_transaction, 60)
 
     async def abort(self) -> None:
-        await asyncio.to_thread(self._producer.abort_transaction, 30)
+        await asyncio.to_thread(self._producer.abort_transaction, 60)
 
     async def stop(self) -> None:
         pass

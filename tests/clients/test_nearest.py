@@ -26,6 +26,7 @@ pytestmark = pytest.mark.clients
 
 READERS = ("barnabas", "librdkafka")
 SECONDS_MAX = 60.0
+TURNS_MAX = 4  # who waits for a fetch does so each time, a busy machine does not
 
 
 class Reader:
@@ -120,13 +121,17 @@ async def test_the_nearest_replica_sends_the_records(racks: Racks, producer: Pro
     reader = Reader(racks, client)
     try:
         reader.wait(lambda values: len(values) >= len(expected), "the end")
-        began = time.monotonic()
-        await producer.send_and_wait(racks.topic, b"news", partition=0)
-        reader.wait(lambda values: values[-1] == b"news", "the news")
-        waited = time.monotonic() - began
+        for _ in range(TURNS_MAX):
+            began = time.monotonic()
+            await producer.send_and_wait(racks.topic, b"news", partition=0)
+            expected.append(b"news")
+            reader.wait(lambda values: len(values) >= len(expected), "the news")
+            waited = time.monotonic() - began
+            if waited < FETCH_WAIT_MS / 1000 / 2:
+                break
     finally:
         reader.end()
-    assert reader.values == [*expected, b"news"]
+    assert reader.values == expected
     sent = racks.sent_bytes(reader.client_id)
     assert sent[NEAREST] > 2_000 * 1_000
     assert sent[LEADER] < 10_000, sent

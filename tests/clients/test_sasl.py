@@ -28,7 +28,7 @@ from tests.support.security.sasl_node import add_scram_user, address_of, sasl_no
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SCRAM: tuple[ScramMechanism, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-WAIT_S = 20
+WAIT_S = 60
 
 
 def unsecured_token() -> str:

@@ -33,7 +33,7 @@ from tests.support.security.secured_world import CELLS, PASSWORD, Cell, SecuredW
 pytestmark = [pytest.mark.clients, pytest.mark.process]
 
 ROOT: Final = Path(__file__).parents[2]
-WAIT_S: Final = 40
+WAIT_S: Final = 120
 SCRAM: Final[tuple[ScramMechanism, ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 FOREIGN: Final = ("librdkafka", "librdkafka-consumer", "aiokafka", "kafka-python", "kcat", "go", "node")
 

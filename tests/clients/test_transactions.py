@@ -44,16 +44,16 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
             "linger.ms": 0,
         }
         producer = Producer(settings)
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         for number in range(40):
             producer.begin_transaction()
             for partition in range(PARTITIONS):
                 producer.produce(topic, value(who, number, partition), partition=partition)
             if number % 4 == 3:
-                producer.flush(30)  # what is aborted has been written
-                producer.abort_transaction(30)
+                producer.flush(60)  # what is aborted has been written
+                producer.abort_transaction(60)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(60)
                 note(who, number)
 
     async def tv2(who: str) -> None:
@@ -76,7 +76,7 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
         for who in (f"tv1-{index}", f"tv2-{index}"):
             expected[who] = [[] for _ in range(PARTITIONS)]
             works.append(asyncio.to_thread(tv1, who) if who.startswith("tv1") else tv2(who))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         await asyncio.gather(*works)
     with Wire(shared_broker.bootstrap_servers) as wire:
         wait_until_complete(wire, [f"{topic}-{who}" for who in expected])
@@ -88,7 +88,7 @@ async def test_many_producers_of_both_kinds_on_the_same_partitions(shared_broker
 
 
 def wait_until_complete(wire: Wire, transactional_ids: list[str]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         answer = wire.call(DescribeTransactionsRequest(transactional_ids=transactional_ids), 0)
         states = {state.transaction_state for state in answer.transaction_states}
@@ -108,20 +108,20 @@ def test_a_producer_past_its_timeout_is_fenced_and_its_records_are_not_seen(shar
     with Wire(shared_broker.bootstrap_servers) as wire:
         wire.create_topic(topic)
         late = Producer(settings)
-        late.init_transactions(30)
+        late.init_transactions(60)
         late.begin_transaction()
-        late.produce(topic, b"late", partition=0)
-        late.flush(30)
         began = time.monotonic()
+        late.produce(topic, b"late", partition=0)
+        late.flush(60)
         wait_until_complete(wire, [topic])
-        assert 0.5 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.95
         with pytest.raises(KafkaException) as refused:
-            late.commit_transaction(30)
+            late.commit_transaction(60)
         assert refused.value.args[0].code() == KafkaError._FENCED
         next_one = Producer(settings)
-        next_one.init_transactions(30)
+        next_one.init_transactions(60)
         next_one.begin_transaction()
         next_one.produce(topic, b"next", partition=0)
-        next_one.commit_transaction(30)
+        next_one.commit_transaction(60)
         wait_until_complete(wire, [topic])
         assert committed_values(wire, topic, 0) == [b"next"]

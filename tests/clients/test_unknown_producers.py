@@ -178,7 +178,7 @@ def by_librdkafka(address: str, proxy: RefusingProxy, tell: Callable[[str], None
         producer.produce(
             "t", b"%d" % number, partition=0, on_delivery=lambda error, _: tell(str(error)) if error else None
         )
-        assert proxy.caught.wait(30)  # its first batch has one record: it sends no second one behind five
+        assert proxy.caught.wait(60)  # its first batch has one record: it sends no second one behind five
         producer.poll(0.02)
     assert producer.flush(60) == 0
 
@@ -192,7 +192,7 @@ def by_java(address: str, _: RefusingProxy, tell: Callable[[str], None]) -> None
         input="".join(f"{number}\n" for number in range(COUNT)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
@@ -269,7 +269,7 @@ async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: Brok
                     partition=0,
                     on_delivery=lambda error, _: outcomes.append(str(error)) if error else None,
                 )
-                assert await asyncio.to_thread(ours.flush, 30) == 0
+                assert await asyncio.to_thread(ours.flush, 60) == 0
 
         await admin.create_topics([NewTopic(name, 1, 1)])
         for number in range(3):

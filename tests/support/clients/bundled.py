@@ -22,6 +22,8 @@ from barnabas.client import (
     Record,
     TopicPartition,
 )
+from barnabas.client.errors import UnknownTopicOrPartition
+from barnabas.client.net.metadata import TopicInfo
 from barnabas.client.types import IsolationLevel
 from tests.support.oracle.real_kafka import SETTINGS, UNKNOWN_SETTING
 from tests.support.oracle.wire import Wire
@@ -57,13 +59,26 @@ async def admin(bootstrap: str) -> AsyncIterator[Admin]:
 
 async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: str) -> str:
     await admin.create_topics([NewTopic(name, partitions, 1, {k.replace("_", "."): v for k, v in configs.items()})])
+    await known_topic(admin, name)
     return name
+
+
+async def known_topic(admin: Admin, name: str) -> TopicInfo:
+    """The topic, once the broker that is asked knows it with its leaders: Kafka's learns of it after the answer."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                found = (await admin.describe_topics([name]))[name]
+            except UnknownTopicOrPartition:
+                continue
+            if all(each.leader >= 0 for each in found.partitions):
+                return found
 
 
 async def poll_until(consumers: list[Consumer], settled: Callable[[], bool]) -> list[Record[Any, Any]]:
     """Polls all of them until `settled()` holds; what they read meanwhile."""
     read: list[Record[Any, Any]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not settled():
             for consumer in consumers:
                 for records in (await consumer.getmany(timeout_ms=20)).values():
@@ -85,7 +100,7 @@ async def read_all(
         c.assign(partitions)
         ends = await c.end_offsets(partitions)
         found: dict[TopicPartition, list[Record[Any, Any]]] = {tp: [] for tp in partitions}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while any([await c.position(tp) < ends[tp] for tp in partitions]):
                 for tp, records in (await c.getmany(timeout_ms=200)).items():
                     found[tp] += records
@@ -99,7 +114,8 @@ def values(records: list[Record[Any, Any]]) -> list[bytes]:
 PARTITIONS = 6
 
 
-SHORT = {"consumer.heartbeat.interval.ms": "100", "consumer.session.timeout.ms": "3000"}
+# Members whom a busy machine keeps from their heartbeats are not removed.
+SHORT = {"consumer.heartbeat.interval.ms": "100", "consumer.session.timeout.ms": "30000"}
 
 
 async def make_group(admin: Admin, name: str, partitions: int = PARTITIONS) -> str:
