@@ -50,6 +50,7 @@ def test_from_a_cluster_and_from_its_directory(spark: SparkSession, tmp_path: Pa
         for number in (4000, 5000):
             topics.in_transaction(producer, topic, numbers(number, number + 100))
             producer.abort_transaction(topics.ANSWER_SECONDS_MAX)
+        topics.await_markers(served.address)
         topics.delete_records(served.address, topic, {0: 50})
         cluster = export_topics(lambda: spark, served.address, [topic], tmp_path / "cluster")
         everything = export_topics(lambda: spark, served.address, [topic], tmp_path / "all", committed=False)

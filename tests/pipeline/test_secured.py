@@ -80,7 +80,7 @@ def test_a_copy_over_sasl_ssl(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert asyncio.run(committed(client, "target")) == wanted
     batch = spark.read.format("barnabas").options(**options, subscribe="target").load()
     assert batch.count() == ROWS

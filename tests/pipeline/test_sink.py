@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 2
-ENDED_SECONDS_MAX = 180
+ENDED_SECONDS_MAX = 300
 
 
 @pytest.fixture(autouse=True)

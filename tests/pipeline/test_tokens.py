@@ -91,7 +91,7 @@ def test_a_copy_with_tokens(spark: SparkSession, node: ServedBroker, server: Ide
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert server.asked, "the processes of Spark get tokens of their own"
     files = b"".join(each.read_bytes() for each in checkpoint.rglob("*") if each.is_file())
     assert SECRET.encode() not in files

@@ -55,7 +55,7 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
     (behind,) = (node_id for node_id in cluster.partitions(TOPIC)[0].replica_nodes if node_id != first)
     produce(cluster, BEFORE)
     cluster.kill(behind)
-    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 15)
+    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync")
     produce(cluster, LOST)
 
     kinds = {lenient: options_of(cluster, streaming=True, lenient=lenient) for lenient in (False, True)}
@@ -70,7 +70,7 @@ def test_a_log_that_was_truncated_and_has_grown_again(cluster: Cluster, caplog: 
 
     cluster.kill(first)
     cluster.start_node(behind)
-    cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 30)
+    cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads")
     for _ in range(2):
         produce(cluster, AFTER)
 

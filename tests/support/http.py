@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 __all__ = ["call", "raw"]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def call(method: str, url: str, body: object = None, headers: Mapping[str, str] | None = None) -> tuple[int, Any]:

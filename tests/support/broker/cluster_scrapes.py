@@ -10,7 +10,7 @@ from tests.support.broker.scrapes import Scrape
 
 __all__ = ["addresses", "scraped", "scrapes", "total", "until"]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 TRIES_MAX = 2_000
 
 

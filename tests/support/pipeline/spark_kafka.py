@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-AWAIT_SECONDS_MAX = 120
+AWAIT_SECONDS_MAX = 300
 
 
 class Kafka:

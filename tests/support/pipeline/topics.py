@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support.clients.librdkafka import place_of
 from tests.support.oracle.wire import Wire
 
-ANSWER_SECONDS_MAX = 30
+ANSWER_SECONDS_MAX = 60
 
 
 @contextmanager

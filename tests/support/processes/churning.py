@@ -150,7 +150,7 @@ class Churn:
         self._threads[1].join()
         assert self._forker.stdin is not None
         self._forker.stdin.close()
-        self._forker.wait(20)
+        self._forker.wait(60)
         self._threads[0].join()
 
     # -- internals

@@ -138,7 +138,7 @@ class KafkaNode:
     def kill(self) -> None:
         if self.alive:
             os.kill(self._pid, signal.SIGKILL)
-            self._wait_for_end(20)
+            self._wait_for_end(60)
 
     def pause(self) -> None:
         os.kill(self._pid, signal.SIGSTOP)
@@ -250,7 +250,7 @@ class Cluster:
         failures = []
         for node in living:
             try:
-                code = node.stop(30)
+                code = node.stop(60)
             except (ProcessLookupError, subprocess.TimeoutExpired, AssertionError) as error:
                 failures.append(f"node {node.node_id}: {error!r}")
             else:
@@ -355,7 +355,7 @@ class Cluster:
             assert time.monotonic() < began + seconds, f"not within {seconds} s: {what}"
             time.sleep(0.05)
 
-    def wait_for(self, value: Callable[[], T], good: Callable[[T], bool], what: str, seconds: float = 30.0) -> T:
+    def wait_for(self, value: Callable[[], T], good: Callable[[T], bool], what: str, seconds: float = READY_SECONDS_MAX) -> T:
         """Asks until the value is good; returns it."""
         found: list[T] = []
 

@@ -480,7 +480,7 @@ class CopyRun:
             late.add_note(str(self._what_is_wrong()))
             raise
         self.worker.end()
-        self.reader.wait_for(self.feeder.sent, 20)
+        self.reader.wait_for(self.feeder.sent, 60)
         self.reader.end()
         source = read_all(cluster, SOURCE, self.partitions, isolation_level="read_uncommitted")
         target = read_all(cluster, TARGET, self.partitions, isolation_level="read_committed")

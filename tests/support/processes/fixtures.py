@@ -14,7 +14,7 @@ from barnabas.testing import Broker
 
 Serve = Callable[..., Broker]
 
-START_SECONDS_MAX = 60.0  # far above what it takes: two cores may be busy with much else
+START_SECONDS_MAX = 120.0  # far above what it takes: two cores may be busy with much else
 
 
 def process_broker(*settings: str) -> Broker:

@@ -14,7 +14,7 @@ from tests.support.processes.cluster import Cluster, traceback_of
 
 # Defaults of a broker in place of those of the kit: tests choose replicas themselves.
 BROKERS_OWN = {"default.replication.factor": "1", "min.insync.replicas": "1"}
-START_SECONDS_MAX = 60.0  # far above what it takes: two cores may be busy with much else
+START_SECONDS_MAX = 120.0  # far above what it takes: two cores may be busy with much else
 
 
 class KitNode:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.processes.process_tree import alive
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 def wait_until_gone(pids: list[int], folder: Path) -> tuple[list[int], list[Path]]:

@@ -17,7 +17,7 @@ from typing import Self
 from tests.support.security.planted import without_secrets
 
 READY = re.compile(r"ready node=(\d+) listen=(\S+):(\d+) pid=(\d+)")
-READY_SECONDS_MAX = 60.0  # far above what it takes: two cores may be busy with much else
+READY_SECONDS_MAX = 120.0  # far above what it takes: two cores may be busy with much else
 
 
 class ServedBroker:
@@ -127,7 +127,7 @@ class ServedBroker:
         assert int(match.group(4)) == self.process.pid
         return self
 
-    def stop(self, timeout: float = 20.0) -> int:
+    def stop(self, timeout: float = 60.0) -> int:
         """SIGTERM; returns the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -148,7 +148,7 @@ class ServedBroker:
         """SIGKILL: a crash of the process."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(60)
             self._close()
 
     def pause(self) -> None:

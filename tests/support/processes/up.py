@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 READY = re.compile(r"ready bootstrap=(\S+)(?: metrics=(\S+))?(?: command_config=(\S+))?\n")
 
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 
 
 class Up:
