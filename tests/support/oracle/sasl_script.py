@@ -50,16 +50,13 @@ AGAIN: Final = "again: "  # begins the name of a conversation about re-authentic
 THREADS: Final = 24
 REAUTH_MS: Final = 3_000
 LONG_MS: Final = 100_000  # lifetimes above it come from a token
-CLOSED_SECONDS_MAX: Final = 30.0
-OPEN_S: Final = 0.5  # a connection that is not closed within it counts as open
 DELAYED_S: Final = 0.08  # of connection.failed.authentication.delay.ms=100
 
 
 def sasl_settings(*listeners: str) -> list[str]:
     """Settings of the listeners' logins; the last one has short sessions."""
     found = [f"sasl.enabled.mechanisms={','.join(MECHANISMS)}"]
-    for listener in listeners:
-        name = f"listener.name.{listener.lower()}"
+    for name in (f"listener.name.{each.lower()}" for each in listeners):
         for mechanism, text in JAAS.items():
             found.append(f"{name}.{mechanism}.sasl.jaas.config={text}")
         found.append(f"{name}.oauthbearer.sasl.server.callback.handler.class={UNSECURED_HANDLER}")
@@ -154,7 +151,7 @@ class SaslWire(Wire):
 
     def end(self) -> None:
         """Notes whether the broker has closed."""
-        self.socket.settimeout(CLOSED_SECONDS_MAX if self.closes else OPEN_S)
+        self.socket.settimeout(30 if self.closes else 0.5)
         try:
             self.said.append("closed" if self.socket.recv(1) == b"" else "more bytes")
         except ConnectionError:
@@ -433,12 +430,11 @@ DEVIATIONS: Final[dict[str, list[Any]]] = {
 def held(
     address: str, again: str, expected: Mapping[str, list[Any]] | None = None, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Holds conversations at once and returns what the broker did.
+    """Holds conversations (`names`; None: all) at once and returns what the broker did.
 
     Args:
         address, again: of the listener, and of the listener with short sessions.
         expected: what it should do: a connection that should be closed has more time for it.
-        names: of the conversations; None: all.
     """
 
     def hold(conversation: tuple[str, Conversation]) -> tuple[str, Any]:

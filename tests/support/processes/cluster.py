@@ -355,7 +355,9 @@ class Cluster:
             assert time.monotonic() < began + seconds, f"not within {seconds} s: {what}"
             time.sleep(0.05)
 
-    def wait_for(self, value: Callable[[], T], good: Callable[[T], bool], what: str, seconds: float = READY_SECONDS_MAX) -> T:
+    def wait_for(
+        self, value: Callable[[], T], good: Callable[[T], bool], what: str, seconds: float = READY_SECONDS_MAX
+    ) -> T:
         """Asks until the value is good; returns it."""
         found: list[T] = []
 
