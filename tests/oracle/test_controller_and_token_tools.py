@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.oracle.token_script import JAAS, SECRET
+from tests.support.oracle.tokens_in_kafka import started
 from tests.support.oracle.tools import tool
 from tests.support.processes.ports import free_port_block
 from tests.support.processes.served import ServedBroker
@@ -44,31 +45,54 @@ def secured(tmp_path: Path) -> Iterator[tuple[str, str]]:
     broker.end()
 
 
-def test_the_tools_work(secured: tuple[str, str], tmp_path: Path) -> None:
-    guarded, controller = secured
-    option = ("--bootstrap-controller", controller)
+def test_acls_over_the_controller_listener(secured: tuple[str, str]) -> None:
+    option = ("--bootstrap-controller", secured[1])
     tool("AclCommand", *option, "--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "tools")
     listed = tool("AclCommand", *option, "--list")
     assert "(principal=User:alice, host=*, operation=READ, permissionType=ALLOW)" in listed
 
+
+def test_the_tool_of_tokens_prints_what_it_prints_with_kafka(secured: tuple[str, str], tmp_path: Path) -> None:
     properties = tmp_path / "alice.properties"
     properties.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice";\n'
     )
+    ours = printed(secured[0], properties)
+    made, renewed, described, expired, left, again = ours
+    assert "TOKEN HMAC User:alice User:alice [User:bob] TIME TIME TIME" in made
+    assert "Completed renew" in renewed
+    assert "TOKEN HMAC User:alice" in described
+    assert "Completed expire" in expired
+    assert "User:alice" not in left.partition("TOKENID")[2]
+    assert "Completed" not in again, "the token is not there any more"
+    with started(**{"delegation.token.secret.key": SECRET}) as (_, guarded):
+        assert ours == printed(guarded, properties)
 
-    def tokens(*arguments: str) -> str:
-        connection = ("--bootstrap-server", guarded, "--command-config", str(properties))
-        return tool("DelegationTokenCommand", *connection, *arguments)
+
+def printed(address: str, properties: Path) -> list[str]:
+    """What kafka-delegation-tokens prints when alice creates, renews, describes and expires a token, without what varies."""
+
+    def tokens(*arguments: str, expected: int = 0) -> str:
+        connection = ("--bootstrap-server", address, "--command-config", str(properties))
+        return tool("DelegationTokenCommand", *connection, *arguments, expected=expected)
 
     made = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
     (line,) = [each for each in made.splitlines() if "User:alice" in each]
     token_id, hmac = line.split()[:2]
     assert re.fullmatch(r"[\w-]{22}", token_id)
-    assert "[User:bob]" in line
-    assert "Completed renew" in tokens("--renew", "--renew-time-period", "3600000", "--hmac", hmac)
-    described = tokens("--describe", "--owner-principal", "User:alice")
-    assert token_id in described
-    assert hmac in described
-    assert "Completed expire" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
-    assert token_id not in tokens("--describe", "--owner-principal", "User:alice")
+    found = [
+        made,
+        tokens("--renew", "--renew-time-period", "3600000", "--hmac", hmac),
+        tokens("--describe", "--owner-principal", "User:alice"),
+        tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac),
+        tokens("--describe", "--owner-principal", "User:alice"),
+        tokens("--expire", "--expiry-time-period", "-1", "--hmac", hmac, expected=1),
+    ]
+    return [_masked(each, token_id, hmac) for each in found]
+
+
+def _masked(text: str, token_id: str, hmac: str) -> str:
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d", "TIME", text.replace(token_id, "TOKEN").replace(hmac, "HMAC"))
+    text = re.sub(r"[A-Z]\w\w \w{3} \d\d [\d:]+ \w+ \d{4}", "TIME", text)
+    return re.sub(r" +", " ", text)

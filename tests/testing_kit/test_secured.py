@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,9 +30,9 @@ def test_a_cluster_with_sasl_ssl(ca: CertificateAuthority) -> None:
     }
     with Cluster(2, config=config, topics={"orders": 1}, security_protocol="SASL_SSL") as kafka:
         shared = {"bootstrap_servers": kafka.bootstrap_servers, **settings}
-        for producers in Maker.producers(kafka, shared):
+        with contextmanager(Maker.producers)(kafka, shared) as producers:
             producers().send("orders", b"tea")
-        for consumers in Maker.consumers(kafka, shared):
+        with contextmanager(Maker.consumers)(kafka, shared) as consumers:
             consumer = consumers(auto_offset_reset="earliest", group_id="g")
             consumer.subscribe("orders")
             assert [record.value for record in consumer.take(1, timeout=60)] == [b"tea"]

@@ -183,8 +183,8 @@ def _context(config: SecurityConfig) -> ssl.SSLContext:
             needs = "a private key in PEM that belongs to ssl_certfile"
             if config.ssl_password is None:
                 needs += "; set ssl_password if it is encrypted"
-            elif "PKCS12" in str(error) or "bad decrypt" in str(error).lower():
-                needs = "a key that ssl_password decrypts"
+            elif "KEY_VALUES_MISMATCH" not in str(error):
+                needs += "; ssl_password must decrypt it"
             raise _unusable(where, getattr(config, where), error, needs) from None
     return context
 

@@ -16,6 +16,7 @@ from barnabas.client.group.assignors import ASSIGNORS
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.net.security_config import SecurityConfig
 from barnabas.client.types import Acks, AssignorName, AutoOffsetReset, CompressionType, GroupProtocol, IsolationLevel
+from tests.support.security.certificates import CertificateAuthority
 
 NOT_SETTINGS = {"clock", "rng", "network", "listener"}
 SECURITY = {field.name: field.default for field in dataclasses.fields(SecurityConfig)}
@@ -204,6 +205,27 @@ def test_invalid_security_is_refused(settings: dict[str, Any], why: str) -> None
     with pytest.raises(IllegalState, match=why) as refused:
         client.Producer(**settings)
     assert "planted-secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "password", "why"),
+    [
+        ("locked", None, "set ssl_password if it is encrypted"),
+        ("locked", "planted-wrong", "belongs to ssl_certfile; ssl_password must decrypt it"),
+        ("another", "planted-right", r"belongs to ssl_certfile \(KEY_VALUES_MISMATCH\)"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_refused(
+    ca: CertificateAuthority, key: str, password: str | None, why: str
+) -> None:
+    identities = {name: ca.issue(name, password="planted-right") for name in ("locked", "another")}
+    files: dict[str, Any] = {
+        "ssl_certfile": str(identities["locked"].certificate),
+        "ssl_keyfile": str(identities[key].key),
+    }
+    with pytest.raises(IllegalState, match=why) as refused:
+        client.Producer(**{"security_protocol": "SSL", "ssl_password": password, **files})
+    assert "planted" not in str(refused.value)
 
 
 def test_every_error_is_a_public_name() -> None:
