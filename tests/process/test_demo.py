@@ -25,7 +25,7 @@ def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
         [*COMMAND, "--input", str(rows), "--rows", str(ROWS), "--data", str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     table = dict(re.findall(r"│ ([^│]+?) +│ ([^│]+?) +│", done.stdout))

@@ -61,7 +61,10 @@ def test_a_node_that_was_away_is_given_a_snapshot(cluster: Cluster) -> None:
     assert taken, "it has a snapshot"
     assert taken[0] > (before or [""])[-1], "older ones are gone"
     assert min(path.name for path in away.data.glob("__cluster_metadata-0/*.log")) > "0" * 19 + "1.log"
-    assert not any(path.name.endswith(("-0", "-1", "-2")) for path in away.data.glob("deleted-*")), "it is set aside"
+    cluster.wait_until(
+        lambda: not any(path.name.endswith(("-0", "-1", "-2")) for path in away.data.glob("deleted-*")),
+        "the deleted topic is set aside",
+    )
     cluster.create_topic("after", 3)
     # It has all that it needs to decide: the others go, one after the other, and it may lead.
     for node_id in (1, 2):

@@ -6,9 +6,9 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.testing import Broker, KitError
@@ -53,28 +53,42 @@ def read(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
     return found
 
 
+def is_cut_short(broker: Broker, middle: Path) -> bool:
+    """Stops the broker, and kills it once this file is there. False: the stop was over before, as on a busy machine."""
+    pid = broker.brokers[0].pid
+    assert pid is not None
+    with ThreadPoolExecutor() as beside_it:
+        stopping = beside_it.submit(broker.stop_broker)
+        while not middle.exists() and not stopping.done():
+            time.sleep(0.001)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        error = stopping.exception(60)
+    if error is None:
+        return False
+    assert isinstance(error, KitError), error
+    assert "broker 1 ended" in str(error)
+    assert middle.exists()
+    return True
+
+
 def test_a_stop_that_is_cut_short_loses_nothing(served_broker: Broker) -> None:
     """SIGKILL in the middle of a clean stop, when some logs are closed and others are not: the next start reads them all."""
     broker = served_broker
     servers, folder = broker.bootstrap_servers, broker.brokers[0].directory
     broker.create_topic("many", partitions=MANY)
     expected: dict[int, list[bytes]] = {partition: [] for partition in range(MANY)}
-    for life in range(2):
+    cut_short = 0
+    for life in range(10):
         fill(servers, "many", MANY)
         for partition in range(MANY):
             expected[partition].append(b"%d" % partition)
-        middle, pid = folder / "many-300" / f"{life + 1:020d}.snapshot", broker.brokers[0].pid
-        assert pid is not None
-        with ThreadPoolExecutor() as beside_it:
-            stopping = beside_it.submit(broker.stop_broker)
-            while not middle.exists() and not stopping.done():
-                time.sleep(0.001)
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(KitError, match="broker 1 ended"):
-                stopping.result(60)
-        assert middle.exists()
+        cut_short += is_cut_short(broker, folder / "many-300" / f"{life + 1:020d}.snapshot")
         broker.restart()
         assert read(servers, "many", MANY) == expected
+        if cut_short == 2:
+            break
+    assert cut_short == 2
     broker.restart()  # stops it cleanly
     assert read(servers, "many", MANY) == expected
 
@@ -101,7 +115,7 @@ class _Lives:
         assert read(self.broker.address, "few", FEW) == self.expected
         consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": "g", "log_level": 0})
         wanted = [TopicPartition("few", partition) for partition in range(FEW)]
-        found = {one.partition: one.offset for one in consumer.committed(wanted, 30)}
+        found = {one.partition: one.offset for one in consumer.committed(wanted, 60)}
         consumer.close()
         assert found == {partition: len(records) for partition, records in self.expected.items()}
 

@@ -186,7 +186,7 @@ class Run:
                 ends += 1
             else:
                 delivered.append(value_of(message))
-        committed = reader.committed([TopicPartition(TOPIC, 1)], 10)[0].offset
+        committed = reader.committed([TopicPartition(TOPIC, 1)], 60)[0].offset
         reader.close()
         check_atomic(
             [

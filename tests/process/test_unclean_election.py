@@ -98,7 +98,7 @@ class Reader:
     def close(self) -> None:
         self._consumer.close()
 
-    def read_until(self, last: bytes | None, seconds: float = 30) -> list[bytes | str]:
+    def read_until(self, last: bytes | None, seconds: float = 60) -> list[bytes | str]:
         """Values, and texts of errors that are no connection's, up to `last`, or to the first such error where it is None."""
         seen: list[bytes | str] = []
         deadline = time.monotonic() + seconds
