@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from cyclopts import App, CycloptsError, Parameter, Token, UnusedCliTokensError, convert
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnusedCliTokensError, convert
 
 from barnabas import __version__
 from barnabas.cli.option import apply_flat
@@ -274,6 +274,12 @@ def _wrong_arguments(error: CycloptsError) -> int:
     reason = " ".join(str(error).split())
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         reason = f"unexpected argument {error.unused_tokens[0]!r}"
+    elif isinstance(error, MissingArgumentError) and error.argument is not None:
+        named, position = error.argument.name, error.argument.index
+        if error.keyword is not None:
+            reason = f"{error.keyword} needs a value"
+        else:
+            reason = f"{named if position is None else named.removeprefix('--').upper()} is missing"
     if not reason.endswith("..."):
         reason = reason.rstrip(".")
     print(f"{command}: {reason}; `{command} --help` shows the options", file=sys.stderr)
