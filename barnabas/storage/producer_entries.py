@@ -148,7 +148,7 @@ class ProducerCapture:
             pack, parts, earlier = _SNAPSHOT_ENTRY.pack, [], []
             producers = iter(self._entries.items())
             while chunk := list(islice(producers, _PACKED_PER_UNIT)):
-                parts += [
+                packed = [
                     pack(
                         producer_id,
                         entry.epoch,
@@ -161,16 +161,19 @@ class ProducerCapture:
                     )
                     for producer_id, entry in chunk
                 ]
-                earlier += [
+                parts.append(b"".join(packed))
+                packed = [
                     _EARLIER_BATCH.pack(producer_id, *batch[1:])
                     for producer_id, entry in chunk
                     if len(entry.batches) > 1
                     for batch in entry.batches[:-1]
                 ]
+                earlier.append(b"".join(packed))
                 if len(chunk) == _PACKED_PER_UNIT:
-                    yield 1
+                    yield 1 + len(packed) // _PACKED_PER_UNIT
             data = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self._entries)) + b"".join(parts))
             struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_END:]))
+            yield len(parts) // _PACKED_PER_UNIT
             return PackedProducers(bytes(data), b"".join(earlier))
         finally:
             self._captures.remove(self)
