@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.protocol.records import iter_batches
 from barnabas.testing.simulation.invariants import check_acknowledged, check_live
+from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
 from tests.support.processes.kit_cluster import KitCluster
 
@@ -101,13 +103,28 @@ class Survivor:
             check_acknowledged(acknowledged, plain[partition])
             assert plain[partition] == [b"%d" % number for number in range(len(plain[partition]))], self.client
         transacted = read_all(cluster, self.transacted, PARTITIONS, isolation_level="read_committed")
-        for values in transacted.values():
-            assert values == transacted[0], f"{self.client}: a transaction is there in part"
+        for partition, values in transacted.items():
+            assert values == transacted[0], (
+                f"{self.client}: a transaction is there in part: {[len(each) for each in transacted.values()]}\n"
+                f"0: {log_of(cluster, self.transacted, 0)}\n{partition}: {log_of(cluster, self.transacted, partition)}"
+            )
             assert [int(value) for value in values] == sorted({int(value) for value in values}), self.client
         for partition, committed in self.values("committed").items():
             check_acknowledged(committed, transacted[partition])
         for partition, seen in self.values("read").items():
             check_live(seen, transacted[partition])
+
+
+def log_of(cluster: Cluster, topic: str, partition: int) -> str:
+    """What a read_committed reader is told of a partition: ends, aborted transactions, and the batches up to the first fetch's end."""
+    with Wire(cluster.nodes[cluster.leader(topic, partition)].address) as wire:
+        found = wire.fetch(topic, partition, 0, isolation_level=1)
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or []]
+    batches = [
+        f"{header.base_offset}{'c' if header.is_control else ''}:{header.producer_id}.{header.producer_epoch}"
+        for _, header in iter_batches(found.records or b"")
+    ]
+    return f"{found.high_watermark=} {found.last_stable_offset=} {aborted=} {' '.join(batches)}"
 
 
 @pytest.fixture
