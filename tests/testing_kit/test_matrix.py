@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.process]
 ROOT = Path(__file__).parents[2]
 INSTALL_SECONDS_MAX = 600
 RUN_SECONDS_MAX = 900
-TESTS = ("plugin", "cluster", "ends", "own_ends", "clock", "versions")
+TESTS = ("plugin", "factories", "cluster", "ends", "own_ends", "clock", "versions")
 NO_FORKS = "error:.*multi-threaded, use of fork:DeprecationWarning"  # the kit starts its processes otherwise
 CASES = [(python, version) for python in ("3.11", "3.12", "3.13") for version in ("8", "9")]
 
