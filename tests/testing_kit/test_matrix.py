@@ -39,7 +39,7 @@ def test_plugin(tmp_path: Path, python: str, version: str) -> None:
     bin_folder = tmp_path / "venv" / "bin"
     subprocess.run([found, "-m", "venv", str(tmp_path / "venv")], check=True)
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    packages = [f"pytest=={version}.*", "pytest-asyncio", "pytest-xdist", "anyio", "trio", *needed]
+    packages = [f"pytest=={version}.*", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "anyio", "trio", *needed]
     installed = subprocess.run(
         [bin_folder / "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
         capture_output=True,
