@@ -45,6 +45,8 @@ async def test_misuse_says_what_would_be_right(bootstrap: str, admin: Admin, nam
             {"headers": ["pair"]},
             {"headers": [(b"a", b"b")]},
             {"timestamp_ms": 1.5},
+            {"timestamp_ms": -1},
+            {"timestamp_ms": 1 << 63},
         ]
         for record in mistyped:
             with pytest.raises(SerializationFailed, match="must be"):

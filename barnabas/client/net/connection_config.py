@@ -7,13 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.security_config import SecurityConfig
 
 __all__ = ["ConnectionConfig"]
+
+INT32_MAX: Final = 2**31 - 1
+_LEAST: Final = {"request_timeout_ms": 1, "max_poll_records": 1, "max_poll_interval_ms": 1, "session_timeout_ms": 1}
+_MOST: Final = {"buffer_memory": 2**63 - 1}
+_CHECKED: Final = {"int": int, "str": str, "bool": bool}  # by annotation; other types are checked where they are used
+
+
+def check_setting(name: str, annotation: str, value: object) -> None:
+    """Raises IllegalState if a setting does not have its type, or if a number is out of range. It never shows a text: it may be secret."""
+    kind, _, optional = annotation.partition(" | ")
+    wanted = _CHECKED.get(kind)
+    if wanted is None or optional not in ("", "None") or (value is None and optional):
+        return
+    if type(value) is not wanted and (wanted is not str or not isinstance(value, str)):
+        raise IllegalState(f"{name} must be {'an' if kind == 'int' else 'a'} {kind}, not {type(value).__name__}")
+    if isinstance(value, int) and not _LEAST.get(name, 0) <= value <= _MOST.get(name, INT32_MAX):
+        raise IllegalState(f"{name}={value} is not from {_LEAST.get(name, 0)} to {_MOST.get(name, INT32_MAX)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +57,8 @@ class ConnectionConfig(SecurityConfig):
     def __post_init__(self) -> None:
         SecurityConfig.__post_init__(self)  # super() does not find the class that `slots` makes
         parse_bootstrap(self.bootstrap_servers)
-        for name, least in (("request_timeout_ms", 1), ("retry_backoff_ms", 0), ("metadata_max_age_ms", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise IllegalState(f"{name}={value!r} is below {least}")
+        for each in fields(self):
+            check_setting(each.name, str(each.type), getattr(self, each.name))
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:

@@ -48,7 +48,7 @@ class ProducerConfig(ConnectionConfig):
 
     def __post_init__(self) -> None:
         ConnectionConfig.__post_init__(self)  # super() does not find the class that `slots` makes
-        if self.acks not in _REQUIRED_ACKS:
+        if type(self.acks) not in (int, str) or self.acks not in _REQUIRED_ACKS:
             raise IllegalState(f"acks={self.acks!r} is none of 'all', -1, 0, 1")
         if self.idempotent and self.required_acks != -1:
             raise IllegalState("enable_idempotence needs acks='all'")
@@ -94,5 +94,5 @@ def _codec(name: str | None) -> int:
         return Compression.NONE
     try:
         return Compression[name.upper()]
-    except KeyError:
+    except (KeyError, AttributeError):
         raise IllegalState(f"compression_type={name!r} is none of None, 'gzip', 'snappy', 'lz4', 'zstd'") from None

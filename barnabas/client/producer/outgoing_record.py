@@ -48,10 +48,12 @@ def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
     """The timestamp itself.
 
     Raises:
-        SerializationFailed: it is not an int.
+        SerializationFailed: it is not an int, or out of range.
     """
     if type(timestamp_ms) is not int:
         raise SerializationFailed(f"timestamp_ms must be an int, not {timestamp_ms!r}", topic=topic)
+    if not 0 <= timestamp_ms < 1 << 63:  # Java's producer refuses negative ones, too
+        raise SerializationFailed(f"timestamp_ms must be from 0 to {(1 << 63) - 1}, not {timestamp_ms}", topic=topic)
     return timestamp_ms
 
 

@@ -61,6 +61,11 @@ def test_every_choice_of_a_codec_is_accepted(name: Any) -> None:
         ({"two_phase_commit": True, "transactional_id": "t", "transaction_version": 1}, "transaction_version 2"),
         ({"keep_prepared": True}, "keep_prepared needs two_phase_commit"),
         ({"compression_type": "lzma"}, "compression_type='lzma'"),
+        ({"compression_type": 5}, "compression_type=5 is none of"),
+        ({"acks": ["all"]}, r"acks=\['all'\] is none of"),
+        ({"linger_ms": "5"}, "linger_ms must be an int, not str"),
+        ({"max_in_flight_requests_per_connection": None}, "must be an int, not NoneType"),
+        ({"transactional_id": 7}, "transactional_id must be a str, not int"),
         ({"bootstrap_servers": "http://x"}, "URL"),
     ],
 )
@@ -84,6 +89,20 @@ def test_every_choice_of_a_consumer_is_accepted_and_no_other(name: str, choices:
     settings: Any = {name: "other"}
     with pytest.raises(IllegalState, match=f"{name}='other' is none of '{get_args(choices)[0]}'"):
         client.Consumer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"enable_auto_commit": "false"}, "enable_auto_commit must be a bool, not str"),
+        ({"max_poll_records": 0}, "max_poll_records=0 is not from 1 to"),
+        ({"session_timeout_ms": True}, "session_timeout_ms must be an int, not bool"),
+    ],
+)
+def test_invalid_consumer_settings_are_refused(settings: dict[str, Any], why: str) -> None:
+    for make in (client.ConsumerConfig, client.Consumer):
+        with pytest.raises(IllegalState, match=why):
+            make(**settings)
 
 
 def test_every_assignor_is_accepted_and_no_other() -> None:
@@ -115,9 +134,12 @@ SHARED = [client.ConnectionConfig, client.ProducerConfig, client.ConsumerConfig]
     ("settings", "why"),
     [
         ({"bootstrap_servers": ""}, "contains no address"),
-        ({"request_timeout_ms": 0}, "request_timeout_ms=0 is below 1"),
-        ({"retry_backoff_ms": -1}, "retry_backoff_ms=-1 is below 0"),
-        ({"metadata_max_age_ms": -1}, "metadata_max_age_ms=-1 is below 0"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms=0 is not from 1 to 2147483647"),
+        ({"retry_backoff_ms": -1}, "retry_backoff_ms=-1 is not from 0 to"),
+        ({"metadata_max_age_ms": 1 << 31}, "metadata_max_age_ms=2147483648 is not from 0 to 2147483647"),
+        ({"request_timeout_ms": "30000"}, "request_timeout_ms must be an int, not str"),
+        ({"retry_backoff_ms": 1.5}, "retry_backoff_ms must be an int, not float"),
+        ({"client_id": 7}, "client_id must be a str, not int"),
     ],
 )
 def test_connections_are_checked_in_one_place_for_all(config: Any, settings: dict[str, Any], why: str) -> None:
