@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from barnabas.client.committable import committable
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.errors import CommitFailed, KafkaError
 from barnabas.client.group.committed_offsets import commit_offsets
@@ -90,12 +91,7 @@ class Commits:
 
         The records before them count as processed, so no automatic commit goes below them.
         """
-        if offsets is None:
-            chosen = self.positions()
-        else:
-            chosen = {
-                TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
-            }
+        chosen = self.positions() if offsets is None else committable(offsets)
         self.on_chosen(chosen)
         return chosen
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from barnabas.client.committable import searchable
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.consumer.fetching import Fetcher
 from barnabas.client.consumer.reader import Reader
@@ -100,7 +101,9 @@ class Positions:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a timestamp, for each partition."""
         self._reader.check_open()
-        found = await list_offsets(self._cluster, timestamps, read_committed=self._fetcher.config.read_committed)
+        found = await list_offsets(
+            self._cluster, searchable(timestamps), read_committed=self._fetcher.config.read_committed
+        )
         return {tp: found[tp] if found[tp].offset >= 0 else None for tp in timestamps}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
+from barnabas.client.committable import group_of
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
@@ -472,8 +473,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
             TransactionFailed: the group refused; abort the transaction.
         """
         self._check_transactional()
-        group = ConsumerGroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
-        await self._transactions.send_offsets(offsets, group)
+        await self._transactions.send_offsets(offsets, group_of(group_metadata))
 
     send_offsets_to_transaction = send_offsets
 

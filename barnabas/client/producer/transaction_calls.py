@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from barnabas.client.committable import committable
 from barnabas.client.errors import IllegalState, RequestTimedOut, TransactionFailed
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.producer.delivery import Delivery
@@ -109,10 +110,7 @@ class TransactionCalls:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: ConsumerGroupMetadata
     ) -> None:
         """Adds offsets to the open transaction and waits until they are committed in it."""
-        chosen = {
-            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
-        }
-        job = self._txn.add_offsets(chosen, group)
+        job = self._txn.add_offsets(committable(offsets), group)
         self._delivery.wake()
         while not job.done and job.error is None:
             await self._delivery.progress()

@@ -1,0 +1,70 @@
+"""The offsets that a caller commits, checked before they wait in a queue: a wrong one would stop the task that sends them.
+
+Used by: the consumer's `commit` and `commit_soon`, the producer's `send_offsets`, and the consumer's look-ups by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.client.errors import IllegalState
+from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+__all__ = ["committable", "group_of", "searchable"]
+
+INT64_MAX = (1 << 63) - 1
+
+
+def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets with their metadata.
+
+    Raises:
+        IllegalState: a key is no partition, or a value is no offset from 0 on.
+    """
+    found = {}
+    for key, at in offsets.items():
+        partition = _partition(key)
+        committed = OffsetAndMetadata(at) if isinstance(at, int) else at
+        if not isinstance(committed, OffsetAndMetadata) or not isinstance(committed.offset, int):
+            raise IllegalState(
+                f"an offset must be an int or an OffsetAndMetadata, not {at!r}",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        if not 0 <= committed.offset <= INT64_MAX:
+            raise IllegalState(
+                f"offset {committed.offset} is not from 0 to {INT64_MAX}",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        found[partition] = committed
+    return found
+
+
+def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
+    """The group that offsets are committed for, from `Consumer.group_metadata()` or a group id. IllegalState if it is neither."""
+    if isinstance(metadata, str):
+        return ConsumerGroupMetadata(metadata)
+    if not isinstance(metadata, ConsumerGroupMetadata):
+        raise IllegalState(f"group_metadata must be consumer.group_metadata() or a group id, not {metadata!r}")
+    return metadata
+
+
+def searchable(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """The times themselves. IllegalState if one is no time: Kafka reads negative ones as the earliest offset, the latest, and others."""
+    for key, timestamp_ms in timestamps.items():
+        partition = _partition(key)
+        if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= INT64_MAX:
+            raise IllegalState(
+                f"timestamp {timestamp_ms!r} must be an int from 0 to {INT64_MAX}",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    return timestamps
+
+
+def _partition(key: object) -> TopicPartition:
+    match key:
+        case (str(topic), int(partition)):
+            return TopicPartition(topic, partition)
+    raise IllegalState(f"a partition must be a TopicPartition, not {key!r}")
