@@ -125,6 +125,9 @@ class _Chosen:
             raise WrongCall(
                 "name topics, or --pattern" if not self.topics else "topics and --pattern exclude each other"
             )
+        for name in (*self.topics, self.group or ""):
+            if not name.isascii() and name != name.encode("utf-8", "replace").decode():
+                raise WrongCall(f"the argument {name!r} is not UTF-8 text")
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)

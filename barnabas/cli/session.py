@@ -252,13 +252,20 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
     except Ended as end:
         return running.code or end.code
     except LocalProtocolError as error:  # an argument that no request can carry
-        if isinstance(error.__context__, UnicodeEncodeError):
-            return wrong_call(command, f"the argument {error.__context__.object!r} is not UTF-8 text")
-        return wrong_call(command, str(error))
+        return wrong_call(command, _not_text(error) or str(error))
     except BarnabasError as error:
+        if reason := _not_text(error):
+            return wrong_call(command, reason)
         print(f"barnabas {command}: {error}", file=sys.stderr)
         return running.code or 1
     return running.code
+
+
+def _not_text(error: BaseException | None) -> str | None:
+    """What is wrong if an argument without a form in UTF-8 is the cause of an error; else None."""
+    while error is not None and not isinstance(error, UnicodeEncodeError):
+        error = error.__cause__ or error.__context__
+    return None if error is None else f"the argument {error.object!r} is not UTF-8 text"
 
 
 async def each(command: str, names: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:

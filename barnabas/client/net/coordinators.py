@@ -110,7 +110,9 @@ class Coordinators:
                         self._errors[kind, key] = error
                         return
                 except LocalProtocolError as error:  # no request can carry the key: a lone surrogate, or too long
-                    self._errors[kind, key] = IllegalState(f"{kind} {key!r}: {error}")
+                    refusal = IllegalState(f"{kind} {key!r}: {error}")
+                    refusal.__cause__ = error
+                    self._errors[kind, key] = refusal
                     return
                 else:
                     known = brokers.metadata.brokers.get(found.node_id)
