@@ -30,7 +30,7 @@ def advertised_endpoints(config: BrokerConfig, bound: Mapping[str, tuple[str, in
 
 
 def loopback_only(config: BrokerConfig) -> list[str]:
-    """Names of listeners that accept connections from other machines and advertise, without advertised.listeners, this one's loopback."""
+    """Names of listeners that accept connections from other machines, but advertise a loopback address because advertised.listeners is not set."""
     if config.advertised_listeners is not config.listeners:
         return []
     every = ((each.name, each.host) for each in config.listeners if each.host in ("", *WILDCARDS))

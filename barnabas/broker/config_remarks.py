@@ -24,8 +24,8 @@ __all__ = ["remarks", "remarks_on_change"]
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
 _PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # of KIP-421, such as ${env:PASSWORD}
 _OF_CLIENTS: Final = {
-    "security.protocol": "listeners of a node speak what listeners and listener.security.protocol.map say",
-    "sasl.mechanism": "listeners of a node offer what sasl.enabled.mechanisms says",
+    "security.protocol": "listeners and listener.security.protocol.map set the protocol of each listener",
+    "sasl.mechanism": "sasl.enabled.mechanisms sets the mechanisms of a node",
 }
 NAME_CHARS_MAX: Final = 200  # compared and shown characters of a key: a comparison takes quadratic time
 
@@ -95,7 +95,7 @@ def _unknown(name: str) -> str:
     shown = name[:NAME_CHARS_MAX]
     text = f"unknown setting '{shown}' ignored"
     if name in _OF_CLIENTS:
-        return f"{text}: it is a client's; {_OF_CLIENTS[name]}"
+        return f"{text}: it is a setting of clients; {_OF_CLIENTS[name]}"
     topic = TOPIC_KEYS.get(name)
     if topic is not None and topic.synonyms:
         return f"{text}: it is a topic's; brokers have '{topic.synonyms[0].name}'"

@@ -263,7 +263,7 @@ class Connection(ConnectionFlow):
     def _decode_large(
         self, route: Route, correlation: int, frame: memoryview, position: int, client_id: str | None
     ) -> None:
-        if not self._has_logged_in():  # a stranger has no place among the large requests
+        if not self._has_logged_in():  # large requests are served after the login only
             raise RemoteProtocolError("too many tagged fields in a request of a login") from None
         charge_for = self.server.client_quotas.charging(self, route)
         self._large(route, correlation, len(frame)).decode(

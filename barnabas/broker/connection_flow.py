@@ -105,7 +105,7 @@ class ConnectionFlow(asyncio.BufferedProtocol):
 
     @abstractmethod
     def _has_logged_in(self) -> bool:
-        """Whether the client has proved who it is, or need not. If not, nothing more is served once it leaves."""
+        """Whether the client has logged in, or its listener needs no login. If not, nothing more is served once it leaves."""
 
     @abstractmethod
     def _ended(self) -> None:

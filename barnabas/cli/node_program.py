@@ -97,7 +97,7 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
     shown = socket.gethostname() if host in WILDCARDS else host
     for each in loopback_only(config):
         log.warning(
-            "Clients on other machines cannot use a listener, they get a loopback address; set advertised.listeners: "
+            "Clients on other machines cannot use a listener that advertises a loopback address; set advertised.listeners: "
             "listener=%s",
             each,
         )

@@ -132,7 +132,7 @@ class LoopThread:
                 raise TimeoutError(f"thread {self.name} did not end within {END_S:g} s")
 
     def _end_now(self) -> None:
-        # A pause that ends at the same time calls it, too; a second stop would end the cancelling of the tasks.
+        # The end of a pause may call this a second time; a second stop would interrupt the cancelling of the tasks.
         if self._stopped:
             return
         self._stopped = True

@@ -178,7 +178,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def check_own_certificate(settings: TlsSettings) -> None:
-    """Tries a handshake of this node with itself, without a look at host names, as Kafka does where nodes connect to each other.
+    """Tries a handshake of this node with itself and ignores host names, as Kafka does for the listener between nodes.
 
     Raises:
         TlsError: another node with the same trust store would refuse this node's certificate.

@@ -153,7 +153,7 @@ class HandshakeGate:
                 return
 
     def _begin_next(self, now_s: float) -> bool:
-        """Begins the newest handshake that waits, if there is room. Comes back when the oldest one has had its time."""
+        """Begins the newest handshake that waits, if there is room. Otherwise returns False, and the pump runs again when the oldest one may be closed."""
         if len(self._running) >= self._most:
             oldest, since_s = next(iter(self._running.items()))
             left_s = since_s + PATIENCE_S - now_s

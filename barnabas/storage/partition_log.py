@@ -208,8 +208,8 @@ class PartitionLog(AppendableLog):
         self.epochs.truncate_from_start(offset)
 
     def producers_before(self, offset: int) -> Steps[PartitionProducers | None]:
-        """Returns the producers of the log as it will be after `truncate_to(offset)`. Changes nothing: the log may be used meanwhile.
-        None: the log was truncated, closed, cleaned or its start has moved since the first step.
+        """Returns the producers of the log as it will be after `truncate_to(offset)`. Changes nothing: the log may be used
+        between the steps. Returns None if the log was truncated, closed or cleaned, or its start has moved, since the first step.
 
         Raises as `truncate_to`.
         """

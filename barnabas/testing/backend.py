@@ -53,7 +53,7 @@ _OWN: Final = {
     **dict.fromkeys(("process.roles", "controller.quorum.voters"), "each broker is a controller, too; remove it"),
     **dict.fromkeys(
         ("listeners", "listener.security.protocol.map", "inter.broker.listener.name"),
-        "remove it; security_protocol=… and port=… shape the listener for clients",
+        "remove it; security_protocol=… and port=… set the listener for clients",
     ),
     **dict.fromkeys(
         ("log.dirs", "log.dir", "metadata.log.dir"), "remove it; log_dirs=2 gives each broker two log directories"
@@ -110,12 +110,14 @@ class Shape:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= BROKERS_MAX:
             raise KitError(f"brokers={brokers!r}: 1 to {BROKERS_MAX} are possible")
         if isinstance(log_dirs, bool) or not isinstance(log_dirs, int) or not 1 <= log_dirs <= LOG_DIRS_MAX:
-            raise KitError(f"log_dirs={log_dirs!r}: a number of log directories of each broker, 1 to {LOG_DIRS_MAX}")
+            raise KitError(
+                f"log_dirs={log_dirs!r}: write the number of log directories of each broker, 1 to {LOG_DIRS_MAX}"
+            )
         if config is not None and not isinstance(config, Mapping):
             raise KitError(f"config={config!r}: write a dict of Kafka's settings, for example {{'num.partitions': 3}}")
         of_nodes = _of_nodes(node_config, range(1, brokers + 1))
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= PORT_MAX:
-            raise KitError(f"port={port!r}: a number of a port, or 0 for free ports")
+            raise KitError(f"port={port!r}: write a port number, 1 to {PORT_MAX}, or 0 for free ports")
         texts = _texts(config or {})
         if texts:
             _check_settings("config", texts)
@@ -232,7 +234,7 @@ def _text(value: object) -> str:
 
 
 class BrokerFiles(NamedTuple):
-    """The log directories of a broker and the file of what it has logged."""
+    """The log directories of a broker and the file with its log lines."""
 
     directories: tuple[Path, ...]
     log: Path

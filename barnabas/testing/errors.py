@@ -62,7 +62,7 @@ def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
     """Returns a time limit. Raises KitError, which begins with `what`, for anything else than a number of seconds.
 
     Args:
-        zero: whether 0 is one.
+        zero: whether 0 is accepted.
     """
     if (
         isinstance(value, bool)
@@ -71,7 +71,7 @@ def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
         or not (value or zero)
     ):
         raise KitError(
-            f"{what}={value!r}: a number of seconds {'from' if zero else 'above'} 0, at most {SECONDS_MAX:,}"
+            f"{what}={value!r}: write a number of seconds {'from' if zero else 'above'} 0, at most {SECONDS_MAX:,}"
         )
     return value
 

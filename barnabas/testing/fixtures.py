@@ -207,7 +207,7 @@ class KafkaSession:
         """Returns a new cluster that runs: a spare one if it has the right shape."""
         if (
             wanted.brokers == 1 or not wanted.internal_topics
-        ):  # a cluster that has made them later is never as new again
+        ):  # a cluster keeps these topics once it has made them, so it cannot be a spare one
             return wanted.make(self.config, topics=wanted.topics).start()
         shape = wanted._replace(topics={}, isolation="", audit=True, faults=None, admin_port=None)
         kafka = self._spares.take(repr(shape), lambda: wanted.make(self.config))

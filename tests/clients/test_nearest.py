@@ -26,7 +26,7 @@ pytestmark = pytest.mark.clients
 
 READERS = ("barnabas", "librdkafka")
 SECONDS_MAX = 60.0
-TURNS_MAX = 4  # who waits for a fetch does so each time, a busy machine does not
+TURNS_MAX = 4  # a reader that waits for the end of a fetch waits each time; a busy machine delays single ones
 
 
 class Reader:

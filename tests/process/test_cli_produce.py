@@ -218,7 +218,7 @@ def test_a_signal_without_brokers_names_what_is_unknown(serve: object) -> None:
     running.stdin.write("2\n3\n")
     running.stdin.flush()
     wait_until_read(running.stdin)
-    time.sleep(0.3)  # the lines are with the client; no answer tells so
+    time.sleep(0.3)  # until the client has the lines; no answer says when
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 130
     broker.resume()

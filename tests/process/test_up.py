@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 
 def await_brokers(bootstrap: str, count: int) -> None:
-    """Until the broker that is asked knows so many."""
+    """Waits until the broker that is asked knows this number of brokers."""
     deadline = time.monotonic() + SECONDS_MAX
     while (shown := barnabas("cluster", "-b", bootstrap)).stdout.count("\n  broker ") != count:
         assert time.monotonic() < deadline, shown

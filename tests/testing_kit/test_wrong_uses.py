@@ -94,7 +94,7 @@ def test_wrong_numbers_of_records(consumers: Maker[KitConsumer]) -> None:
     take: Any = consumers().take
     with pytest.raises(KitError, match="take: count='1': write a whole number from 0"):
         take("1")
-    with pytest.raises(KitError, match="take: timeout='x': a number of seconds from 0, at most 86,400"):
+    with pytest.raises(KitError, match="take: timeout='x': write a number of seconds from 0, at most 86,400"):
         take(1, timeout="x")
 
 

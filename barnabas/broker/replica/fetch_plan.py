@@ -402,7 +402,7 @@ class FetchPlan:
         return found
 
     def on_truncated(self, replica: Replica, error: BrokerError | None, now_ms: int) -> None:
-        """A truncation has ended; or the log is not truncated, for it, its leader or the leader's epoch has changed in between."""
+        """A truncation has ended, or was given up because the log, its leader or the leader's epoch has changed in between."""
         one = self._awaiting(replica)
         if one is None:
             return

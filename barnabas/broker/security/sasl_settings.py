@@ -326,7 +326,7 @@ class SaslSettings:
 
 
 def _is_user(option: tuple[str, str]) -> bool:
-    """Whether an option is a user's. Nobody can log in with an empty name or password."""
+    """Whether an option is a user's. No client can log in with an empty name or password."""
     name, password = option
     return name.startswith(USER_OPTION) and name != USER_OPTION and password != ""
 

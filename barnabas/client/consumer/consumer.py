@@ -74,7 +74,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         check_crcs: verifies the checksum of every batch.
         client_rack: the rack of this consumer; it reads from replicas in this rack if the brokers have racks (KIP-392).
         raw_records: returns `RawRecord`s, also control records: what the log contains, with producer ids and epochs.
-        value_runs: where only values matter: `getmany` returns a `ValueRun` for each batch without headers and null values.
+        value_runs: returns a `ValueRun` instead of the records of a batch if no record has headers or a null value: faster if only values matter.
         partition_assignment_strategy: with "classic", the assignors in order of preference: "range", "roundrobin", "sticky",
             "cooperative-sticky".
         session_timeout_ms, heartbeat_interval_ms: with "classic"; with "consumer" the broker sets them.

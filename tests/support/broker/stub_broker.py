@@ -1,4 +1,4 @@
-"""The server's side of a connection between nodes, by hand: for servers that do as a test wants."""
+"""The server's side of a connection between nodes, for servers that a test writes itself."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def values(records: list[Record[Any, Any]]) -> list[bytes]:
 PARTITIONS = 6
 
 
-# Members whom a busy machine keeps from their heartbeats are not removed.
+# A busy machine may delay heartbeats by seconds: their members stay.
 SHORT = {"consumer.heartbeat.interval.ms": "100", "consumer.session.timeout.ms": "30000"}
 
 

@@ -16,7 +16,7 @@ STALL = 0.02  # of a session's lifetime: the client renews it in its last tenth
 async def sends_through_renewals(topic: str, lifetime_s: float, seconds: float, **settings: Any) -> None:
     """Sends records all the time: they arrive once and in order, over the same connections.
 
-    A broker closes a connection that it hears of too late. If the client or the broker has stood still, it is tried again.
+    A broker closes a connection if the renewal of its session comes too late. If the client or the broker stood still, all is repeated.
     """
     for turn in range(TURNS_MAX):
         name = f"{topic}-{turn}"

@@ -65,7 +65,7 @@ def running_kafka(
         environment: variables that it gets in addition.
 
     Raises:
-        NotStarted: see there.
+        NotStarted: Kafka did not start.
     """
     needs_java()
     folder.mkdir(exist_ok=True)

@@ -475,8 +475,8 @@ def test_settings_of_a_listener_are_described_without_secrets() -> None:
 def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_told() -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="${env:PASSWORD}";'
     assert remarks(BrokerConfig({"ssl.key.password": "${file:/k:planted-key}", "security.protocol": "SSL"})) == [
-        "unknown setting 'security.protocol' ignored: it is a client's; listeners of a node speak what listeners and "
-        "listener.security.protocol.map say",
+        "unknown setting 'security.protocol' ignored: it is a setting of clients; listeners and listener.security.protocol.map "
+        "set the protocol of each listener",
         "setting 'ssl.key.password' has a placeholder that is not looked up: the value is the text itself",
     ]
     found = remarks(BrokerConfig({"listener.name.ssl.plain.sasl.jaas.config": login}))

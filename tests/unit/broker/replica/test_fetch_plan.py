@@ -71,6 +71,13 @@ class PlanBench:
     def answer(self, *parts: PartitionData, now_ms: int = 0, **fields: Any) -> list[Replica]:
         return self.plan.on_response(response(*parts, **fields), now_ms)
 
+    def diverge(self) -> None:
+        """Fetches two records of partition 0; the next answer says that the leader's log diverges after the first."""
+        self.ask()
+        self.answer(data(0, batch(0) + batch(1)))
+        self.ask()
+        self.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+
 
 def named(request: FetchRequest) -> dict[int, tuple[int, int]]:
     """(leader epoch, offset) by partition."""
@@ -174,10 +181,7 @@ def test_the_same_records_twice_are_appended_once() -> None:
 def test_a_divergence_cuts_and_asks_again() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
-    bench.ask()
-    bench.answer(data(0, batch(0) + batch(1)))
-    bench.ask()
-    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.diverge()
     assert named(bench.ask()) == {}, "nothing is fetched before the truncation"
     [(truncated, work)] = bench.plan.truncations()
     assert (truncated, bench.plan.truncations()) == (replica, [])
@@ -190,10 +194,7 @@ def test_a_divergence_cuts_and_asks_again() -> None:
 def test_a_truncation_ends_without_effect_when_the_leader_changes_before_its_last_slice() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
-    bench.ask()
-    bench.answer(data(0, batch(0) + batch(1)))
-    bench.ask()
-    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.diverge()
     [(_, work)] = bench.plan.truncations()
     next(work)
     replica.lead(2, (2,), 1)
@@ -205,10 +206,7 @@ def test_a_truncation_ends_without_effect_when_the_leader_changes_before_its_las
 def test_a_new_epoch_fetches_although_the_truncation_of_the_last_one_has_not_ended() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
-    bench.ask()
-    bench.answer(data(0, batch(0) + batch(1)))
-    bench.ask()
-    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.diverge()
     [(_, work)] = bench.plan.truncations()
     next(work)
     replica.follow(1, 2, (1, 2), 1)
@@ -226,10 +224,7 @@ def test_a_new_epoch_fetches_although_the_truncation_of_the_last_one_has_not_end
 def test_a_truncation_that_fails_is_tried_again_after_a_pause() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
-    bench.ask()
-    bench.answer(data(0, batch(0) + batch(1)))
-    bench.ask()
-    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.diverge()
     bench.plan.truncations()
     bench.plan.on_truncated(replica, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR), 5)
     assert named(bench.ask()) == {}
