@@ -360,7 +360,7 @@ class FetchPlan:
     def _failed(self, key: _Key, one: _Following, error: BrokerError, now_ms: int) -> None:
         one.log_change(
             logging.ERROR,
-            "Follower cannot append what its leader sent: partition=%s leader=%d error=%s",
+            "Follower cannot apply its leader's answer: partition=%s leader=%d error=%s",
             one.replica,
             one.replica.leader_id,
             error,
