@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
-from barnabas.storage.log_config import INT64_MAX, LogConfig
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers import MalformedSnapshot, PartitionProducers, RetainedBatch
 from barnabas.storage.replay import StoredBatch, batch_headers, replay
 from barnabas.storage.saved_state import SavedState
@@ -114,7 +114,9 @@ def _remember_batches(segments: list[Segment], state: PartitionProducers, end_of
         entry = state.entries.get(batch.producer_id)
         if entry is not None and batch.producer_epoch == entry.epoch and not batch.attributes & ATTRIBUTE_CONTROL:
             found.setdefault(batch.producer_id, []).append(batch)
-    for producer_id, batches in found.items():
+    for count, (producer_id, batches) in enumerate(found.items(), 1):
+        if not count % _STEP_BATCHES:
+            yield 0
         state.remember(
             producer_id,
             [
@@ -125,14 +127,17 @@ def _remember_batches(segments: list[Segment], state: PartitionProducers, end_of
 
 
 def _last_batches(segments: list[Segment], size: int, end_offset: int) -> Iterator[StoredBatch]:
-    """The batches below `end_offset` in at least the last `size` bytes of a log, or of its last segments."""
+    """The batches in at least the last `size` bytes below `end_offset`, or in the last segments."""
     first = len(segments) - 1
-    while first and segments[first].size < size and len(segments) - first < _REMEMBERED_SEGMENTS_MAX:
-        size -= segments[first].size
+    # The last segment may also have batches that a truncation to `end_offset` has not removed yet.
+    below = segments[first].offset_index.entry_up_to(segments[first].size, end_offset)[1]
+    while first and below < size and len(segments) - first < _REMEMBERED_SEGMENTS_MAX:
+        size -= below
         first -= 1
+        below = segments[first].size
     for segment in segments[first:]:
-        last_offset, position = segment.offset_index.entry_up_to(max(0, segment.size - size), end_offset)
-        size = INT64_MAX  # all of the next segments
+        last_offset, position = segment.offset_index.entry_up_to(max(0, below - size), end_offset)
+        below = 0  # all of the next segments
         for batch in batch_headers(segment.file, segment.seek(last_offset) if position else 0, segment.size):
             if batch.base_offset >= end_offset:
                 return

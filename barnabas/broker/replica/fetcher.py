@@ -251,9 +251,9 @@ class _Fetcher:
 
     def _truncate_one(self, replica: Replica, work: Steps[bool]) -> None:
         def failed(error: BaseException) -> None:
+            ended(error if isinstance(error, BrokerError) else BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
             if not isinstance(error, BrokerError):
                 raise error
-            ended(error)
 
         def ended(error: BrokerError | None = None) -> None:
             self.plan.on_truncated(replica, error, self._reactor.clock.monotonic_ms())

@@ -13,6 +13,8 @@ in the turn in which it gets the producers of its new end. Follows KIP-101 and K
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.broker.replica.machine import Replica
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
@@ -80,55 +82,73 @@ def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int
 
     If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
     """
-    yield UNITS_OF_A_CUT
-    if not _follows(replica, leader_epoch):
-        return False
     _, own_end_offset = replica.log.epochs.end_offset_for_epoch(epoch, replica.log.log_end_offset)
     target = end_offset if own_end_offset < 0 else min(own_end_offset, end_offset)
     offset = max(min(target, replica.log.log_end_offset), replica.log.log_start_offset)
-    return (yield from _cutting(replica, leader_epoch, offset))
+    return _cutting(replica, _validity(replica, leader_epoch), offset)
 
 
 def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> Steps[bool]:
     """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was
     still valid at the end.
     """
-    yield UNITS_OF_A_CUT
-    if not _follows(replica, leader_epoch):
-        return False
+    is_valid = _validity(replica, leader_epoch)
     if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
-        return (yield from _cutting(replica, leader_epoch, log_end_offset))
-    else:
-        end = replica.log.log_end_offset
-        log.warning(
-            "Follower restarts where the leader's log begins: partition=%s log_end_offset=%d leader_log_start_offset=%d",
-            replica,
-            end,
-            log_start_offset,
-        )
-        try:
-            replica.log.on_records_lost()
-            replica.log.truncate_fully_and_start_at(log_start_offset)
-        except OSError as error:
-            raise replica.broken(error, cut=True) from error
-        replica.high_watermark = log_start_offset
-        replica.durability.on_cut()
-        replica.progressed()
-    return True
+        return _cutting(replica, is_valid, log_end_offset)
+    return _restarting(replica, is_valid, log_start_offset)
 
 
 def _follows(replica: Replica, leader_epoch: int) -> bool:
     return leader_epoch == replica.leader_epoch and replica.leader_id != replica.node_id and not replica.failed
 
 
-def _cutting(replica: Replica, leader_epoch: int, offset: int) -> Steps[bool]:
-    """Truncates the log. Returns False if the replica follows another leader or the log has changed before it was truncated."""
+def _validity(replica: Replica, leader_epoch: int) -> Callable[[], bool]:
+    """Returns whether an answer of this moment still counts, when called later: not once the leader or the log has changed.
+
+    Another truncation may have ended in between, and the records that were fetched after it may be acknowledged.
+    """
+
+    def state() -> tuple[object, ...]:
+        partition_log = replica.log
+        return partition_log, partition_log.cuts, partition_log.log_start_offset, partition_log.log_end_offset
+
+    then = state()
+    return lambda: state() == then and _follows(replica, leader_epoch)
+
+
+def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> Steps[bool]:
+    """Removes all records. Returns False if the answer does not count any more."""
+    yield UNITS_OF_A_CUT
+    if not is_valid():
+        return False
+    log.warning(
+        "Follower restarts where the leader's log begins: partition=%s log_end_offset=%d leader_log_start_offset=%d",
+        replica,
+        replica.log.log_end_offset,
+        offset,
+    )
+    try:
+        replica.log.on_records_lost()
+        replica.log.truncate_fully_and_start_at(offset)
+    except OSError as error:
+        raise replica.broken(error, cut=True) from error
+    replica.high_watermark = offset
+    replica.durability.on_cut()
+    replica.progressed()
+    return True
+
+
+def _cutting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> Steps[bool]:
+    """Truncates the log. Returns False if the answer does not count any more before that."""
+    yield UNITS_OF_A_CUT
+    if not is_valid():
+        return False
     partition_log = replica.log
     try:
         producers = yield from partition_log.producers_before(offset)
     except OSError as error:
         raise replica.broken(error) from error
-    if producers is None or not _follows(replica, leader_epoch):
+    if producers is None or not is_valid():
         return False
     cuts, replaced = partition_log.cuts, partition_log.producers.entries
     try:

@@ -16,6 +16,8 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.producers import PartitionProducers
+from barnabas.work import Steps
 from tests.support.broker.nodes import Nodes, batch
 from tests.support.waiting import elapsed, until
 
@@ -65,9 +67,14 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(nodes: Nodes) -> Pair:
+def backoff_ms() -> str:
+    return LONG_MS
+
+
+@pytest.fixture
+async def pair(nodes: Nodes, backoff_ms: str) -> Pair:
     leader = await nodes.start()
-    follower = await nodes.start(node_id="2", replica_fetch_wait_max_ms=LONG_MS, replica_fetch_backoff_ms=LONG_MS)
+    follower = await nodes.start(node_id="2", replica_fetch_wait_max_ms=LONG_MS, replica_fetch_backoff_ms=backoff_ms)
     peer = await nodes.peer(leader)
     for topic in ("t", "u"):
         await peer.create(topic, 3)
@@ -120,6 +127,31 @@ async def test_what_the_leader_never_had_is_cut(pair: Pair) -> None:
     pair.assign(replica, led)
     await until(level(led, replica))
     assert replica.log.epochs.entries == led.log.epochs.entries == [(epoch, 0), (epoch + 2, 1)]
+
+
+@pytest.mark.parametrize("backoff_ms", ["100"])
+async def test_a_truncation_is_tried_again_after_an_error_that_is_not_known(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, failures = PartitionLog.producers_before, [ValueError("once")]
+
+    def producers_before(log: PartitionLog, offset: int) -> Steps[PartitionProducers | None]:
+        if failures:
+            raise failures.pop()
+        return known(log, offset)
+
+    monkeypatch.setattr(PartitionLog, "producers_before", producers_before)
+    led = pair.lead("t")
+    led.append(batch(b"a"))
+    replica = pair.follow(led)
+    await until(level(led, replica))
+    pair.follower.fetchers.unfollow(replica)
+    replica.lead(led.leader_epoch + 1, (2,), 8, replicas=(1, 2))
+    replica.append(batch(b"only here"))
+    led.lead(led.leader_epoch + 2, (1, 2), 9, replicas=(1, 2))
+    pair.assign(replica, led)
+    await until(level(led, replica))
+    assert not failures
 
 
 async def test_a_log_that_the_leader_does_not_reach_begins_anew_where_the_leaders_begins(pair: Pair) -> None:

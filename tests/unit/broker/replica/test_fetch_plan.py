@@ -221,6 +221,28 @@ def test_a_new_epoch_fetches_although_the_truncation_of_the_last_one_has_not_end
     assert replica.log.log_end_offset == 1
 
 
+def test_a_second_truncation_leaves_what_was_fetched_after_the_first() -> None:
+    """A change of the ISR lets the partition be fetched before its truncation has ended: the leader answers the same again."""
+    bench = PlanBench(1)
+    replica = bench.replicas[0]
+    bench.ask()
+    bench.answer(data(0, batch(0) + batch(1)))
+    bench.ask()
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    [(_, first)] = bench.plan.truncations()
+    bench.plan.follow(replica)
+    assert named(bench.ask()) == {0: (1, 2)}
+    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    [(_, second)] = bench.plan.truncations()
+    assert finished(first)
+    bench.plan.on_truncated(replica, None, 0)
+    assert named(bench.ask()) == {0: (1, 1)}
+    bench.answer(data(0, batch(1)))
+    assert not finished(second)
+    bench.plan.on_truncated(replica, None, 0)
+    assert replica.log.log_end_offset == 2
+
+
 def test_a_truncation_that_fails_is_tried_again_after_a_pause() -> None:
     bench = PlanBench(1)
     replica = bench.replicas[0]
