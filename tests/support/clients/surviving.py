@@ -198,9 +198,12 @@ async def commit_transactions(producer: Any, topic: str, partitions: int) -> Non
     while not _stop.is_set():
         try:
             await producer.begin_transaction()
-            for partition in range(partitions):
-                await producer.send(topic, b"%d" % number, partition=partition)
+            sent = [await producer.send(topic, b"%d" % number, partition=partition) for partition in range(partitions)]
             await producer.commit_transaction()
+            # aiokafka commits a transaction of which a record was refused, and says so only here.
+            for partition, each in enumerate(sent):
+                if each.exception() is not None:
+                    tell("refused", partition, f"transaction {number}: {each.exception()!r}")
         except Exception as error:
             tell("aborted", -1, repr(error))
             await producer.abort_transaction()

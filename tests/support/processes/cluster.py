@@ -269,13 +269,13 @@ class Cluster:
         return [node.node_id for node in self.nodes.values() if node.alive and node.node_id not in self.paused]
 
     def ask(self, request: Any, version: int, *, of: int | None = None, seconds: float = ASK_SECONDS_MAX) -> Any:
-        """The answer of node `of`, or of the first node that answers within the time.
+        """The answer of node `of`, or of the first node that answers within the time. Raises OSError, also for −1: no leader is known.
 
         A change also has its own timeout: a second node that is asked too early would answer that the change exists.
         """
         timeout_s = seconds + getattr(request, "timeout_ms", 0) / 1000
         problem: OSError = ConnectionRefusedError("no node runs")
-        for node_id in self.serving() if of is None else [of]:
+        for node_id in self.serving() if of is None else {of} & self.nodes.keys():
             try:
                 with Wire(self.nodes[node_id].address, timeout_s=timeout_s) as wire:
                     return wire.call(request, version)
