@@ -211,8 +211,9 @@ def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, s
         where: the argument that has the settings.
         beside: settings that the same brokers have too; they are checked already.
     """
-    for name in _OWN.keys() & texts:
-        raise KitError(f"{where}[{name!r}] = {texts[name]!r}: the kit sets it itself: {_OWN[name]}")
+    for name, text in texts.items():
+        if name in _OWN:
+            raise KitError(f"{where}[{name!r}] = {text!r}: the kit sets it itself: {_OWN[name]}")
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.config_remarks import remarks
 

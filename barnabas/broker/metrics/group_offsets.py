@@ -91,7 +91,8 @@ class GroupOffsets:
     def drop_all_but(self, kept: Container[_Topic]) -> Iterator[None]:
         """Removes the rows of all other topics of groups."""
         for key in [each for each in self._known if each not in kept]:
-            yield from self._drop_rows(key, range(self._known[key].partitions))
+            known = self._known[key] = self._known[key]._replace(commits=None)
+            yield from self._drop_rows(key, range(known.partitions))
             self.sums.drop(key)
             del self._known[key]
             yield None

@@ -71,6 +71,9 @@ def test_a_scrape_that_is_given_up_is_made_good() -> None:
     put(rows, "t", {0: 1, 1: 2}, [5] * (count - 1))
     put(whole, "t", {0: 1, 1: 2}, [5] * (count - 1))
     assert lines(rows) == lines(whole)
+    next(rows.drop_all_but(()))
+    put(rows, "t", {0: 1, 1: 2}, [5] * (count - 1))
+    assert lines(rows) == lines(whole)
     second = rows.put(("g", "t"), commits_of({}), [None])
     next(second)
     for _ in rows.drop_all_but(()):
