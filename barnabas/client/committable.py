@@ -1,4 +1,4 @@
-"""The offsets that a caller commits, checked before they wait in a queue: a wrong one would stop the task that sends them.
+"""Checks offsets that a caller commits before they wait in a queue: a wrong one would stop the task that sends them.
 
 Used by: the consumer's `commit` and `commit_soon`, the producer's `send_offsets`, and the consumer's look-ups by time.
 """
@@ -33,7 +33,7 @@ def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> di
             )
         if not 0 <= committed.offset <= INT64_MAX:
             raise IllegalState(
-                f"offset {committed.offset} is not from 0 to {INT64_MAX}",
+                f"offset {committed.offset} must be from 0 to {INT64_MAX}",
                 topic=partition.topic,
                 partition=partition.partition,
             )
@@ -42,7 +42,7 @@ def committable(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> di
 
 
 def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """The group that offsets are committed for, from `Consumer.group_metadata()` or a group id. IllegalState if it is neither."""
+    """The group that offsets are committed for, from `Consumer.group_metadata()` or a group id. Raises IllegalState for anything else."""
     if isinstance(metadata, str):
         return ConsumerGroupMetadata(metadata)
     if not isinstance(metadata, ConsumerGroupMetadata):
@@ -51,7 +51,7 @@ def group_of(metadata: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
 
 
 def searchable(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """The times themselves. IllegalState if one is no time: Kafka reads negative ones as the earliest offset, the latest, and others."""
+    """Returns the times. Raises IllegalState if one is not a time: in Kafka negative ones mean the earliest offset, the latest, and others."""
     for key, timestamp_ms in timestamps.items():
         partition = _partition(key)
         if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= INT64_MAX:

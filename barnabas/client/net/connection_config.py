@@ -22,7 +22,7 @@ _CHECKED: Final = {"int": int, "str": str, "bool": bool}  # by annotation; other
 
 
 def check_setting(name: str, annotation: str, value: object) -> None:
-    """Raises IllegalState if a setting does not have its type, or if a number is out of range. It never shows a text: it may be secret."""
+    """Raises IllegalState if a setting does not have its type, or if a number is out of range. The error never shows a text: it may be secret."""
     kind, _, optional = annotation.partition(" | ")
     wanted = _CHECKED.get(kind)
     if wanted is None or optional not in ("", "None") or (value is None and optional):
@@ -30,7 +30,7 @@ def check_setting(name: str, annotation: str, value: object) -> None:
     if type(value) is not wanted and (wanted is not str or not isinstance(value, str)):
         raise IllegalState(f"{name} must be {'an' if kind == 'int' else 'a'} {kind}, not {type(value).__name__}")
     if isinstance(value, int) and not _LEAST.get(name, 0) <= value <= _MOST.get(name, INT32_MAX):
-        raise IllegalState(f"{name}={value} is not from {_LEAST.get(name, 0)} to {_MOST.get(name, INT32_MAX)}")
+        raise IllegalState(f"{name}={value} must be from {_LEAST.get(name, 0)} to {_MOST.get(name, INT32_MAX)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ def test_offsets_get_their_metadata() -> None:
 @pytest.mark.parametrize(
     ("offsets", "why"),
     [
-        ({TEA: -2}, "offset -2 is not from 0"),
-        ({TEA: 1 << 63}, "offset 9223372036854775808 is not from 0"),
+        ({TEA: -2}, "offset -2 must be from 0"),
+        ({TEA: 1 << 63}, "offset 9223372036854775808 must be from 0"),
         ({TEA: "5"}, "an offset must be an int or an OffsetAndMetadata, not '5'"),
         ({TEA: OffsetAndMetadata(None)}, "an offset must be"),  # type: ignore[arg-type]  # the error is tested
         ({"tea": 5}, "a partition must be a TopicPartition, not 'tea'"),
