@@ -124,7 +124,7 @@ class Node:
         return time.monotonic() - began
 
     def cut_short(self, after_s: float) -> str:
-        """Begins a clean stop and kills the process after so many seconds. Returns what happened."""
+        """Begins a clean stop and kills the process after this number of seconds. Returns what happened."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(after_s)

@@ -20,7 +20,7 @@ from barnabas.cli.streams import OutputUnwritable
 
 __all__ = ["BlockInput", "BlockOutput"]
 
-PIECE: Final = 4_096  # PIPE_BUF: a pipe that poll calls writable has room for so many bytes
+PIECE: Final = 4_096  # PIPE_BUF: a pipe that poll calls writable has room for this number of bytes
 
 
 def _direct(descriptor: int) -> bool:

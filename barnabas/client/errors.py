@@ -191,7 +191,7 @@ class ProducerFailed(KafkaError):
 
 
 class SendFailed(KafkaError):
-    """Records were not acknowledged, and nobody waited for their futures. Raised once, by `flush` or `stop`.
+    """Records were not acknowledged, and their futures were not awaited. Raised once, by `flush` or `stop`.
 
     Its `code`, `broker`, `topic` and `partition` are those of the first error.
 

@@ -48,7 +48,7 @@ class Terminal:
         self.shown = ""
 
     def read_until(self, end: str, lines: int) -> None:
-        """Reads until the terminal shows `end` and so many line ends after it."""
+        """Reads until the terminal shows `end` and this number of line ends after it."""
         while self.shown.partition(end)[2].count("\n") < lines and self._read():
             pass
 

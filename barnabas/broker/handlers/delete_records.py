@@ -108,7 +108,7 @@ class _Deletion:
         return False
 
     def _on_timeout(self) -> None:
-        """Answers for what is still open, some replicas in each turn. A connection that closes meanwhile ends this."""
+        """Answers for what is still open, some replicas in each turn. It ends early if the connection closes."""
         for _ in range(min(len(self._open), LOOKS_PER_TURN)):
             replica, (_, result) = self._open.popitem()
             replica.watchers.pop(self, None)

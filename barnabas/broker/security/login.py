@@ -239,8 +239,8 @@ class ServerLogins:
     def _unknown(self, mechanism: str, name: str) -> tuple[bytes, int]:
         """Salt and iterations for a user without credential: always the same for one name, on every node.
 
-        The salt depends on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: whoever
-        has logged in once could compute the salt of every unknown name, and tell it from the salt of a user.
+        The salt depends on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: a client
+        that has logged in once could compute the salt of every unknown name, and tell it from the salt of a user.
         """
         code = SCRAM_MECHANISMS[mechanism]
         credentials = self._current.image.scram_credentials

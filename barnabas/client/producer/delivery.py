@@ -37,7 +37,7 @@ _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches
 class Delivery:
     """Runs the cores of one producer over its cluster.
 
-    `flushes` is the number of callers that wait in `flush`; `unclaimed` has the failures that nobody has taken.
+    `flushes` is the number of callers that wait in `flush`; `unclaimed` has the failures that no caller has retrieved.
     """
 
     def __init__(

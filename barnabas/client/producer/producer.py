@@ -232,7 +232,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         """Queues a record and returns a future of its position in the log.
 
         Waits only for metadata of a new topic and for room in the buffer. A cancelled `send` has queued nothing.
-        The future fails with a KafkaError; `flush` or `stop` raises it if nobody waits. Cancelling it does not withdraw the record.
+        The future fails with a KafkaError; `flush` or `stop` raises it if no caller waits. Cancelling it does not withdraw the record.
 
         Args:
             partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
@@ -338,7 +338,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         return future
 
     async def flush(self) -> None:
-        """Waits until every record sent before this call has its outcome, and raises each failure that nobody has taken, once.
+        """Waits until every record sent before this call has its outcome, and raises each failure that no caller has retrieved, once.
 
         A failure is taken if somebody waited for the record's future when it failed (a task, `gather`, a done callback), or has
         retrieved the exception since. A cancelled future takes nothing. The futures keep their exceptions.

@@ -1,4 +1,4 @@
-"""The failures of records that nobody has taken: `flush` and `stop` raise them, so that no failure is lost silently.
+"""The failures of records that no caller has retrieved: `flush` and `stop` raise them, so that no failure is lost silently.
 
 Driven by: `Delivery`, when a batch has failed; `take` and `clear` of the producer. Emits: one SendFailed for all of them.
 
@@ -41,7 +41,7 @@ class UnclaimedFailures:
         self._record_count = 0
 
     def fail(self, handles: Sequence[_Future | DividedRecord], error: KafkaError) -> None:
-        """Sets the error of the futures of one batch, and notes those that nobody waits for."""
+        """Sets the error of the futures of one batch, and notes those that no caller waits for."""
         held: list[_Future] = []
         cancelled = 0
         for future in handles:
@@ -64,7 +64,7 @@ class UnclaimedFailures:
                 self._decide()
 
     def take(self) -> SendFailed | None:
-        """All failures that nobody has taken, as one error; None if there are none. The next call begins anew."""
+        """All failures that no caller has retrieved, as one error; None if there are none. The next call begins anew."""
         while self._held:
             self._decide()
         errors, count = self._errors, self._record_count
@@ -76,7 +76,7 @@ class UnclaimedFailures:
         self.take()
 
     def _decide(self) -> None:
-        """Counts the records of the oldest batch whose exception nobody has retrieved."""
+        """Counts the records of the oldest batch whose exception no caller has retrieved."""
         error, futures = self._held.popleft()
         self._held_count -= len(futures)
         left = 0

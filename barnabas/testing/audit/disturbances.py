@@ -5,7 +5,7 @@ the answer at which a broker has stopped.
 
 A moment is a successful request of the application: its first write, its first read, its first write after a read, the first commit of
 a group, the first write of a transaction, the first end of one. Each disturbance acts once at each of its moments. All other answers
-wait meanwhile, so nothing depends on time.
+wait, so nothing depends on time.
 
 Invariants: the events of one cluster are treated one after the other. Every stopped answer is given, lost, or gone with its broker.
 """

@@ -155,7 +155,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 @contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
-    """Fails the test when its time is over. Needs a timer that nobody uses, in the main thread; without one there is no limit."""
+    """Fails the test when its time is over. Works only in the main thread, if no one else uses its timer; otherwise there is no limit."""
     free = (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()

@@ -105,7 +105,7 @@ def _batch(records: Buffer) -> Fields:
 
 def _produce(request: Any, response: Any, topic_name: TopicName, batches: Any) -> Iterable[Fields]:
     common = {"kind": "produce", "acks": request.acks, "transactional_id": request.transactional_id or ""}
-    if response is None:  # acks=0: nobody is told the offsets
+    if response is None:  # acks=0: the client does not learn the offsets
         for (topic, partition), batch in batches.items():
             name = topic if isinstance(topic, str) else topic_name(topic) or f"id {topic.hex()}"
             yield {**common, **batch, "topic": name, "partition": partition}

@@ -295,7 +295,7 @@ class ShardHost(Generic[S]):
         Args:
             decide: (shard, wall clock in ms) → decision; if it raises BrokerError, nothing is written.
             done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership
-                is lost meanwhile; COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow
+                is lost in between; COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow
                 (the records are written); other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
         """
         try:
