@@ -91,7 +91,7 @@ def consume(
             "value_runs": runs,
         }
         shown = as_lines if runs else printing.shown()
-        run = _Run(connection, _consumer(connection, settings), chosen, limits, shown, runs=runs)
+        run = _Run(connection, _consumer(connection, settings), chosen, limits, shown)
     except WrongCall as error:
         return wrong_call("consume", str(error))
     return worked("consume", connection, run.work())
@@ -153,21 +153,13 @@ class _Run:
     """One run of the command."""
 
     def __init__(
-        self,
-        connection: Connection,
-        consumer: Consumer[Any, Any],
-        chosen: _Chosen,
-        limits: Range,
-        shown: Shown,
-        *,
-        runs: bool,
+        self, connection: Connection, consumer: Consumer[Any, Any], chosen: _Chosen, limits: Range, shown: Shown
     ) -> None:
         self._connection = connection
         self._consumer = consumer
         self._chosen = chosen
         self._limits = limits
         self._shown = shown
-        self._runs = runs
 
     async def work(self) -> None:
         """Prints the records."""
@@ -244,7 +236,6 @@ class _Run:
             ends=ends,
             left=sys.maxsize if left is None else left,
             grouped=self._chosen.group is not None,
-            runs=self._runs,
         )
 
     async def _print_tail(self, partitions: list[TopicPartition], output: BlockOutput) -> None:

@@ -29,7 +29,6 @@ from barnabas.client.types import OffsetAndMetadata, TopicPartition, ValueRun
 __all__ = ["CommitsBeforeRevoke", "RecordReader", "read_tail"]
 
 POLL_RECORDS: Final = 10_000
-POLL_RUNS: Final = 100  # a run has all values of a batch
 POLL_MS: Final = 250
 COMMIT_EVERY_S: Final = 1.0
 LAST_COMMIT_S: Final = 0.4  # after a signal: time for the last commit
@@ -42,7 +41,6 @@ class RecordReader:
         ends: the offset at which each partition ends; None: it does not end.
         left: the number of records to print.
         grouped: the consumer is a member of a group, and commits.
-        runs: the consumer returns ValueRuns, too; neither `left` nor `grouped` is given then.
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class RecordReader:
         ends: Mapping[TopicPartition, int] | None,
         left: int,
         grouped: bool,
-        runs: bool = False,
     ) -> None:
         self._consumer = consumer
         self._output = output
@@ -62,7 +59,6 @@ class RecordReader:
         self._ends = ends
         self._left = left
         self._grouped = grouped
-        self._poll_max = POLL_RUNS if runs else POLL_RECORDS
         self._unprinted: dict[TopicPartition, int] = {}  # the first offset that is not printed, if below the position
         self._dirty = False  # records were printed since the last commit
         self._commit_at = 0.0
@@ -75,7 +71,7 @@ class RecordReader:
         """
         try:
             while self._left > 0 and not await self._at_end():
-                polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=min(self._left, self._poll_max))
+                polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=min(self._left, POLL_RECORDS))
                 if polled:
                     await self._print([record for tp, records in polled.items() for record in self._kept(tp, records)])
                 elif self._output.reader_gone():

@@ -261,7 +261,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
 
         Args:
             partitions: take records only from these; default: all.
-            max_records: the largest number of records (default `max_poll_records`).
+            max_records: the largest number of records (default `max_poll_records`). A `ValueRun` counts as its values, and is not split.
 
         Raises:
             KafkaError: a fetch, a reset of a position, or the group failed with an error that a retry does not cure.

@@ -17,7 +17,16 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import BatchHeader, decode_records, read_header
 
-__all__ = ["RUN_RECORDS_MIN", "Deserializer", "Deserializers", "corrupt", "decoded", "deserialized", "from_offset"]
+__all__ = [
+    "RUN_RECORDS_MIN",
+    "Deserializer",
+    "Deserializers",
+    "corrupt",
+    "decoded",
+    "deserialized",
+    "from_offset",
+    "record_count",
+]
 
 RUN_RECORDS_MIN: Final = 16  # a smaller batch is not worth a ValueRun
 
@@ -69,6 +78,12 @@ def from_offset(records: list[Any], offset: int) -> list[Any]:
         elif record.offset >= offset:
             out.append(record)
     return out
+
+
+def record_count(records: list[Any]) -> int:
+    """The number of records that decoded records of one batch stand for."""
+    first = records[0]
+    return len(first.values) if isinstance(first, ValueRun) else len(records)
 
 
 def deserialized(

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from barnabas.client.consumer.decoding import Deserializers, corrupt, decoded, deserialized, from_offset
+from barnabas.client.consumer.decoding import Deserializers, corrupt, decoded, deserialized, from_offset, record_count
 from barnabas.client.consumer.fetch_state import Fetched, PartitionState
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import Record, TopicPartition
@@ -71,7 +71,7 @@ class FetchedRecords:
         """Returns records by partition, the partitions in turn, and moves the positions past them.
 
         Args:
-            max_records: the largest number of records.
+            max_records: the largest number of records. A ValueRun is not split: the last one may exceed it.
             only: the partitions to take from; empty means all.
 
         Raises:
@@ -98,7 +98,7 @@ class FetchedRecords:
                     break
                 records += more
                 if left is not None:
-                    left -= len(more)
+                    left -= record_count(more)
             if records:
                 taken[state.tp] = records
             if left is not None and left <= 0:
