@@ -83,7 +83,7 @@ async def stranger(answer: Answer, **how: Any) -> AsyncIterator[str]:
 
 
 async def refusal(address: str, says: str) -> KafkaError:
-    """The error of a producer, which says this. It tries until its time is over, so it has little time first."""
+    """The error of a producer that says this. A producer tries until its time limit: the first one has a short limit."""
     for timeout_ms in (500, 15_000):
         with pytest.raises(KafkaError) as refused:
             await Producer(bootstrap_servers=address, request_timeout_ms=timeout_ms).start()

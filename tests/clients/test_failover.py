@@ -116,7 +116,7 @@ class Survivor:
 
 
 def log_of(cluster: Cluster, topic: str, partition: int) -> str:
-    """What a read_committed reader is told of a partition: ends, aborted transactions, and the batches up to the first fetch's end."""
+    """What a read_committed reader is told of a partition: ends, aborted transactions, and the batches of the first fetch."""
     with Wire(cluster.nodes[cluster.leader(topic, partition)].address) as wire:
         found = wire.fetch(topic, partition, 0, isolation_level=1)
     aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or []]

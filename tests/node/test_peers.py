@@ -241,7 +241,7 @@ async def test_a_connection_that_is_not_made_in_time(node: Node, stub: Stub) -> 
     peer = node.peers.to("127.0.0.1", await stub(serve), "test")
     failed: list[tuple[int, PeerErrorKind]] = []
     for each in (300, 40):
-        peer.send(MetadataRequest(), lambda error, ms=each: failed.append((ms, error.kind)), timeout_ms=each)  # type: ignore[misc]
+        peer.send(MetadataRequest(), lambda error, ms=each: failed.append((ms, error.kind)), timeout_ms=each)  # type: ignore[misc]  # mypy infers no type for a default of a lambda
     await until(lambda: len(failed) == 2)
     unreachable = PeerErrorKind.UNREACHABLE
     assert failed == [(40, unreachable), (300, unreachable)], "each request has its own deadline"

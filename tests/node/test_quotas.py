@@ -76,7 +76,7 @@ async def test_a_producer_above_its_rate_is_answered_at_once_and_muted(limited: 
     other = await nodes.peer(node)
     assert (await other.call(produce(13_000), 9)).throttle_time_ms == 0
     assert not connection.core.may_read(), "another client is not delayed"
-    assert not limited.reader._buffer  # type: ignore[attr-defined]  # nothing has arrived
+    assert not limited.reader._buffer  # type: ignore[attr-defined]  # private: nothing has arrived
     connection._unmute()
     for one in sent:
         assert (await limited.receive(one)).error_code == 0

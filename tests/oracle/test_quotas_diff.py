@@ -220,7 +220,7 @@ def _parts(each: QuotaAlteration) -> list[Part]:
 
 
 def test_throttle_times_are_those_of_kafka(kafka: str, barnabas: str) -> None:
-    """On a busy machine the three requests may take longer than a sample of the rate: then they are sent again."""
+    """The three requests are sent again if a busy machine took longer for them than a sample of the rate lasts."""
     for _ in range(TURNS_MAX):
         theirs, ours = throttle_times(kafka), throttle_times(barnabas)
         assert ours.keys() == theirs.keys()

@@ -213,7 +213,7 @@ async def test_listeners_of_another_kind(secured: SecuredKafka, ca: CertificateA
 
 
 async def told(what: str, **settings: Any) -> KafkaError:
-    """An error that says this; the client tries until its time is over, so it has little time first."""
+    """An error that says this. A client tries until its time limit: the first one has a short limit."""
     for timeout_ms in (1_500, 30_000):
         error, _ = await failure(**settings, request_timeout_ms=timeout_ms)
         if what in str(error):

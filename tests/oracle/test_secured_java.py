@@ -195,7 +195,7 @@ def test_every_cell_works(sides: Sides) -> None:
 
 
 def test_errors_are_those_with_kafka(sides: Sides, tmp_path: Path) -> None:
-    """What differs is asked again: on a busy machine a client may give up before the error comes."""
+    """Cases that differ are run again: on a busy machine a client may give up before the error comes."""
     theirs, ours = sides.said["Kafka"], sides.said["Barnabas"]
     assert ours.keys() == theirs.keys()
     for turn in range(TURNS_MAX):
@@ -249,7 +249,7 @@ def unused(world: SecuredWorld, listener: str, host: str) -> int:
 
 
 def test_a_rate_of_connections_counts_on_every_listener(sides: Sides) -> None:
-    """Ten in the ten seconds that are measured; with other addresses again where the machine was too busy for these times."""
+    """Ten connections are accepted in the ten seconds that are measured. A busy machine may be too slow for that: it is tried again."""
     for turn in range(TURNS_MAX):
         found = {side: closed_of_each_listener(world, turn) for side, world in sides.worlds.items()}
         if found["Kafka"] == found["Barnabas"] and set(found["Kafka"][1:]) == {CONNECTIONS - 10}:

@@ -45,7 +45,7 @@ UNDISTURBED_SECONDS = 2.0  # between two kills of coordinators
 BROKER_DOWN_SECONDS = 1.0
 SETTLE_SECONDS_MAX = 90.0
 COMMITTED_MIN = 1  # transactions under the churn: with sessions of a second there are few on a busy machine
-BUSY_SECONDS_MAX = 90.0  # until they are there, on a busy machine
+BUSY_SECONDS_MAX = 90.0  # for the first of them, on a busy machine
 SUITE, SOAK = 10.0, 60.0  # seconds of churn
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "1:2").split(":")))
 

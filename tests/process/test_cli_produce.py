@@ -195,7 +195,7 @@ def wait_until_written(broker: Broker, topic: str, count: int) -> None:
 
 
 def wait_until_read(pipe: IO[str]) -> None:
-    """Until the process at the other end has taken all that was written."""
+    """Waits until the process at the other end has read everything."""
     deadline, unread = time.monotonic() + 60, array.array("i", [1])
     while unread[0]:
         assert time.monotonic() < deadline

@@ -48,7 +48,7 @@ FIRST_SECONDS_MAX = 60.0  # for the first transaction or group, on two busy core
 
 
 def waited_for_sessions(cluster: Cluster) -> list[str]:
-    """The lines about brokers that were fenced only when their session ended; bench/cluster.py measures how long a kill lasts."""
+    """The log lines of brokers that were fenced only when their session ended; bench/cluster.py measures the gap after a kill."""
     lines = [line for node in cluster.nodes.values() for line in node.log().splitlines()]
     return [line for line in lines if "its session has timed out" in line]
 

@@ -94,7 +94,7 @@ def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
 
         def is_over(partition: int, node: Node = cluster.nodes[coordinator]) -> bool:
             nonlocal died
-            died = died or not node.alive  # also where it comes later, on a busy machine
+            died = died or not node.alive  # on a busy machine it dies later
             if not node.alive:
                 node.kill()  # closes what is left of it
                 cluster.start_node(node.node_id)

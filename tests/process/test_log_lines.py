@@ -44,7 +44,7 @@ def lines(broker: ServedBroker, beginning: str) -> list[dict[str, Any]]:
 
 
 def awaited_lines(broker: ServedBroker, beginning: str) -> list[dict[str, Any]]:
-    """The lines that begin so, as soon as there is one."""
+    """Waits for a line with this beginning; returns all of them."""
     deadline = time.monotonic() + SECONDS_MAX
     while not (found := lines(broker, beginning)):
         assert time.monotonic() < deadline, broker.log()

@@ -24,7 +24,7 @@ def fetched(address: str, path: str) -> str:
 
 
 def await_ready(address: str) -> None:
-    """Until the node says that it is ready: for ten seconds after a stall, as of a busy machine, it names that."""
+    """Waits until the node is ready. It is not for ten seconds after a stall, which a busy machine may cause."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -54,7 +54,7 @@ def read(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
 
 
 def is_cut_short(broker: Broker, middle: Path) -> bool:
-    """Stops the broker, and kills it once this file is there. False: the stop was over before, as on a busy machine."""
+    """Stops the broker, and kills it once this file is there. Returns False if the stop ended earlier, as on a busy machine."""
     pid = broker.brokers[0].pid
     assert pid is not None
     with ThreadPoolExecutor() as beside_it:

@@ -15,7 +15,7 @@ from tests.support.processes.stalling import Stalled, send_each
 pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
-TURN_SECONDS_MAX = 0.25  # a turn is 1 to 10 ms on a quiet machine; before requests were cut into slices: up to 6.7 s
+TURN_SECONDS_MAX = 0.25  # a turn is 1 to 10 ms on a quiet machine; without slices up to 6.7 s
 GROWTH_BYTES_MAX = 64 * MIB
 # Requests that take much memory and change nothing: sent twice more at the end, they must find room in what was freed.
 REPEATED = ("Produce: unknown topics", "Produce: unknown partitions", "ConsumerGroupDescribe: unknown groups")

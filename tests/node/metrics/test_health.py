@@ -22,7 +22,7 @@ LISTEN = {"metrics_listen": "127.0.0.1:0"}
 
 @pytest.fixture(autouse=True)
 def no_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may suspend the process, for which a node is not ready: another test looks at that."""
+    """A node is not ready after a stall, and a busy machine may suspend the process. Another test is about stalls."""
     monkeypatch.setattr(loop_watch, "STALLED_MS", 0)
 
 

@@ -165,7 +165,7 @@ async def test_the_time_of_a_malformed_request_is_not_that_of_the_next_one(node:
 
 
 async def test_a_partition_that_leads_before_its_image_is_published_is_there_once(node: Node, peer: Peer) -> None:
-    """Replicas learn of an election earlier. Prometheus refuses every sample of a scrape in which one is twice."""
+    """Replicas learn of an election earlier. Prometheus refuses all samples of a scrape if one is there twice."""
     await peer.create("t", 2)
     image = node.image
     topic = image.topics_by_name["t"]

@@ -64,7 +64,7 @@ async def make_topic(admin: Admin, name: str, partitions: int = 1, **configs: st
 
 
 async def known_topic(admin: Admin, name: str) -> TopicInfo:
-    """The topic, once the broker that is asked knows it with its leaders: Kafka's learns of it after the answer."""
+    """Waits until the broker that is asked knows the topic and its leaders: Kafka's learns of it after the answer."""
     async with asyncio.timeout(60):
         while True:
             try:

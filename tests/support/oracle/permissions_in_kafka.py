@@ -161,7 +161,7 @@ def _prepare(wire: Wire) -> World:
 
 
 def settle(condition: Callable[[], bool]) -> None:
-    """Waits: a broker of Kafka learns what its controller has answered some time after the answer."""
+    """Waits for a condition: a broker of Kafka learns of a change some time after the controller's answer."""
     deadline = time.monotonic() + SETTLED_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, "Kafka has not settled"

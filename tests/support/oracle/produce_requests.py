@@ -52,7 +52,9 @@ def produce(wire: Wire, topic: str, records: bytes | bytearray | None, version: 
     with Wire(wire.bootstrap) as own:
         try:
             correlation = own.send(request, version)
-            after = own.send(MetadataRequest(topics=[]), 5)  # answered in order: nothing comes before it in silence
+            after = own.send(
+                MetadataRequest(topics=[]), 5
+            )  # answers are in order: if this one comes first, the broker was silent
             frame = own.next_frame()
         except ConnectionError:
             return ("closed",)

@@ -30,7 +30,7 @@ KAFKA_UP = Path(__file__).parents[2] / "oracle" / "kafka-up"
 MISSING = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]  # of what fetches and runs it
 START_SECONDS_MAX = 240  # the first start on a machine downloads Kafka
 STOP_SECONDS_MAX = 120  # kafka-up kills it after 60
-TOOL_SECONDS_MAX = 240  # a tool of Java; on a busy machine Java alone takes ten and more to start
+TOOL_SECONDS_MAX = 240  # a tool of Java; on a busy machine Java alone needs ten seconds and more to start
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 COPIES_MAX = 10
 UNKNOWN_SETTING = "of.a.plugin=secret"  # to Kafka and to Barnabas; the test kit refuses it

@@ -19,9 +19,9 @@ def goes_as(said: list[Any], expected: list[Any]) -> bool:
 def held_as(
     expected: Mapping[str, list[Any]], hold: Callable[[Collection[str] | None], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Holds all conversations; those that went otherwise than expected again.
+    """Holds all conversations, and repeats those that differ from what is expected.
 
-    A session of three seconds may end on a busy machine before the client is back. What is wrong is wrong each time.
+    A session of three seconds may end on a busy machine before the client is back. An error of the broker comes each time.
 
     Args:
         hold: holds the conversations of these names; None: all.
