@@ -103,7 +103,7 @@ def _follows(replica: Replica, leader_epoch: int) -> bool:
 
 
 def _validity(replica: Replica, leader_epoch: int) -> Callable[[], bool]:
-    """Returns whether an answer of this moment still counts, when called later: not once the leader or the log has changed.
+    """Returns a function that says later whether an answer of this moment is still valid: not if the leader or the log has changed since.
 
     Another truncation may have ended in between, and the records that were fetched after it may be acknowledged.
     """
@@ -117,7 +117,7 @@ def _validity(replica: Replica, leader_epoch: int) -> Callable[[], bool]:
 
 
 def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> Steps[bool]:
-    """Removes all records. Returns False if the answer does not count any more."""
+    """Removes all records. Returns False, without a change, if the answer is not valid any more."""
     yield UNITS_OF_A_CUT
     if not is_valid():
         return False
@@ -139,7 +139,7 @@ def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> 
 
 
 def _cutting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> Steps[bool]:
-    """Truncates the log. Returns False if the answer does not count any more before that."""
+    """Truncates the log. Returns False, without a change, if the answer is not valid any more."""
     yield UNITS_OF_A_CUT
     if not is_valid():
         return False

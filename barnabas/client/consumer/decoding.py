@@ -81,7 +81,7 @@ def from_offset(records: list[Any], offset: int) -> list[Any]:
 
 
 def record_count(records: list[Any]) -> int:
-    """The number of records that decoded records of one batch stand for."""
+    """The number of records in what was decoded from one batch, which may be a ValueRun."""
     first = records[0]
     return len(first.values) if isinstance(first, ValueRun) else len(records)
 

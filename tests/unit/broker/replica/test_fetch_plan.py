@@ -225,10 +225,7 @@ def test_a_second_truncation_leaves_what_was_fetched_after_the_first() -> None:
     """A change of the ISR lets the partition be fetched before its truncation has ended: the leader answers the same again."""
     bench = PlanBench(1)
     replica = bench.replicas[0]
-    bench.ask()
-    bench.answer(data(0, batch(0) + batch(1)))
-    bench.ask()
-    bench.answer(data(0, diverging_epoch=EpochEndOffset(epoch=1, end_offset=1)))
+    bench.diverge()
     [(_, first)] = bench.plan.truncations()
     bench.plan.follow(replica)
     assert named(bench.ask()) == {0: (1, 2)}
