@@ -398,7 +398,7 @@ class PartitionProducers:
     def clear(self, end_offset: int) -> None:
         """Removes everything: the log is empty and begins at `end_offset`. Verifications stay: they concern later batches."""
         self.complete = end_offset == 0
-        self.entries.clear()
+        self.entries = {}
         self.ongoing.clear()
         self.unreplicated.clear()
         self.end_offset = end_offset

@@ -127,6 +127,7 @@ def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> 
         replica.log.log_end_offset,
         offset,
     )
+    removed = replica.log.producers.entries
     try:
         replica.log.on_records_lost()
         replica.log.truncate_fully_and_start_at(offset)
@@ -135,6 +136,7 @@ def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> 
     replica.high_watermark = offset
     replica.durability.on_cut()
     replica.progressed()
+    yield from discarded(removed)
     return True
 
 
