@@ -22,7 +22,7 @@ from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authori
 from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
 from barnabas.broker.server_keys import SERVER_KEYS, is_per_broker, server_key
-from barnabas.broker.unserved_keys import NEED_VOTERS, refuse_unserved
+from barnabas.broker.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, lone_voter, refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 __all__ = ["BrokerConfig", "Endpoint"]
@@ -312,9 +312,9 @@ class BrokerConfig:
             )
 
     def _voters(self, listener: str) -> dict[int, Endpoint]:
-        name = VOTERS
-        found: dict[int, Endpoint] = {}
-        for text in self.get_list(name):
+        name, found = VOTERS, dict[int, Endpoint]()
+        alone = lone_voter(self.node_id, listener, self.get_list(BOOTSTRAP_SERVERS), self.get_list("listeners"))
+        for text in self.get_list(name) if name in self.static else alone:
             voter, at, address = text.partition("@")
             host, colon, port = address.rpartition(":")
             if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:

@@ -55,9 +55,10 @@ _NODE = [
     string("broker.rack", None, "Rack of this broker, for replica placement and fetching from the nearest replica."),
     string("cluster.id", None, "Barnabas only: the cluster that the data directory must belong to, or is made for."),
     several("controller.listener.names", None, "Names of the listeners that serve the quorum."),
-    without_effect(
-        several("controller.quorum.bootstrap.servers", (), "Addresses at which the quorum is found, host:port."),
-        "the quorum is found by controller.quorum.voters",
+    several(
+        "controller.quorum.bootstrap.servers",
+        (),
+        "Where controller.quorum.voters is not set: the controller listener of a node alone, localhost:PORT.",
     ),
     several("controller.quorum.voters", (), "The quorum's voters, id@host:port; this node alone where not set."),
     string("inter.broker.listener.name", None, "Name of the listener for traffic between brokers."),

@@ -9,7 +9,7 @@ The names are those of Kafka 4.3.1's KafkaConfig.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
@@ -19,7 +19,17 @@ from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
 from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["LISTENER_KEYS", "NEED_VOTERS", "PREFIXES", "UNSERVED_KEYS", "Unserved", "refuse_unserved", "unserved"]
+__all__ = [
+    "BOOTSTRAP_SERVERS",
+    "LISTENER_KEYS",
+    "NEED_VOTERS",
+    "PREFIXES",
+    "UNSERVED_KEYS",
+    "Unserved",
+    "lone_voter",
+    "refuse_unserved",
+    "unserved",
+]
 
 
 class Unserved(NamedTuple):
@@ -57,9 +67,10 @@ PREFIXES: Final[Mapping[str, Unserved]] = {
     "kafka.metrics.": Unserved("there are no JMX metrics", False),
 }
 
+BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 # Settings of a node that is not alone, refused where controller.quorum.voters is missing: the node would form its own cluster.
 NEED_VOTERS: Final[Mapping[str, str]] = {
-    "controller.quorum.bootstrap.servers": "a quorum is not found by its addresses alone (KIP-853 is not served)",
+    BOOTSTRAP_SERVERS: "a quorum is not found by its addresses alone (KIP-853 is not served)",
     "zookeeper.connect": "Kafka 4 has no ZooKeeper: remove this setting",
 }
 _REFUSED: Final[Mapping[str, str]] = {
@@ -155,3 +166,12 @@ def _refused(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         asks = bool(value) and not (name in _SWITCHES and value.lower() == "false")
         if found is not None and found.refused and asks:
             yield name, value
+
+
+def lone_voter(node_id: int, controller_listener: str, servers: Sequence[str], listeners: Sequence[str]) -> list[str]:
+    """The voter ID@HOST:PORT of a node alone, as in Kafka's config/server.properties: the only one of controller.quorum.bootstrap.servers
+    is its own controller listener, at a loopback address. Otherwise none: other nodes may name the same address.
+    """
+    ports = [each.rpartition(":")[2] for each in listeners if each.partition("://")[0].upper() == controller_listener]
+    own = [f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]") for port in ports]
+    return [f"{node_id}@{servers[0]}"] if len(servers) == 1 and servers[0] in own else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.config import BrokerConfig, Endpoint
+from barnabas.broker.properties import parse_properties
 from barnabas.errors import BrokerError, ErrorCode
 
 
@@ -88,6 +89,25 @@ def test_nodes_of_one_role() -> None:
     assert broker.listeners == (Endpoint("PLAINTEXT", "", 9092),)
 
 
+STOCK = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+log.dirs=/tmp/kraft-combined-logs
+"""
+
+
+def test_the_settings_that_come_with_kafka_4_are_those_of_a_node_alone() -> None:
+    config = BrokerConfig(parse_properties(STOCK))
+    assert config.voter_endpoints == {1: Endpoint("CONTROLLER", "localhost", 9093)}
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "localhost", 9092),)
+
+
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
@@ -107,6 +127,9 @@ def test_nodes_of_one_role() -> None:
             {"controller.quorum.bootstrap.servers": "a:1"},
             r"value a:1 .*bootstrap\.servers: .*KIP-853.*voters is not set",
         ),
+        (parse_properties(STOCK.replace("=localhost:9093", "=localhost:9094")), "value localhost:9094 .*KIP-853"),
+        (parse_properties(STOCK.replace("=localhost:9093", "=localhost:9093,b:9093")), "b:9093 .*KIP-853"),
+        ({"process.roles": "broker", "controller.quorum.bootstrap.servers": "localhost:9093"}, "KIP-853"),
         ({"zookeeper.connect": "zk:2181"}, r"value zk:2181 .*zookeeper\.connect: Kafka 4 has no .*voters is not set"),
         (
             {"node.id": "2", "controller.quorum.voters": THREE, "listeners": "PLAINTEXT://0.0.0.0:1"},
