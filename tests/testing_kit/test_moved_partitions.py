@@ -228,7 +228,7 @@ def test_moves_that_cannot_be_are_refused(kafka: Cluster, kind: Kind) -> None:
     one, two = Seen("one"), Seen("two")
     refused: list[tuple[Any, str, str]] = [
         ((topic, 4), "one", "partition 4 of topic 'refused-.*' is unknown; it has partitions 0 to 3"),
-        ((topic, -1), "one", "partition -1 of topic"),
+        ((topic, -1), "one", "partition=-1: write a whole number from 0"),
         (("none", 0), "one", "unknown topic 'none'"),
         ((topic, 0), "three", "unknown member of group 'refused-.*' 'three'.* Known: 'one', 'two'"),
         ((other, 0), "one", "does not subscribe to the topic of other-"),
