@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from barnabas.client import Consumer, Producer
-from barnabas.testing import Cluster, kit_thread
+from barnabas.testing import Cluster
 from tests.support.broker.board_names import ALERTED, KAFKA_BOARD, KRAFT_BOARD, NOT_SERVED, WATCHED
+from tests.support.broker.cluster_scrapes import total, until
 from tests.support.broker.scrapes import Scrape
 
-DEADLINE_S = 30.0
 RECORDS, SIZE = 60, 500
 
 
@@ -27,30 +26,6 @@ def kafka() -> Iterator[Cluster]:
         yield cluster
 
 
-def scraped(kafka: Cluster, broker: int) -> Scrape:
-    command = kafka.backend("metrics").command(broker, "metrics_address", {})
-    host, port = kit_thread.wait(command, DEADLINE_S)
-    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=DEADLINE_S) as answer:
-        return Scrape(answer.read().decode())
-
-
-def until(kafka: Cluster, brokers: tuple[int, ...], condition: Callable[[list[Scrape]], object]) -> list[Scrape]:
-    """Scrapes until the condition holds."""
-
-    def hold() -> list[Scrape] | None:
-        found = [scraped(kafka, each) for each in brokers]
-        return found if condition(found) else None
-
-    for _ in range(2_000):
-        if (found := hold()) is not None:
-            return found
-    raise AssertionError("the metrics never showed it")
-
-
-def total(scrapes: list[Scrape], name: str, **labels: str) -> float:
-    return sum(each.total(name, **labels) for each in scrapes)
-
-
 async def traffic(kafka: Cluster) -> None:
     async with Producer(bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True) as producer:
         for number in range(RECORDS):
@@ -62,14 +37,24 @@ async def traffic(kafka: Cluster) -> None:
             await consumer.getone()
 
 
+def is_settled(every: list[Scrape]) -> bool:
+    """All followers have copied all records, and the brokers know each other, their leaders and their controller."""
+    copied, written = "kafka_log_log_size", "kafka_server_brokertopicmetrics_bytesin_total"
+    states = [each.labels("kafka_server_raftmetrics_current_state", "current_state") for each in every]
+    return (
+        total(every, copied, topic="orders") == 3 * total(every, written, topic="orders") > 0
+        and total(every, "kafka_server_replicamanager_leadercount")
+        == total(every, "kafka_cluster_partition_replicascount") / 3
+        and total(every, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+        and {each.value("kafka_controller_kafkacontroller_activebrokercount") for each in every} == {3}
+        and sorted(next(iter(state)) for state in states) == ["follower", "follower", "leader"]
+        and len({each.value("kafka_server_raftmetrics_current_leader") for each in every}) == 1
+    )
+
+
 async def test_every_series_that_the_boards_ask_for(kafka: Cluster) -> None:
     await traffic(kafka)
-    written, size = "kafka_server_brokertopicmetrics_bytesin_total", "kafka_log_log_size"
-    every = until(  # all followers have copied all records
-        kafka,
-        (1, 2, 3),
-        lambda every: total(every, size, topic="orders") == 3 * total(every, written, topic="orders") > 0,
-    )
+    every = until(kafka, (1, 2, 3), is_settled)
     for name, labels in (KAFKA_BOARD | KRAFT_BOARD | ALERTED | WATCHED).items():
         for each in every:
             assert name in each.names, name
@@ -79,26 +64,11 @@ async def test_every_series_that_the_boards_ask_for(kafka: Cluster) -> None:
 
     name = "kafka_server_brokertopicmetrics_messagesin_total"
     assert total(every, name, topic="orders") == RECORDS
-    assert (
-        RECORDS * SIZE < total(every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders") < RECORDS * 650
-    )
-    assert total(every, "kafka_server_brokertopicmetrics_bytesout_total", topic="orders") == total(
-        every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders"
-    )
-    copied = total(every, "kafka_log_log_size", topic="orders")
-    assert copied == 3 * total(every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders")
-    assert (
-        sum(each.value("kafka_server_brokertopicmetrics_replicationbytesin_total") for each in every) >= copied * 2 / 3
-    )
-    assert (
-        total(every, "kafka_server_replicamanager_leadercount")
-        == total(every, "kafka_cluster_partition_replicascount") / 3
-    )
-    assert total(every, "kafka_controller_kafkacontroller_activecontrollercount") == 1
-    assert {each.value("kafka_controller_kafkacontroller_activebrokercount") for each in every} == {3}
-    states = [each.labels("kafka_server_raftmetrics_current_state", "current_state") for each in every]
-    assert sorted(next(iter(state)) for state in states) == ["follower", "follower", "leader"]
-    assert len({each.value("kafka_server_raftmetrics_current_leader") for each in every}) == 1
+    written = total(every, "kafka_server_brokertopicmetrics_bytesin_total", topic="orders")
+    assert RECORDS * SIZE < written < RECORDS * 650
+    # A consumer may fetch records again, after a partition has moved.
+    assert total(every, "kafka_server_brokertopicmetrics_bytesout_total", topic="orders") >= written
+    assert sum(each.value("kafka_server_brokertopicmetrics_replicationbytesin_total") for each in every) >= written * 2
     assert total(every, "kafka_server_raftchannelmetrics_incoming_byte_total") > 1_000
     assert total(every, "kafka_server_raftchannelmetrics_response_total") > 0
 
