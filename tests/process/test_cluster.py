@@ -270,10 +270,10 @@ def test_the_controller_is_killed_again_and_again(cluster: Cluster) -> None:
         check_acknowledged(acknowledged, found[partition])
 
 
-def produce_request(topic: str, value: bytes, *, acks: int) -> ProduceRequest:
+def produce_request(topic: str, value: bytes, *, acks: int, timeout_ms: int = 5_000) -> ProduceRequest:
     batch = build_batch([NewRecord(None, value, int(time.time() * 1000))])
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5_000, topic_data=[data])
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=[data])
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -341,9 +341,9 @@ def test_a_replica_that_lags_is_not_in_sync_and_comes_back(start_cluster: StartC
     leader = cluster.leader("kept", 0)
     follower = next(node_id for node_id in cluster.nodes if node_id != leader)
     cluster.pause(follower)
-    with Wire(cluster.nodes[leader].address) as wire:
-        for number in range(20):
-            answer = wire.call(produce_request("kept", b"%d" % number, acks=-1), 9)
+    with Wire(cluster.nodes[leader].address, timeout_s=120) as wire:
+        for number in range(20):  # the first waits until the follower is out of sync, for 4 to 6 s on a quiet machine
+            answer = wire.call(produce_request("kept", b"%d" % number, acks=-1, timeout_ms=60_000), 9)
             assert answer.responses[0].partition_responses[0].error_code == 0
     cluster.wait_until(lambda: follower not in cluster.partitions("kept")[0].isr_nodes, "it is out of sync", 60)
     cluster.resume(follower)
