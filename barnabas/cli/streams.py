@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["READER_GONE", "OutputUnwritable", "given_up", "repair_streams", "written_out"]
+__all__ = ["READER_GONE", "OutputUnwritable", "drop_output", "given_up", "repair_streams", "written_out"]
 
 READER_GONE: Final = 141  # 128 + SIGPIPE
 
@@ -76,12 +76,17 @@ def written_out(code: int) -> int:
 
 def given_up(error: OutputUnwritable) -> int:
     """Gives up the output after an error; says why on stderr. Returns the exit code."""
-    with suppress(OSError):  # what is left in the buffer goes nowhere
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.close(null)
+    drop_output()
     if error.errno == errno.EPIPE:
         return READER_GONE
     with suppress(OSError, ValueError):
         print(f"barnabas: cannot write the output: {error.strerror}", file=sys.stderr, flush=True)
     return 1
+
+
+def drop_output() -> None:
+    """Drops what is left in the buffer of the output, and what is written from now on."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)

@@ -30,6 +30,7 @@ from barnabas.cli.local_ports import PORT_MAX
 from barnabas.cli.logs import LogFormat, LogLevel
 from barnabas.cli.node_lines import NodeLines
 from barnabas.cli.session import wrong_call
+from barnabas.cli.streams import drop_output
 from barnabas.errors import BarnabasError, BrokerError
 from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.loop import run
@@ -273,7 +274,7 @@ class _Up:
                 )
             )
         except OSError:
-            pass  # the terminal is gone; SIGHUP follows
+            drop_output()  # the terminal is gone; SIGHUP follows
 
     def _code(self) -> int:
         return KILLED if self._killed else self._ended.result()
