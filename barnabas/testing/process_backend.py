@@ -170,6 +170,8 @@ class ProcessBackend(LocalBackend[_Broker]):
         await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
 
     async def pause_broker(self, broker_id: int) -> None:
+        while self._brokers[broker_id].launching:  # noqa: ASYNC110  # for milliseconds; there is no process yet
+            await asyncio.sleep(POLL_S)
         self._signal(broker_id, signal.SIGSTOP)
         self._brokers[broker_id].paused = True
         process = self._brokers[broker_id].process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from barnabas.protocol.messages.admin import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.testing import Broker, Cluster, KitError, KitTimeout
+from barnabas.testing import Broker, Cluster, KitError, KitTimeout, process_backend
 from barnabas.testing.backend import Mode
 from tests.support.oracle.wire import Wire
 
@@ -145,6 +146,25 @@ def test_a_broker_without_a_majority_starts_until_another_one_is_there(mode: Mod
         kafka.restart(2)
         kafka.wait_until_ready()
         assert [each.state for each in kafka.brokers] == ["running", "running", "down"]
+
+
+@pytest.mark.process
+def test_a_pause_waits_for_the_process_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    reap, waiting = process_backend._reap, threading.Event()
+
+    def slow(broker: Any) -> None:
+        waiting.wait(0.5)
+        reap(broker)
+
+    with Cluster(1, mode="process", internal_topics=False) as kafka:
+        kafka.kill(1)
+        monkeypatch.setattr(process_backend, "_reap", slow)
+        kafka.restart(1, wait=False)
+        kafka.pause(1)
+        assert kafka.broker(1).state == "paused"
+        kafka.resume(1)
+        waiting.set()
+        kafka.wait_until_ready()
 
 
 def test_a_start_that_takes_too_long_is_named(mode: Mode) -> None:
