@@ -14,6 +14,7 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord
+from barnabas.broker.security.authorizer_keys import ALLOW, NAME
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
@@ -45,6 +46,8 @@ def remarks(config: BrokerConfig) -> list[str]:
 def _remarks_on_security(config: BrokerConfig) -> list[str]:
     """Settings whose effect is another one than they seem to have."""
     found = _remarks_on_own_logins(config)
+    if ALLOW in config.static and not (config.get_str(NAME) or ""):
+        found.append(f"setting '{ALLOW}' has no effect: without {NAME} every client may do everything")
     for name, text in sorted(config.static.items()):
         key = server_key(name)
         if key is not None and key.sensitive and _PLACEHOLDER.search(text):

@@ -13,6 +13,7 @@ from barnabas.broker.security.principal import ANONYMOUS
 from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = [
+    "ALLOW",
     "AUTHORIZER_CLASS",
     "AUTHORIZER_KEYS",
     "NAME",
@@ -58,7 +59,8 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
     name = static.get(NAME, "").strip()
     if not name:
         for key in (SUPER_USERS, ALLOW):
-            if text := static.get(key, "").strip():
+            text = static.get(key, "").strip()
+            if text and (key, text.lower()) != (ALLOW, "true"):  # which promises no protection
                 reason = (
                     f"without {NAME} every client may do everything: write {NAME}={AUTHORIZER_CLASS}, or remove {key}"
                 )

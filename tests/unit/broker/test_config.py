@@ -213,7 +213,6 @@ def test_node_id_from_either_key() -> None:
         ({"authorizer.class.name": STANDARD, "super.users": "User:a,User:b"}, "semicolons separate principals"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:a User:b"}, "semicolons separate principals"),
         ({"super.users": "User:a"}, r"super\.users: without authorizer\.class\.name every client may do everything"),
-        ({"allow.everyone.if.no.acl.found": "True"}, r"no\.acl\.found: without authorizer\.class\.name every client"),
         ({"allow.everyone.if.no.acl.found": "false"}, r"no\.acl\.found: without authorizer\.class\.name every client"),
         ({"delegation.token.master.key": "planted-7"}, r"value \[hidden\] .*master\.key"),
         ({"sasl.jaas.confg": "planted-8"}, r"value \[hidden\] .*jaas\.confg"),
@@ -257,6 +256,7 @@ def test_what_would_promise_more_than_is_served_is_refused(settings: dict[str, s
     [
         {"remote.log.storage.system.enable": "false"},
         {"authorizer.class.name": ""},
+        {"allow.everyone.if.no.acl.found": "True"},  # the default of some container images
         {"authorizer.class.name": STANDARD, "super.users": "User:a"},  # no other node connects
         {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS", "controller.quorum.voters": "1@a:1"},
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL"},  # no listener is SSL
@@ -490,4 +490,9 @@ def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_tol
         for name in sorted(own)
     ]
     assert remarks(BrokerConfig({**own, "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"})) == []
-    assert remarks(BrokerConfig({"authorizer.class.name": STANDARD, "super.users": "User:CN=a,OU=b;User:c"})) == []
+    everyone = {"allow.everyone.if.no.acl.found": "true"}
+    assert remarks(BrokerConfig(everyone)) == [
+        "setting 'allow.everyone.if.no.acl.found' has no effect: without authorizer.class.name every client may do everything"
+    ]
+    authorizer = {"authorizer.class.name": STANDARD, "super.users": "User:CN=a,OU=b;User:c"}
+    assert remarks(BrokerConfig(authorizer)) == remarks(BrokerConfig(authorizer | everyone)) == []
