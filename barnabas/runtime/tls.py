@@ -15,7 +15,7 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_stores import KeyStore, TlsError, key_store, trust_store
@@ -25,6 +25,7 @@ __all__ = [
     "TLS_VERSIONS",
     "TlsError",
     "TlsSettings",
+    "TlsStores",
     "check_ciphers",
     "check_own_certificate",
     "client_context",
@@ -39,6 +40,16 @@ _FLIGHTS_MAX: Final = 4  # of messages in a handshake, each way
 CHAIN_TRIED_MAX: Final = 10  # certificates that an error looks at
 # Python's ssl cannot select among the suites of TLS 1.3.
 _SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+
+
+class TlsStores(NamedTuple):
+    """The stores of some settings, read once.
+
+    `key` is None without a key store, `trust` has the trusted certificates as PEM text, None without a trust store.
+    """
+
+    key: KeyStore | None
+    trust: str | None
 
 
 @dataclass(frozen=True)
@@ -105,8 +116,9 @@ class TlsSettings:
         """Whether a trust store is named."""
         return bool(self.truststore_location or self.truststore_certificates)
 
-    def _key_store(self) -> KeyStore | None:
-        return key_store(
+    def stores(self) -> TlsStores:
+        """Reads the files of the stores. Raises TlsError."""
+        key = key_store(
             self.keystore_type,
             prefix=self.prefix,
             key=self.keystore_key,
@@ -115,19 +127,21 @@ class TlsSettings:
             password=self.keystore_password,
             key_password=self.key_password,
         )
-
-    def _trust_store(self) -> str | None:
-        return trust_store(
+        trust = trust_store(
             self.truststore_type,
             prefix=self.prefix,
             certificates=self.truststore_certificates,
             location=self.truststore_location,
             password=self.truststore_password,
         )
+        return TlsStores(key, trust)
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener. Reads the stores' files.
+def server_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
+    """The context of a listener.
+
+    Args:
+        stores: of the settings; None: they are read now.
 
     Raises:
         TlsError: there is no key, a store cannot be read, or ssl.client.auth asks for certificates without a trust store.
@@ -135,30 +149,34 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     prefix = settings.prefix
     if not settings.has_key:
         raise TlsError(f"{prefix}ssl.keystore.location is not set; {working_block(prefix)}")
+    stores = stores or settings.stores()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, settings)
     # A client that closes before it has read its tickets would reset the connection, and the server lose its last bytes.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
-    _load_key(context, settings)
+    _load_key(context, settings, stores.key)
     if settings.client_auth != "none":
-        trusted = settings._trust_store()
-        if trusted is None:
+        if stores.trust is None:
             raise TlsError(
                 f"{prefix}ssl.client.auth={settings.client_auth} needs {prefix}ssl.truststore.location, the authorities that "
                 f"sign the clients' certificates; {working_block(prefix)}"
             )
-        _load_trust(context, trusted, prefix)
+        _load_trust(context, stores.trust, prefix)
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
     return context
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a client. Reads the stores' files. Without a trust store the system's authorities are trusted.
+def client_context(settings: TlsSettings, stores: TlsStores | None = None) -> ssl.SSLContext:
+    """The context of a client. Without a trust store the system's authorities are trusted.
+
+    Args:
+        stores: of the settings; None: they are read now.
 
     Raises:
         TlsError: a store cannot be read.
     """
+    stores = stores or settings.stores()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _limit(context, settings)
     checked = settings.endpoint_identification_algorithm
@@ -167,27 +185,26 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
             f"{settings.prefix}ssl.endpoint.identification.algorithm is {checked!r}: write https, or nothing for no check"
         )
     context.check_hostname = bool(checked)
-    trusted = settings._trust_store()
-    if trusted is None:
+    if stores.trust is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:
-        _load_trust(context, trusted, settings.prefix)
+        _load_trust(context, stores.trust, settings.prefix)
     if settings.has_key:
-        _load_key(context, settings)
+        _load_key(context, settings, stores.key)
     return context
 
 
-def check_own_certificate(settings: TlsSettings) -> None:
+def check_own_certificate(settings: TlsSettings, stores: TlsStores) -> None:
     """Tries a handshake of this node with itself and ignores host names, as Kafka does for the listener between nodes.
 
     Raises:
         TlsError: another node with the same trust store would refuse this node's certificate.
     """
-    client_side = client_context(replace(settings, endpoint_identification_algorithm=""))
+    client_side = client_context(replace(settings, endpoint_identification_algorithm=""), stores)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client_side.wrap_bio(to_client, to_server),
-        server_context(settings).wrap_bio(to_server, to_client, server_side=True),
+        server_context(settings, stores).wrap_bio(to_server, to_client, server_side=True),
     ]
     for _ in range(_FLIGHTS_MAX):
         for end in list(ends):
@@ -203,13 +220,8 @@ def check_own_certificate(settings: TlsSettings) -> None:
                 ) from None
 
 
-def own_certificates(settings: TlsSettings) -> tuple[list[bytes], list[bytes]]:
-    """The certificate chain of the key store, and the store's other certificates, as DER. Reads the store's file.
-
-    Raises:
-        TlsError: the store cannot be read.
-    """
-    store = settings._key_store()
+def own_certificates(store: KeyStore | None) -> tuple[list[bytes], list[bytes]]:
+    """The certificate chain of a key store, and the store's other certificates, as DER."""
     if store is None:
         return [], []
     return _as_der(store.chain), _as_der(store.others)
@@ -288,8 +300,7 @@ def _load_trust(context: ssl.SSLContext, certificates: str, prefix: str) -> None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each certificate of the store is trusted, as in Java
 
 
-def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    store = settings._key_store()
+def _load_key(context: ssl.SSLContext, settings: TlsSettings, store: KeyStore | None) -> None:
     if store is None:
         raise TlsError(f"{settings.prefix}ssl.keystore.location is not set; {working_block(settings.prefix)}")
     try:

@@ -5,7 +5,7 @@ Emits: contexts; principals of client certificates; log lines, also about certif
 
 Each listener has one context for connections from clients and one for connections to the same listener of other nodes, with the same
 stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake. Once the node
-serves, stores are read in a thread. Reloads may overlap: contexts of an earlier one never replace those of a later one.
+serves, stores are read in a thread, those with a password by a process of their own. Reloads may overlap: contexts of an earlier one never replace those of a later one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from barnabas.loggers import logger
 from barnabas.runtime.tls import (
     TlsError,
     TlsSettings,
+    TlsStores,
     check_own_certificate,
     client_context,
     own_certificates,
     server_context,
 )
+from barnabas.runtime.tls_store_process import stores_beside
 from barnabas.work import Steps, Work
 
 __all__ = ["NodeTls", "certificate_principal", "tls_settings"]
@@ -76,9 +78,11 @@ class NodeTls:
         """
         for name in self._names:
             try:
-                self._contexts[name] = self._made(name, tls_settings(self._config, name))
+                settings = tls_settings(self._config, name)
+                stores = settings.stores()
+                self._contexts[name] = self._made(name, settings, stores)
                 if name in self._between_nodes:
-                    check_own_certificate(self._contexts[name].settings)
+                    check_own_certificate(settings, stores)
             except TlsError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, f"listener {name}: {error}") from None
             self._tell_others(name)
@@ -135,9 +139,9 @@ class NodeTls:
             *(name, used, " and ".join(others)),
         )
 
-    def _made(self, name: str, settings: TlsSettings) -> _Contexts:
-        server = server_context(settings) if name in self._served else None
-        return _Contexts(settings, server, client_context(settings), *own_certificates(settings))
+    def _made(self, name: str, settings: TlsSettings, stores: TlsStores) -> _Contexts:
+        server = server_context(settings, stores) if name in self._served else None
+        return _Contexts(settings, server, client_context(settings, stores), *own_certificates(stores.key))
 
     def provider(self, listener: str) -> Callable[[], ssl.SSLContext] | None:
         """Returns the present context for clients of a listener at each call; None for a listener without TLS."""
@@ -203,13 +207,13 @@ class NodeTls:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"listener {name}: {made}")
 
     def _read(self, wanted: dict[str, TlsSettings]) -> Steps[dict[str, _Contexts | TlsError]]:
-        """The contexts of listeners with these settings: a file may be slow, and the key of a PKCS12 store takes milliseconds."""
+        """The contexts of listeners with these settings: a file may be slow, and so may the password of a store."""
         found: dict[str, _Contexts | TlsError] = {}
 
         def read() -> None:
             for name, settings in wanted.items():
                 try:
-                    found[name] = self._made(name, settings)
+                    found[name] = self._made(name, settings, stores_beside(settings))
                 except TlsError as error:
                     found[name] = error.with_traceback(None)
 

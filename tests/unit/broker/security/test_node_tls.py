@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.security.node_tls import DAY_MS, NodeTls
 from barnabas.errors import BrokerError
+from barnabas.runtime import tls_stores
 from barnabas.runtime.clock import SystemClock
 from barnabas.work import finished
 from tests.support.security.certificates import CertificateAuthority
@@ -189,3 +190,24 @@ def test_a_certificate_that_other_nodes_would_refuse_is_refused_at_the_start_as_
         assert str(refused.value).startswith(said)
         assert str(refused.value).endswith("ssl.truststore the authority that signed it")
         node_tls(settings, Time()).open()  # clients may trust it
+
+
+def test_a_store_is_read_once(ca: CertificateAuthority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its contexts and certificates are of one file, also if the file is replaced meanwhile."""
+    read: list[str] = []
+
+    def reading(location: str, name: str) -> bytes:
+        read.append(location)
+        return Path(location).read_bytes()
+
+    monkeypatch.setattr(tls_stores, "_read", reading)
+    identity, settings = (
+        ca.issue("once"),
+        {"inter.broker.listener.name": "SSL", "controller.quorum.voters": "1@a:1,2@b:2"},
+    )
+    tls = node_tls({**identity.by_file(), **ca.truststore(), **settings}, Time())
+    tls.open()
+    both = [str(identity.both), str(ca.certificate)]
+    assert read == both * 2, "once for each listener"
+    finished(tls.reload(changed_only=False))
+    assert read == both * 4
