@@ -30,6 +30,7 @@ __all__ = [
     "host_and_port",
     "integer",
     "long",
+    "not_empty",
     "one_of",
     "several",
     "short",
@@ -103,12 +104,13 @@ def between(low: float, high: float) -> Validator:
     return check
 
 
-def one_of(*choices: str) -> Validator:
-    """A check that a string, or every member of a list, is one of `choices`."""
+def one_of(*choices: str, any_case: bool = False) -> Validator:
+    """A check that a string, or every member of a list, is one of `choices`; with `any_case` also in upper case."""
 
     def check(value: ConfigValue) -> str | None:
         members = value if isinstance(value, tuple) else (value,)
-        return None if all(member in choices for member in members) else f"String must be one of: {', '.join(choices)}"
+        given = [str(member).lower() for member in members] if any_case else members
+        return None if all(member in choices for member in given) else f"String must be one of: {', '.join(choices)}"
 
     return check
 
@@ -123,6 +125,11 @@ def some_of(*choices: str, needed: str = "") -> Validator:
         return known(value) or (f"{needed} must be in the list" if needed and needed not in value else None)
 
     return check
+
+
+def not_empty(value: ConfigValue) -> str | None:
+    """A check that a list has a member."""
+    return None if value else "must not be empty"
 
 
 def shown_address(host: str, port: int) -> str:
@@ -146,6 +153,7 @@ class ConfigKey:
 
     `dynamic` keys may be altered on a running broker (IncrementalAlterConfigs); the others only in server.properties.
     `no_effect` is the reason why the key is accepted, stored and shown but changes nothing here; None for every other key.
+    A list has no member twice and no empty member, unless `check` alone decides (`free_list`).
     """
 
     name: str
@@ -155,6 +163,7 @@ class ConfigKey:
     check: Validator | None = None
     dynamic: bool = False
     no_effect: str | None = None
+    free_list: bool = False
 
     def parse(self, text: str) -> ConfigValue:
         """The typed value of `text`.
@@ -163,12 +172,17 @@ class ConfigKey:
             BrokerError: INVALID_CONFIG if the text is not of the key's type or is outside its bounds.
         """
         value = self._typed(text.strip())
+        members = () if self.free_list or not isinstance(value, tuple) else value
+        if len(set(members)) != len(members):
+            raise self._invalid(text, "values must not be duplicated")
         if self.check is not None:
             wrong = self.check(value)
             if wrong is not None:
                 members = value if isinstance(value, tuple) else ()
                 shown = next((member for member in members if self.check((member,)) is not None), self.render(value))
                 raise self._invalid(shown, wrong)
+        if "" in members:
+            raise self._invalid(text, "values must not be empty")
         return value
 
     def _typed(self, text: str) -> ConfigValue:

@@ -106,7 +106,12 @@ LOG_KEYS: Final = [
         one_of("compact", "delete"),
         dynamic=True,
     ),
-    long("log.dir.failure.timeout.ms", 30_000, "Wait for the controller before a failed directory stops the broker."),
+    long(
+        "log.dir.failure.timeout.ms",
+        30_000,
+        "Wait for the controller before a failed directory stops the broker.",
+        at_least(1),
+    ),
     long(
         "log.flush.interval.messages",
         INT64_MAX,

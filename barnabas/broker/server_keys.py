@@ -25,6 +25,7 @@ from barnabas.broker.config_key import (
     host_and_port,
     integer,
     long,
+    not_empty,
     one_of,
     several,
     short,
@@ -33,7 +34,7 @@ from barnabas.broker.config_key import (
     without_effect,
 )
 from barnabas.broker.connection_overrides import check_overrides
-from barnabas.broker.log_keys import LOG_KEYS
+from barnabas.broker.log_keys import LOG_KEYS, SEGMENT_BYTES_MIN
 from barnabas.broker.quotas.quota_keys import QUOTA_KEYS
 from barnabas.broker.security.authorizer_keys import AUTHORIZER_KEYS
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
@@ -50,11 +51,16 @@ LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 _NODE = [
-    several("advertised.listeners", None, "Addresses handed to clients, name://host:port; `listeners` where not set."),
+    several(
+        "advertised.listeners",
+        None,
+        "Addresses handed to clients, name://host:port; `listeners` where not set.",
+        not_empty,
+    ),
     integer("broker.id", -1, "Older name of node.id; both must agree where both are set."),
     string("broker.rack", None, "Rack of this broker, for replica placement and fetching from the nearest replica."),
     string("cluster.id", None, "Barnabas only: the cluster that the data directory must belong to, or is made for."),
-    several("controller.listener.names", None, "Names of the listeners that serve the quorum."),
+    several("controller.listener.names", None, "Names of the listeners that serve the quorum.", not_empty),
     several(
         "controller.quorum.bootstrap.servers",
         (),
@@ -67,9 +73,9 @@ _NODE = [
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Security protocol of each listener name, NAME:PROTOCOL.",
     ),
-    several("listeners", ("PLAINTEXT://:9092",), "Addresses this node serves, name://host:port."),
-    several("log.dir", ("/tmp/kafka-logs",), "Data directory where log.dirs is not set."),
-    several("log.dirs", None, "Data directories, separated by commas."),
+    several("listeners", ("PLAINTEXT://:9092",), "Addresses this node serves, name://host:port.", not_empty),
+    several("log.dir", ("/tmp/kafka-logs",), "Data directory where log.dirs is not set.", not_empty),
+    several("log.dirs", None, "Data directories, separated by commas.", not_empty),
     string(
         "metrics.listen",
         None,
@@ -78,7 +84,7 @@ _NODE = [
     ),
     string("metadata.log.dir", None, "Which of log.dirs holds the metadata log; the first where not set."),
     integer("node.id", None, "Id of this node, unique in the cluster.", at_least(0)),
-    several("process.roles", None, "Roles of this node: broker, controller or both.", one_of("broker", "controller")),
+    several("process.roles", None, "Roles of this node: broker, controller or both.", some_of("broker", "controller")),
     string("security.inter.broker.protocol", "PLAINTEXT", "Security protocol between brokers."),
 ]
 
@@ -277,7 +283,7 @@ _FETCH_AND_GROUPS = [
         "group.consumer.migration.policy",
         "bidirectional",
         "Whether groups change between the classic and the consumer protocol while they have members.",
-        one_of("disabled", "downgrade", "upgrade", "bidirectional"),
+        one_of("disabled", "downgrade", "upgrade", "bidirectional", any_case=True),
     ),
     integer("group.consumer.min.assignment.interval.ms", 0, "Least a group may set of its own.", at_least(0)),
     integer("group.consumer.min.heartbeat.interval.ms", 5_000, "Least a group may set of its own.", at_least(1)),
@@ -311,7 +317,9 @@ _FETCH_AND_GROUPS = [
     ),
     integer("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", at_least(1)),
     short("offsets.topic.replication.factor", 3, "Replicas of __consumer_offsets.", at_least(1)),
-    integer("offsets.topic.segment.bytes", 104_857_600, "Segment size of __consumer_offsets.", at_least(1)),
+    integer(
+        "offsets.topic.segment.bytes", 104_857_600, "Segment size of __consumer_offsets.", at_least(SEGMENT_BYTES_MIN)
+    ),
 ]
 
 _TRANSACTIONS = [
@@ -358,7 +366,12 @@ _TRANSACTIONS = [
     integer("transaction.state.log.min.isr", 2, "min.insync.replicas of __transaction_state.", at_least(1)),
     integer("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", at_least(1)),
     short("transaction.state.log.replication.factor", 3, "Replicas of __transaction_state.", at_least(1)),
-    integer("transaction.state.log.segment.bytes", 104_857_600, "Segment size of __transaction_state.", at_least(1)),
+    integer(
+        "transaction.state.log.segment.bytes",
+        104_857_600,
+        "Segment size of __transaction_state.",
+        at_least(SEGMENT_BYTES_MIN),
+    ),
     boolean(
         "transaction.two.phase.commit.enable",
         True,

@@ -73,7 +73,7 @@ def _topic_key(
     no_effect: str | None = None,
 ) -> TopicKey:
     where = (Synonym(synonyms),) if isinstance(synonyms, str) else synonyms
-    key = ConfigKey(name, kind, default, doc, check, dynamic=True)
+    key = ConfigKey(name, kind, default, doc, check, dynamic=True, free_list=check is _throttled_replicas)
     return TopicKey(key if no_effect is None else without_effect(key, no_effect), where)
 
 

@@ -199,7 +199,7 @@ class GroupCoordinator:
         """Returns the current settings of a consumer group (ShardOwner)."""
         config = self._config
         own = self._current.image.config(GROUP_RESOURCE, group_id)
-        policy = config.get_str("group.consumer.migration.policy")
+        policy = (config.get_str("group.consumer.migration.policy") or "").lower()
         return ConsumerSettings(
             session_timeout_ms=group_value(config, own, SESSION_TIMEOUT),
             heartbeat_interval_ms=group_value(config, own, HEARTBEAT_INTERVAL),
