@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from barnabas.broker.metadata.image import AclImage, MetadataImage, difference
+from barnabas.broker.security.access import OPERATIONS
 from barnabas.broker.security.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.cli.confirmation import Yes, confirmed
@@ -28,6 +30,7 @@ from barnabas.work import finished
 __all__ = ["app"]
 
 CLUSTER_NAME: Final = "kafka-cluster"
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TYPES: Final = {each.name.lower().replace("_", "-"): each for each in AclResourceType if each > AclResourceType.ANY}
 _OPERATIONS: Final = {each.name.lower().replace("_", "-"): each for each in AclOperation if each > AclOperation.ANY}
 
@@ -102,6 +105,7 @@ def add(
     command = "acl add"
     try:
         acls = _acls(principal, operations, resources, prefixed=prefixed, deny=deny, host=_compared_host(host))
+        _check_effect(acls)
     except ValueError as error:
         return wrong_call(command, str(error))
 
@@ -294,6 +298,38 @@ def _acls(
             permission = AclPermission.DENY if deny else AclPermission.ALLOW
             found.append(AclBinding(kind, resource_name or "", principal, _OPERATIONS[name], permission, pattern, host))
     return list(dict.fromkeys(found))
+
+
+def _check_effect(acls: Sequence[AclBinding]) -> None:
+    """Raises ValueError if an ACL could match nothing, although it looks as if it did."""
+    principal = acls[0].principal
+    kind, _, name = principal.partition(":")
+    if kind != "User" and kind.lower() == "user":
+        raise ValueError(f"{principal!r} is no client: principals are compared as texts; write User:{name}")
+    for acl in acls:
+        what, named = _word(acl.resource_type), acl.resource_name
+        known = OPERATIONS[acl.resource_type]
+        if not any(each.operation in (AclOperation.ALL, *known) for each in acls if _same_place(each, acl)):
+            possible = ", ".join(map(_word, known))
+            raise ValueError(f"{what} has no operation {_word(acl.operation)}; it has {possible}")
+        if not any(
+            each.operation in (AclOperation.ALL, *OPERATIONS[each.resource_type])
+            for each in acls
+            if each.operation == acl.operation
+        ):
+            raise ValueError(f"none of the resources has an operation {_word(acl.operation)}")
+        literal = acl.pattern_type == PatternType.LITERAL
+        if named.endswith("*") and not (literal and named == "*"):
+            form = f"{what}:{named[:-1]} --prefixed" if named != "*" else f"{what}:* without --prefixed"
+            raise ValueError(f"{what}:{named}: * is a wildcard only as the whole name; write {form}")
+        if acl.resource_type == AclResourceType.TOPIC and named != "*" and not _LEGAL_TOPIC.fullmatch(named):
+            raise ValueError(f"{named!r} is no name of a topic: letters, digits, '.', '_' and '-' are possible")
+        if acl.resource_type == AclResourceType.USER and literal and named != "*" and ":" not in named:
+            raise ValueError(f"user:{named} is no principal: write user:User:{named}")
+
+
+def _same_place(one: AclBinding, other: AclBinding) -> bool:
+    return (one.resource_type, one.resource_name) == (other.resource_type, other.resource_name)
 
 
 def _compared_host(host: str) -> str:

@@ -117,6 +117,8 @@ def set_(
         values = {key: quota_value(key, text) for key, text in key_values(command, quotas).items()}
     except ValueError as error:
         return wrong_call(command, str(error))
+    if user is not None and user.startswith("User:"):
+        return wrong_call(command, f"--user {user} is a principal: write the name alone, --user {user[5:]}")
     if not entity or not values:
         return wrong_call(
             command, "name an entity, such as --user alice, and a quota, such as producer_byte_rate=10MB/s"

@@ -65,6 +65,8 @@ def create(
         return wrong_call(command, str(error))
     if not name:
         return wrong_call(command, "an empty text is no name of a user")
+    if name.startswith("User:"):
+        return wrong_call(command, f"the principal would be User:{name}: write the name alone, {name[5:]!r}")
     if not secret or len(secret) > PASSWORD_CHARS_MAX:
         return wrong_call(command, f"the password has {len(secret)} characters: 1 to {PASSWORD_CHARS_MAX} are possible")
     wanted = list(dict.fromkeys(mechanism or MECHANISMS))

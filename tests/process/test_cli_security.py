@@ -159,7 +159,10 @@ WRONG = [
     (("user", "create", "a", "--iterations", "1"), "4096 to 16384"),
     (("user", "create", "a"), "the password has 0 characters"),
     (("user", "create", ""), "an empty text"),
+    (("user", "create", "User:a"), "write the name alone, 'a'"),
     (("user", "delete", "a"), "confirm with y"),
+    (("acl", "add", "user:a", "read", "topic:t"), "write User:a"),
+    (("quota", "set", "--user", "User:a", "request_percentage=50"), "write the name alone, --user a"),
 ]
 
 
