@@ -54,7 +54,8 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
         controller: whether the node is a controller, to which brokers must be able to connect before any ACL exists.
 
     Raises:
-        BrokerError: INVALID_CONFIG, a value is wrong, no super user is named, or there is no authorizer for these settings.
+        BrokerError: INVALID_CONFIG, a value is wrong, brokers could not register because no super user is named and
+            what no ACL is about is denied, or there is no authorizer for these settings.
     """
     name = static.get(NAME, "").strip()
     if not name:
@@ -76,9 +77,10 @@ def authorizer_settings(static: Mapping[str, str], *, controller: bool) -> Autho
             raise _wrong(SUPER_USERS, user, "write TYPE:NAME, e.g. User:admin, separated by semicolons")
         if not user.startswith("User:") or user in ("User:", "User:*"):
             raise _wrong(SUPER_USERS, user, "no client has this principal: write User:NAME for each super user")
-    if controller and not users:
+    allow_if_no_acl = static.get(ALLOW, "").strip().lower() == "true"
+    if controller and not users and not allow_if_no_acl:
         raise _wrong(SUPER_USERS, "", f"a controller needs super users, else no broker can register: {EXAMPLE}")
-    return AuthorizerSettings(frozenset(users), static.get(ALLOW, "").strip().lower() == "true")
+    return AuthorizerSettings(frozenset(users), allow_if_no_acl)
 
 
 def check_nodes(settings: AuthorizerSettings, protocols: Iterable[str]) -> None:

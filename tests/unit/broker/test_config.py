@@ -258,6 +258,7 @@ def test_what_would_promise_more_than_is_served_is_refused(settings: dict[str, s
         {"authorizer.class.name": ""},
         {"allow.everyone.if.no.acl.found": "True"},  # the default of some container images
         {"authorizer.class.name": STANDARD, "super.users": "User:a"},  # no other node connects
+        {"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true"},
         {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS", "controller.quorum.voters": "1@a:1"},
         {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL"},  # no listener is SSL
         {"listeners": "plaintext://:9092"},  # names are written large, as in Kafka
