@@ -42,7 +42,7 @@ from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.acls import AclResourceType
-from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC
+from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -132,6 +132,7 @@ class ControllerChannel:
         self._requests: dict[_Request, None] = {}  # in the order of arrival
         self._images: list[_WaitingImage] = []
         self._retry: Timer | None = None
+        self._refused_topics: dict[str, str] = {}  # internal topics: the last error
         self._closed = False
 
     # --- named requests -------------------------------------------------------------------------------------------
@@ -195,9 +196,14 @@ class ControllerChannel:
                 return
             result = answer.topics[0]
             if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._refused_topics.pop(name, None)
                 done(None)
             else:
-                done(BrokerError(ErrorCode(result.error_code), result.error_message))
+                error = BrokerError(ErrorCode(result.error_code), result.error_message)
+                if name in INTERNAL_TOPICS and self._refused_topics.get(name) != str(error):
+                    self._refused_topics[name] = str(error)
+                    log.warning("Internal topic cannot be created, its clients wait: topic=%s error=%s", name, error)
+                done(error)
 
         self.request(CreateTopicsRequest(topics=[topic]), created, access=access)
 

@@ -200,6 +200,21 @@ async def test_a_topic_that_cannot_be_made_says_why(nodes: Nodes) -> None:
     assert not node.image.topics_by_name
 
 
+async def test_an_internal_topic_that_cannot_be_made_is_logged_once_for_each_reason(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clients only see COORDINATOR_NOT_AVAILABLE, which they retry without end."""
+    node = await nodes.start(offsets_topic_segment_bytes="1000", transaction_state_log_replication_factor="3")
+    done: list[Any] = []
+    for name in ("__consumer_offsets", "__transaction_state", "__consumer_offsets", "a/b"):
+        node.controller.ensure_topic(name, done.append)
+    await until(lambda: len(done) == 4)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Internal topic")]
+    assert len(lines) == 2
+    assert "topic=__consumer_offsets error=INVALID_CONFIG: Invalid value 1000 for configuration segment.bytes" in lines[0]
+    assert "topic=__transaction_state error=INVALID_REPLICATION_FACTOR" in lines[1]
+
+
 async def test_a_thousand_partitions_are_one_batch(node: Node) -> None:
     answers: list[Any] = []
     before = len(batches(node))
