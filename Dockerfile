@@ -11,10 +11,17 @@ ENV BARNABAS_PURE=1
 RUN python3 -m venv /opt/barnabas && /opt/barnabas/bin/pip install --no-cache-dir --quiet '.[security]'
 
 FROM ${BASE_IMAGE}
-RUN useradd --system --uid 10001 --no-create-home barnabas && mkdir /data /secrets && chown barnabas /data /secrets
+# The user id and the paths are those of Kafka's image, so that compose files and volumes made for it work.
+RUN useradd --system --uid 1000 --non-unique --no-create-home barnabas \
+    && mkdir -p /data /secrets /var/lib/kafka/data /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config \
+    && chown barnabas /data /secrets /var/lib/kafka/data \
+    && ln -s /opt/barnabas/docker/run.sh /etc/kafka/docker/run
 COPY --from=build /opt/barnabas /opt/barnabas
 COPY docker /opt/barnabas/docker
+RUN chmod -R a+rX /opt/barnabas/docker
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
+# What a node has without other settings; KAFKA_LOG_DIRS wins over KAFKA_LOG_DIR.
+ENV KAFKA_LOG_DIR=/data KAFKA_METRICS_LISTEN=0.0.0.0:9404
 USER barnabas
 VOLUME /data
 EXPOSE 9092 9404
@@ -24,5 +31,5 @@ STOPSIGNAL SIGTERM
 # your own needs --metrics-listen with port 9404, too.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["bash", "-c", \
   "exec 3<>/dev/tcp/127.0.0.1/9404; printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3; read -r answer <&3; [[ $answer == *' 200 '* ]]"]
-ENTRYPOINT ["barnabas"]
-CMD ["serve", "--listen", "0.0.0.0:9092", "--data", "/data", "--metrics-listen", "0.0.0.0:9404"]
+ENTRYPOINT ["/opt/barnabas/docker/entrypoint.sh"]
+CMD ["/etc/kafka/docker/run"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from barnabas.loggers import PREFIX, TRACE
+from barnabas.loggers import PREFIX, ROOT, TRACE, python_name
 from barnabas.runtime.log_lines import PERIOD_S, JsonLines, LineLimit, TextLines
 
 __all__ = ["LogFormat", "LogLevel", "LogOutput"]
@@ -45,6 +46,11 @@ class LogOutput:
         handler.addFilter(self._limit)
         logging.basicConfig(level="WARNING", handlers=[handler])  # other packages
         logging.getLogger(PREFIX).setLevel(_LEVELS[level])
+
+    def set_levels(self, levels: Mapping[str, int]) -> None:
+        """Sets levels of Python's logging by the name of a logger or the beginning of names; "" is the root."""
+        for name, level in levels.items():
+            logging.getLogger(python_name(name or ROOT)).setLevel(level)
 
     def of_node(self, node_id: int) -> None:
         """Names the node in the lines of JSON."""

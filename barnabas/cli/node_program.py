@@ -45,13 +45,19 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def run_node(config: BrokerConfig, ignored: Sequence[str], output: LogOutput, *, until_stdin_ends: bool) -> int:
-    """Logs the remarks about ignored settings, runs the node and returns the exit code of the process."""
+def run_node(
+    config: BrokerConfig, ignored: Sequence[str], output: LogOutput, *, until_stdin_ends: bool, started: str = ""
+) -> int:
+    """Logs the remarks about ignored settings, runs the node and returns the exit code of the process.
+
+    Args:
+        started: lines to print after the ready line.
+    """
     keep_freed_memory()
     freeze_survivors()
     for remark in ignored:
         log.warning("Setting: %s", remark)
-    code = run(_serve(config, output, until_stdin_ends))
+    code = run(_serve(config, output, until_stdin_ends, started))
     output.close()
     return code
 
@@ -62,7 +68,7 @@ def _reload_stores(node: Node) -> None:
         node.slices.start(node.tls.reload(changed_only=False), lambda _: None, node.reactor.fatal)
 
 
-async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool) -> int:
+async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool, started: str) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -104,6 +110,8 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
     log.info("Node serves: node_id=%d host=%s port=%d cluster_id=%s", node.node_id, shown, port, node.cluster_id)
     metrics = "" if node.metrics is None else f" metrics={node.metrics.shown_address}"
     print(f"ready node={node.node_id} listen={shown_address(shown, port)} pid={os.getpid()}{metrics}", flush=True)
+    if started:
+        print(started, flush=True)
     gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
     code = await ended
     if code == 0:

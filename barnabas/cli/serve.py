@@ -8,7 +8,9 @@ broker role prints its controller listener). All other output goes to stderr thr
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,13 +25,31 @@ if TYPE_CHECKING:
 
 __all__ = ["node_config", "serve"]
 
-_Arguments = tuple[str | None, int | None, str | None, str | None, str | None, Path | None, tuple[str, ...], str | None]
+_Arguments = tuple[
+    str | None,
+    int | None,
+    str | None,
+    str | None,
+    str | None,
+    Path | None,
+    tuple[str, ...],
+    str | None,
+    Mapping[str, str] | None,
+]
 
 _MetricsListen = Annotated[
     str | None,
     Parameter(
         help="HOST:PORT of an HTTP server with /metrics for Prometheus and /livez, /readyz; port 0 takes a free one "
         "[default: metrics.listen of --config, else none]."
+    ),
+]
+_Environment = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="Read settings from variables too, by the rules of Kafka's container image: KAFKA_NODE_ID is node.id. They "
+        "win over --config; --set and other options win over them.",
     ),
 ]
 _UntilStdinEnds = Annotated[
@@ -50,6 +70,7 @@ def serve(
     controller_listen: str | None = None,
     quorum: str | None = None,
     config: Path | None = None,
+    environment: _Environment = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     strict: Annotated[bool, Parameter(negative=())] = False,
     metrics_listen: _MetricsListen = None,
@@ -60,8 +81,6 @@ def serve(
     """Start one node and serve until SIGTERM: alone, or as one of a cluster.
 
     Examples:
-
-    `barnabas serve --data /tmp/barnabas`
 
     `barnabas serve --node-id 1 --listen 127.0.0.1:0 --data ./data --set num.partitions=3 --set flush.messages=1`
 
@@ -94,13 +113,26 @@ def serve(
     log_level
         Least severe level that is logged, to stderr.
     """
-    output = LogOutput(log_level, log_format)
-    arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen)
+    variables, output = os.environ if environment else None, LogOutput(log_level, log_format)
+    arguments = (data, node_id, listen, controller_listen, quorum, config, set_, metrics_listen, variables)
     broker_config, ignored = _checked(arguments, strict)
     output.of_node(broker_config.node_id)
+    started = _as_kafkas_image(variables, broker_config.node_id, output) if variables is not None else ""
     from barnabas.cli.node_program import run_node
 
-    raise SystemExit(run_node(broker_config, ignored, output, until_stdin_ends=until_stdin_ends))
+    raise SystemExit(run_node(broker_config, ignored, output, until_stdin_ends=until_stdin_ends, started=started))
+
+
+def _as_kafkas_image(variables: Mapping[str, str], node_id: int, output: LogOutput) -> str:
+    """Sets the levels of loggers. Returns the lines to print when the node serves. Exits with 2 if a level is unknown."""
+    from barnabas.cli.kafka_environment import logger_levels, started_lines
+
+    try:
+        output.set_levels(logger_levels(variables))
+    except ValueError as error:
+        print(f"barnabas serve: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    return started_lines(node_id)
 
 
 def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[str]]:
@@ -109,7 +141,7 @@ def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[st
         sys.exit(1)
     try:
         broker_config = node_config(*arguments)
-        ignored = _ignored_settings(broker_config, strict)
+        ignored = _ignored_settings(broker_config, strict, arguments[-1])
         _make_directory(Path(broker_config.log_dirs[0]))
     except (BrokerError, OSError, ValueError) as error:
         print(f"barnabas serve: {error}", file=sys.stderr)
@@ -117,11 +149,15 @@ def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[st
     return broker_config, ignored
 
 
-def _ignored_settings(config: BrokerConfig, strict: bool) -> list[str]:
+def _ignored_settings(config: BrokerConfig, strict: bool, variables: Mapping[str, str] | None) -> list[str]:
     """A remark on each setting that is unknown or has no effect. Raises ValueError if `strict` is set and there is one."""
     from barnabas.broker.config_remarks import remarks
 
     ignored = remarks(config)
+    if variables is not None:
+        from barnabas.cli.kafka_environment import environment_remarks
+
+        ignored += environment_remarks(variables)
     if strict and ignored:
         raise ValueError(f"{'; '.join(ignored)} (--strict)")
     return ignored
@@ -148,27 +184,20 @@ def node_config(
     config: Path | None,
     assignments: tuple[str, ...],
     metrics_listen: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
     """Builds the configuration of a node from the arguments of `serve`.
+
+    Args:
+        variables: those of Kafka's container image; None: they do not count.
 
     Raises:
         BrokerError, ValueError: an argument or a setting is wrong; the text names it.
     """
     from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
     from barnabas.broker.config_key import host_and_port
-    from barnabas.broker.properties import parse_properties
 
-    try:
-        settings = parse_properties(config.read_text()) if config is not None else {}
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--config {config}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise ValueError(f"--config {config}: cannot be read ({error.strerror})") from None
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"--set {assignment}: write key=value, e.g. --set num.partitions=3")
-        settings[key.strip()] = value.strip()
+    settings = _given_settings(config, assignments, variables)
     if node_id is not None:
         settings["node.id"] = str(node_id)
     if quorum is not None:
@@ -197,6 +226,32 @@ def node_config(
     ):  # also a variable that a script did not set
         raise ValueError("no data directory: give --data DIR, or log.dirs in --config")
     return BrokerConfig(settings)
+
+
+def _given_settings(
+    config: Path | None, assignments: tuple[str, ...], variables: Mapping[str, str] | None
+) -> dict[str, str]:
+    """The settings of the file, of the variables and of --set; the last of equal keys wins."""
+    from barnabas.broker.properties import parse_properties
+
+    try:
+        properties = config.read_text() if config is not None else ""
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--config {config}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ValueError(f"--config {config}: cannot be read ({error.strerror})") from None
+    if variables is None:
+        settings = parse_properties(properties)
+    else:
+        from barnabas.cli.kafka_environment import environment_settings
+
+        settings = environment_settings(variables, properties)
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"--set {assignment}: write key=value, e.g. --set num.partitions=3")
+        settings[key.strip()] = value.strip()
+    return settings
 
 
 def _address(flag: str, text: str) -> str:

@@ -16,9 +16,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
+from tests.support.kafka_variables import TESTCONTAINERS
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.composed import NEEDS_DOCKER, Composed
+from tests.support.processes.composed import NEEDS_DOCKER, Composed, started_image
 from tests.support.processes.kills import Killing, killed_copy
 from tests.support.simulation.kill_schedule import schedule
 
@@ -166,6 +167,23 @@ def test_transactions_survive_a_killed_container(composed: Composed) -> None:
     composed.wait_for(1, "{{.State.Health.Status}}", "healthy")
     assert composed.inspect(1, "{{.State.StartedAt}}") != before
     assert composed.inspect(2, "{{.State.Status}} {{.RestartCount}}") == "exited 0"  # killed by the user: it stays down
+
+
+def test_the_image_starts_as_testcontainers_starts_kafkas() -> None:
+    """A shell waits for a script, which knows the mapped port, sets the advertised listeners and calls Kafka's start."""
+    variables = [f"--env={name}={value}" for name, value in TESTCONTAINERS.items()]
+    wait = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
+    with started_image("--publish=127.0.0.1::9092", *variables, "--entrypoint=sh", command=("-c", wait)) as container:
+        address = container.port(9092)
+        start = (
+            f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{address},BROKER://localhost:9093\n/etc/kafka/docker/run\n"
+        )
+        container.write("/tmp/start.sh", f"#!/bin/bash\n{start}")
+        container.wait_for_line("Transitioning from RECOVERY to RUNNING")
+        admin = AdminClient({"bootstrap.servers": address})
+        described = admin.describe_cluster(request_timeout=60).result(60)
+        assert described.cluster_id == TESTCONTAINERS["CLUSTER_ID"]
+        assert [f"{node.host}:{node.port}" for node in described.nodes] == [address]
 
 
 class Forwarding(threading.Thread):

@@ -30,7 +30,42 @@ def test_the_image() -> None:
     assert re.search(r"^USER barnabas$", text, re.MULTILINE)
     assert re.search(r"^STOPSIGNAL SIGTERM$", text, re.MULTILINE)
     assert "/dev/tcp/127.0.0.1/9404" in text
-    assert '"--metrics-listen", "0.0.0.0:9404"]' in text
+    assert "KAFKA_METRICS_LISTEN=0.0.0.0:9404" in text
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "expected"),
+    [
+        ("entrypoint.sh", ["topic", "list"], "barnabas topic list"),
+        ("entrypoint.sh", ["sh", "-c", "echo a shell"], "a shell"),
+        ("entrypoint.sh", ["/bin/echo", "a path"], "a path"),
+        ("run.sh", [], "barnabas serve --environment"),
+    ],
+)
+def test_the_scripts_of_the_image_run(tmp_path: Path, script: str, arguments: list[str], expected: str) -> None:
+    """testcontainers starts a shell that waits for a script, which calls /etc/kafka/docker/run."""
+    assert _called(tmp_path, script, *arguments).stdout.strip() == expected
+
+
+def test_arguments_of_the_start_are_variables(tmp_path: Path) -> None:
+    assert "NODE 7" in _called(tmp_path, "run.sh", "KAFKA_NODE_ID=7").stderr
+    refused = _called(tmp_path, "run.sh", "--help")
+    assert (refused.returncode, refused.stderr) == (2, "run: write NAME=VALUE, not --help\n")
+
+
+def _called(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of the image with a `barnabas` that prints how it is called."""
+    program = folder / "barnabas"
+    program.write_text('#!/bin/sh\necho "barnabas $*"\necho "NODE $KAFKA_NODE_ID" >&2\n')
+    program.chmod(0o755)
+    return subprocess.run(
+        ["bash", str(ROOT / "docker" / script), *arguments],
+        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 def test_the_secured_file_serves_no_plaintext_listener() -> None:

@@ -211,7 +211,9 @@ async def test_an_internal_topic_that_cannot_be_made_is_logged_once_for_each_rea
     await until(lambda: len(done) == 4)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Internal topic")]
     assert len(lines) == 2
-    assert "topic=__consumer_offsets error=INVALID_CONFIG: Invalid value 1000 for configuration segment.bytes" in lines[0]
+    assert (
+        "topic=__consumer_offsets error=INVALID_CONFIG: Invalid value 1000 for configuration segment.bytes" in lines[0]
+    )
     assert "topic=__transaction_state error=INVALID_REPLICATION_FACTOR" in lines[1]
 
 

@@ -140,3 +140,39 @@ class Composed:
         return _run("docker", "ps", "--all", "--quiet", "--filter", mine) + _run(
             "docker", "volume", "ls", "--quiet", "--filter", mine
         )
+
+
+class Started:
+    """A container of the image `barnabas` alone."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def port(self, inside: int) -> str:
+        """The address on this machine of a port of the container."""
+        return _run("docker", "port", self._name, f"{inside}/tcp").split()[0]
+
+    def write(self, path: str, text: str) -> None:
+        """Writes a program into the container, in one step."""
+        make = f"cat > {path}.new && chmod 755 {path}.new && mv {path}.new {path}"
+        command = ["docker", "exec", "--interactive", self._name, "sh", "-c", make]
+        subprocess.run(command, input=text, text=True, timeout=60, check=True)
+
+    def wait_for_line(self, part: str, seconds_max: float = 60.0) -> None:
+        """Waits until the output of the container has this text."""
+        deadline = time.monotonic() + seconds_max
+        while part not in (said := _run("docker", "logs", self._name)):
+            assert time.monotonic() < deadline, f"no {part!r} in\n{said}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def started_image(*options: str, command: tuple[str, ...] = ()) -> Iterator[Started]:
+    """Builds the image, starts a container of it with options of `docker run`, and removes it at the end."""
+    _build_image()
+    name = f"image-test-{os.getpid()}"
+    try:
+        _run("docker", "run", "--detach", "--name", name, *options, "barnabas", *command)
+        yield Started(name)
+    finally:
+        subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
