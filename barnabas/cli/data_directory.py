@@ -26,14 +26,19 @@ from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_SIZE_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
+    PRODUCER_STATE_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    LogSize,
     MetaProperties,
     parse_epochs,
     parse_partition_metadata,
+    read_clean_shutdown,
+    read_log_sizes,
     read_meta_properties,
     read_offsets,
 )
@@ -87,6 +92,7 @@ class PartitionFolder:
     log_end_offset: int | None = None
     log_start_offset: int | None = None
     recovery_point: int | None = None
+    size_at_stop: LogSize | None = None  # at the clean stop, if the directory is as it was after that
     high_watermark: int | None = None
     not_numbered: list[str] = field(
         default_factory=list
@@ -104,6 +110,11 @@ class PartitionFolder:
     def size_bytes(self) -> int:
         """The size of the .log files."""
         return sum(each.log_bytes or 0 for each in self.segments)
+
+    @property
+    def aborted_bytes(self) -> int:
+        """The size of the .txnindex files."""
+        return sum(each.sizes.get(".txnindex", 0) for each in self.segments)
 
     @property
     def first_offset(self) -> int | None:
@@ -126,6 +137,9 @@ class DataDirectory:
     metadata: PartitionFolder | None = None
     quorum_state: QuorumState | None = None
     snapshots: list[SnapshotId] = field(default_factory=list)
+    missing: dict[str, int] = field(
+        default_factory=dict
+    )  # folders in the checkpoints that are not there: recovery points
     aside: list[str] = field(default_factory=list)  # folders named -delete, -stray or -future
     foreign_folders: list[str] = field(default_factory=list)
     foreign_files: list[str] = field(default_factory=list)
@@ -182,7 +196,8 @@ _KNOWN_FILES: Final = frozenset(
         LOCK,
         BOOTSTRAP,
         *CHECKPOINTS,
-        "producer-state-offset-checkpoint",
+        PRODUCER_STATE_CHECKPOINT,
+        LOG_SIZE_CHECKPOINT,
         "lost-records",
         "lost-producers",
         "damaged-after-clean-stop",
@@ -195,8 +210,21 @@ def _take_checkpoints(disk: FileDisk, found: DataDirectory) -> None:
     points, starts, high_watermarks, _ = (
         _tried(found.problems, name, partial(_offsets, disk, name), no_offsets) for name in CHECKPOINTS
     )
+    sizes: dict[tuple[str, int], LogSize] = {}
+    if found.is_clean:
+        epoch = read_clean_shutdown(disk)
+        sizes = _tried(
+            found.problems, LOG_SIZE_CHECKPOINT, lambda: read_log_sizes(disk, -1 if epoch is None else epoch), {}
+        )
+    present = {(folder.topic, folder.partition) for folder in found.partitions}
+    found.missing = {
+        f"{topic}-{partition}": point
+        for (topic, partition), point in points.items()
+        if point > 0 and (topic, partition) not in present
+    }
     for folder in found.partitions:
         key = (folder.topic, folder.partition)
+        folder.size_at_stop = sizes.get(key)
         folder.recovery_point = points.get(key)
         folder.log_start_offset = starts.get(key)
         folder.high_watermark = high_watermarks.get(key)

@@ -65,6 +65,7 @@ def check_directories(
     yield from _owners(directories)
     for directory in directories:
         yield from _top(directory)
+        yield from _missing(directory, image)
         for folder in directory.partitions:
             yield from _partition(directory, folder, all_records=all_records)
             yield from _known(directory, folder, image)
@@ -159,6 +160,34 @@ def _partition(directory: DataDirectory, folder: PartitionFolder, *, all_records
     yield from _records(directory, folder, all_records=all_records)
     if ends is not None:
         yield ends
+    yield from _sizes(folder)
+
+
+def _missing(directory: DataDirectory, image: MetadataImage | None) -> Iterator[Finding]:
+    """Folders that the recovery points name, of topics that the metadata log has."""
+    for name, point in directory.missing.items():
+        if image is not None and image.topic(name.rpartition("-")[0]) is None:
+            continue  # the topic was deleted
+        effect = "Kafka and Barnabas begin an empty log: restore the folder, or another replica has its records"
+        what = f"the folder is missing, and its log was durable up to offset {point}"
+        yield Finding("unnoticed", f"{directory.path}/{name}", what, effect)
+
+
+def _sizes(folder: PartitionFolder) -> Iterator[Finding]:
+    """Files that were removed, emptied or replaced since the clean stop."""
+    expected = folder.size_at_stop
+    if expected is None:
+        return
+    if folder.size_bytes != expected.log_bytes:
+        what = f"its .log files have {folder.size_bytes} bytes, and they had {expected.log_bytes} bytes at the stop"
+        effect = "Kafka misses the records; Barnabas refuses the log: restore the folder"
+        yield Finding("unnoticed", str(folder.path), what, effect)
+    if folder.aborted_bytes != expected.aborted_bytes:
+        what = (
+            f"its .txnindex files have {folder.aborted_bytes} bytes, and they had {expected.aborted_bytes} at the stop"
+        )
+        effect = "with Kafka read_committed readers may see aborted records; Barnabas reads the log and writes the files anew"
+        yield Finding("unnoticed", str(folder.path), what, effect)
 
 
 def _misnamed(folder: PartitionFolder) -> Iterator[Finding]:
@@ -212,7 +241,11 @@ def _indexes(directory: DataDirectory, folder: PartitionFolder, segment: Segment
     stem = f"{folder.path}/{segment.base_offset:020d}"
     if segment.log_bytes is None:
         for suffix in segment.sizes:
-            yield Finding("rebuild", stem + suffix, "an index without a .log file", "removed")
+            if directory.is_clean:
+                effect = "removed: the records of the missing file are not served. Restore it"
+                yield Finding("unnoticed", stem + suffix, "an index without a .log file, after a clean stop", effect)
+            else:
+                yield Finding("rebuild", stem + suffix, "an index without a .log file", "removed")
         return
     if ".index" not in segment.sizes:
         yield Finding("rebuild", stem + ".index", "missing", "Kafka reads the segment and writes its indexes")

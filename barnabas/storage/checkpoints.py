@@ -14,6 +14,7 @@ import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk
@@ -22,12 +23,14 @@ __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN_FILE",
     "LEADER_EPOCH_CHECKPOINT",
+    "LOG_SIZE_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "PRODUCER_STATE_CHECKPOINT",
     "RECOVERY_POINT_CHECKPOINT",
     "REPLICATION_OFFSET_CHECKPOINT",
+    "LogSize",
     "MalformedCheckpoint",
     "MetaProperties",
     "TopicPartition",
@@ -35,10 +38,13 @@ __all__ = [
     "encode_uuid",
     "format_epochs",
     "format_lines",
+    "format_log_sizes",
     "format_offsets",
     "format_partition_metadata",
     "parse_epochs",
     "parse_partition_metadata",
+    "read_clean_shutdown",
+    "read_log_sizes",
     "read_meta_properties",
     "read_offsets",
     "replace_off_loop",
@@ -53,6 +59,7 @@ REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 PRODUCER_STATE_CHECKPOINT = "producer-state-offset-checkpoint"  # not a file of Kafka: `ProducerSnapshots.complete_to`
+LOG_SIZE_CHECKPOINT = "log-size-checkpoint"  # not a file of Kafka: `format_log_sizes`
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
@@ -134,6 +141,43 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
         except ValueError as error:
             raise MalformedCheckpoint(f"{name} has the line {line!r}") from error
     return offsets
+
+
+class LogSize(NamedTuple):
+    """Bytes of all .log files and of all .txnindex files of one log."""
+
+    log_bytes: int
+    aborted_bytes: int
+
+
+def format_log_sizes(broker_epoch: int, sizes: Mapping[TopicPartition, LogSize]) -> bytes:
+    """The text of log-size-checkpoint: a line with the broker epoch of a clean stop, then lines of topic, partition and sizes.
+
+    The broker epoch ties the file to the clean-shutdown file: another stop, also one of Kafka, has another broker epoch.
+    """
+    lines = [f"{topic} {partition} {' '.join(map(str, size))}" for (topic, partition), size in sizes.items()]
+    return format_lines([str(broker_epoch), *lines])
+
+
+def read_log_sizes(disk: Disk, broker_epoch: int) -> dict[TopicPartition, LogSize]:
+    """The sizes of the logs at the clean stop with that broker epoch; empty if the file is missing or of another stop.
+
+    Raises:
+        MalformedCheckpoint: the file is damaged.
+    """
+    if broker_epoch < 0 or not disk.exists(LOG_SIZE_CHECKPOINT):
+        return {}
+    lines = _lines(disk.read(LOG_SIZE_CHECKPOINT), LOG_SIZE_CHECKPOINT)
+    if lines[:1] != [str(broker_epoch)]:
+        return {}
+    sizes: dict[TopicPartition, LogSize] = {}
+    for line in lines[1:]:
+        try:
+            topic, partition, log_bytes, aborted_bytes = line.split(" ")
+            sizes[topic, int(partition)] = LogSize(int(log_bytes), int(aborted_bytes))
+        except ValueError as error:
+            raise MalformedCheckpoint(f"{LOG_SIZE_CHECKPOINT} has the line {line!r}") from error
+    return sizes
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
@@ -225,22 +269,28 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     )
 
 
+def read_clean_shutdown(disk: Disk) -> int | None:
+    """The broker epoch in the mark of a clean stop; -1 if it holds none, None without a mark."""
+    if not disk.exists(CLEAN_SHUTDOWN_FILE):
+        return None
+    try:
+        epoch = json.loads(disk.read(CLEAN_SHUTDOWN_FILE))["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
 def take_clean_shutdown(disk: Disk) -> int | None:
     """Removes the mark of a clean stop. Returns its broker epoch (-1 if it holds none), None if the stop was not clean.
 
     Call it before any log is written: a mark that reappears after a power loss would declare torn files valid.
     """
-    if not disk.exists(CLEAN_SHUTDOWN_FILE):
-        return None
-    data = disk.read(CLEAN_SHUTDOWN_FILE)
-    disk.remove(CLEAN_SHUTDOWN_FILE)
-    disk.replace(_TAKEN, b"")  # it syncs the folder, too: the removal must be durable
-    disk.remove(_TAKEN)
-    try:
-        epoch = json.loads(data)["brokerEpoch"]
-    except (ValueError, KeyError, TypeError):
-        return -1
-    return epoch if isinstance(epoch, int) else -1
+    epoch = read_clean_shutdown(disk)
+    if epoch is not None:
+        disk.remove(CLEAN_SHUTDOWN_FILE)
+        disk.replace(_TAKEN, b"")  # it syncs the folder, too: the removal must be durable
+        disk.remove(_TAKEN)
+    return epoch
 
 
 async def replace_off_loop(disk: Disk, path: str, data: bytes) -> None:

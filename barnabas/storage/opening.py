@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from barnabas.storage.checkpoints import LogSize
+
 __all__ = ["DamagedLog", "LogOpening"]
 
 
@@ -34,6 +36,7 @@ class LogOpening:
         recovery_point: from the checkpoint: everything below this offset was durable.
         log_start_offset: from the checkpoint: readers get nothing below it.
         producers_complete_to: from the checkpoint, 0 if it has none: `ProducerSnapshots.complete_to`.
+        size: of the log at the clean stop, if known. Other .log files raise DamagedLog; other .txnindex files are rebuilt.
         new: if the folder is missing, no producer can have written to this partition before.
         private: if the folder is missing, only the owner of the process may read the new one.
     """
@@ -44,5 +47,6 @@ class LogOpening:
     recovery_point: int = 0
     log_start_offset: int = 0
     producers_complete_to: int = 0
+    size: LogSize | None = None
     new: bool = True
     private: bool = False

@@ -25,7 +25,7 @@ from barnabas.ports import Disk, File
 from barnabas.storage import recovery
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.appendable_log import AppendableLog
-from barnabas.storage.checkpoints import PARTITION_METADATA, format_partition_metadata
+from barnabas.storage.checkpoints import PARTITION_METADATA, LogSize, format_partition_metadata
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import ProducerRebuild
@@ -363,6 +363,10 @@ class PartitionLog(AppendableLog):
         self.mark_synced(self.log_end_offset)
         self._disk.remove(*self.take_superseded())
         self.abandon()
+
+    def stored_size(self) -> LogSize:
+        """The sizes of its files after a close."""
+        return LogSize(self.size_bytes, sum(segment.aborted_bytes() for segment in self.segments))
 
     def take_superseded(self) -> list[str]:
         """Paths of files that are obsolete after a clean stop is synced."""

@@ -157,6 +157,7 @@ class _Loader:
 
         self.states = read_states(disk, directory, names) if config.saves_state else []
         self.sizes = [segment.size for segment in segments]
+        self._check_size()
         start = self._find_start()
         yield sum(self.sizes[start.index :]) - (start.state.size if start.state is not None else 0)
         if not epochs_valid and segments and start.state is None:
@@ -197,9 +198,7 @@ class _Loader:
             segment = Segment(self._disk, self._directory, base, config=self._config, now_ms=self._opening.now_ms)
             segment.load()
             self.segments.append(segment)
-        epochs_valid = True
-        if LEADER_EPOCH_CHECKPOINT in names:
-            self.epochs, epochs_valid = _load_epochs(self._disk, self._directory)
+        self.epochs, epochs_valid = _load_epochs(self._disk, self._directory)
         return names, epochs_valid
 
     def _restore(self, start: _Start, rebuild: ProducerRebuild, start_offset: int) -> Generator[int, None, None]:
@@ -253,7 +252,8 @@ class _Loader:
         """The start of reading; after the last segment if nothing must be read."""
         segments, opening = self.segments, self._opening
         if opening.clean:
-            return _Start(_first_suspect(segments))
+            lost_aborted = opening.size is not None and opening.size.aborted_bytes != _aborted_bytes(segments)
+            return _Start(0 if lost_aborted and segments else _first_suspect(segments))
         # The newest state of this log, or the segment of the recovery point if that is newer.
         first = _holding(segments, opening.recovery_point)
         for state in self.states:
@@ -317,6 +317,15 @@ class _Loader:
                 segment.file.truncate(segment.size)
                 self.truncated_bytes += sizes[index] - segment.size
         yield steps.take()
+
+    def _check_size(self) -> None:
+        """Raises DamagedLog if the log was stopped cleanly with other .log files: removed, emptied or replaced ones leave no other trace."""
+        expected = self._opening.size
+        if self._opening.clean and expected is not None and sum(self.sizes) != expected.log_bytes:
+            raise DamagedLog(
+                self._directory,
+                f"its .log files have {sum(self.sizes)} bytes, and they had {expected.log_bytes} bytes at the stop",
+            )
 
     def _refuse_cut(self, segment: Segment, what: str) -> None:
         if self._opening.clean:
@@ -406,9 +415,7 @@ def _finish_swaps(disk: Disk, directory: str, names: list[str]) -> bool:
 def _load_epochs(disk: Disk, directory: str) -> tuple[EpochCache, bool]:
     try:
         return EpochCache(parse_epochs(disk.read(f"{directory}/{LEADER_EPOCH_CHECKPOINT}"))), True
-    except FileNotFoundError:
-        return EpochCache(), True
-    except MalformedCheckpoint:
+    except (FileNotFoundError, MalformedCheckpoint):
         return EpochCache(), False
 
 
@@ -424,6 +431,10 @@ def _first_suspect(segments: list[Segment]) -> int:
     return len(segments)
 
 
+def _aborted_bytes(segments: list[Segment]) -> int:
+    return sum(segment.aborted_bytes() for segment in segments)
+
+
 def _holding(segments: list[Segment], offset: int) -> int:
     """The index of the segment whose range includes `offset`."""
     for index in range(1, len(segments)):
@@ -433,7 +444,7 @@ def _holding(segments: list[Segment], offset: int) -> int:
 
 
 def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
-    """Rebuilds the epochs from the batches, because the epoch file is damaged."""
+    """Rebuilds the epochs from the batches, because the epoch file is missing or damaged."""
     for segment in segments:
         for batch in batch_headers(segment.file, 0, segment.size):
             if batch.leader_epoch > epochs.latest_epoch:

@@ -18,7 +18,7 @@ from barnabas.loggers import logger
 from barnabas.ports import Disk, File
 from barnabas.protocol.batch_layout import HEADER_SIZE, MAGIC, NO_TIMESTAMP, unpack_extent
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
+from barnabas.storage.aborted import ENTRY_SIZE, AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import StoredBatch, batch_headers
@@ -204,6 +204,13 @@ class SegmentFiles:
         """Whether the .txnindex file is absent (nothing was aborted) or readable."""
         data = self._read_file(".txnindex") if self.size else None
         return data is None or decode_aborted(data, self.base_offset) is not None
+
+    def aborted_bytes(self) -> int:
+        """Size of the .txnindex file; 0 without one."""
+        if self._aborted is not None:
+            return len(self._aborted) * ENTRY_SIZE
+        path = self._path(".txnindex")
+        return self._disk.size(path) if self._disk.exists(path) else 0
 
     def fits_its_indexes(self) -> bool:
         """Whether its index files are complete and have no entry beyond its end: then it was not longer when they were written."""

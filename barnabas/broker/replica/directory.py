@@ -23,17 +23,21 @@ from barnabas.broker.identity import BrokerIdentity, open_directory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.slices import WorkResult, advance
 from barnabas.loggers import logger
-from barnabas.ports import NAME_BYTES_MAX, Disk, DiskLock, File, Rng
+from barnabas.ports import Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
+    LOG_SIZE_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PRODUCER_STATE_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    LogSize,
     MalformedCheckpoint,
     TopicPartition,
     format_lines,
+    format_log_sizes,
+    read_log_sizes,
     read_offsets,
     replace_off_loop,
     write_clean_shutdown,
@@ -41,7 +45,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Steps, Work, finished
 
-__all__ = ["NO_OFFSETS", "CheckpointedOffsets", "LogDirectory", "name_aside"]
+__all__ = ["NO_OFFSETS", "CheckpointedOffsets", "LogDirectory"]
 
 T = TypeVar("T")
 log = logger("kafka.log.LogManager")
@@ -56,16 +60,6 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)  # out of descriptors: no f
 LOCK_FILE: Final = ".lock"
 
 
-def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
-    """The name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
-
-    A long topic name is truncated, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems allow 255 bytes.
-    """
-    topic, _, number = folder.rpartition("-")
-    end = f"-{number}.{unique_id.hex()}{suffix}"
-    return topic[: NAME_BYTES_MAX - len(end)] + end
-
-
 class CheckpointedOffsets(NamedTuple):
     """The offsets of one partition in a directory's checkpoints."""
 
@@ -74,6 +68,7 @@ class CheckpointedOffsets(NamedTuple):
     high_watermark: int
     cleaned_to: int
     producers_complete_to: int  # 0: no snapshot is known to be complete
+    size: LogSize | None = None  # at the clean stop before this start
 
 
 class _CheckpointLines:
@@ -143,6 +138,7 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
         self._producers_complete: dict[TopicPartition, int] = {}
+        self._sizes: dict[TopicPartition, LogSize] = {}
         self._written_high_watermarks = b""
         self._written_recovery_points: dict[TopicPartition, int] = {}  # the highest that the file may say
         self._lowering = asyncio.Lock()
@@ -218,6 +214,15 @@ class LogDirectory:
                     "Checkpoint is unreadable, every log is recovered from its start: file=%s error=%s", name, error
                 )
         self._written_recovery_points.update(self._recovery_points)
+        if self.identity is not None:
+            try:
+                self._sizes = read_log_sizes(self.disk, self.identity.broker_epoch)
+            except MalformedCheckpoint as error:
+                log.warning(
+                    "Checkpoint is unreadable, the sizes of logs are not compared with those at the stop: file=%s error=%s",
+                    LOG_SIZE_CHECKPOINT,
+                    error,
+                )
         folders = []
         for folder in self.disk.listdir(""):
             if folder.endswith("-delete"):
@@ -237,6 +242,7 @@ class LogDirectory:
         ):
             for key in [key for key in offsets if key not in known]:
                 del offsets[key]
+        self._sizes = {key: size for key, size in self._sizes.items() if key in known}
 
     def take_offsets(self, key: TopicPartition) -> CheckpointedOffsets:
         """Removes and returns a partition's checkpointed offsets; `NO_OFFSETS` without any."""
@@ -246,6 +252,7 @@ class LogDirectory:
             self._high_watermarks.pop(key, 0),
             self._cleaned.pop(key, 0),
             self._producers_complete.pop(key, 0),
+            self._sizes.pop(key, None),
         )
 
     # -- removal
@@ -337,6 +344,8 @@ class LogDirectory:
         for name, data in self.checkpoints().items():
             self.disk.replace(name, data)
         if not self.unopened and len(healthy) == len(self.replicas):
+            sizes = {(replica.topic, replica.partition): replica.log.stored_size() for replica in healthy}
+            self.disk.replace(LOG_SIZE_CHECKPOINT, format_log_sizes(broker_epoch, sizes))
             write_clean_shutdown(self.disk, broker_epoch)
 
     def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:

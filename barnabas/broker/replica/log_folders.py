@@ -16,20 +16,31 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import LogDirectory, name_aside
+from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.recovery import UnopenedLog
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError
 from barnabas.limits import DELETED_TOPICS_MAX
 from barnabas.loggers import logger
+from barnabas.ports import NAME_BYTES_MAX
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
 
-__all__ = ["LogFolders", "assigned_directory", "note_recovery"]
+__all__ = ["LogFolders", "assigned_directory", "name_aside", "note_recovery"]
 
 log = logger("kafka.log.LogManager")
+
+
+def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
+    """The name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
+
+    A long topic name is truncated, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems allow 255 bytes.
+    """
+    topic, _, number = folder.rpartition("-")
+    end = f"-{number}.{unique_id.hex()}{suffix}"
+    return topic[: NAME_BYTES_MAX - len(end)] + end
 
 
 class LogFolders:

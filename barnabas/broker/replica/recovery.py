@@ -26,7 +26,7 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
 from barnabas.loggers import logger
-from barnabas.storage.checkpoints import TopicPartition
+from barnabas.storage.checkpoints import LogSize, TopicPartition
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import PartitionLog
@@ -44,6 +44,7 @@ PROGRESS_MS: Final = 1_000  # between two progress lines in the log
 SLOW_MS: Final = 1_000  # a log whose recovery takes longer has a line of its own
 RETRY_MS: Final = 1_000  # after a passing error
 DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that must not be truncated
+NOTED_SIZE: Final = "bytes of .log and .txnindex files at the stop: "  # in that file
 TRIES_MAX: Final = 60  # an error that does not pass within a minute fails the directory
 SYNCED_AT_ONCE: Final = 64  # logs in one sync
 GIB: Final = 1 << 30
@@ -87,6 +88,8 @@ class UnopenedLog:
         """As PartitionLog.opening."""
         disk = self.directory.disk
         noted = not self.directory.clean and disk.exists(self._note_path)
+        if noted:
+            self.offsets = self.offsets._replace(size=_noted_size(disk.read(self._note_path)))
         opened = yield from PartitionLog.opening(
             disk,
             self.folder,
@@ -98,6 +101,7 @@ class UnopenedLog:
                 recovery_point=self.offsets.recovery_point,
                 log_start_offset=self.offsets.log_start_offset,
                 producers_complete_to=self.offsets.producers_complete_to,
+                size=self.offsets.size,
                 new=self.new,
             ),
         )
@@ -112,7 +116,9 @@ class UnopenedLog:
     def note_damage(self, error: DamagedLog) -> None:
         """Writes DAMAGE_NOTE, because the next start follows an unclean stop and would truncate the log at the damage. Raises OSError."""
         disk = self.directory.disk
-        disk.replace(self._note_path, f"{error.strerror}\n".encode())
+        size = self.offsets.size
+        expected = "" if size is None else f"{NOTED_SIZE}{size.log_bytes} {size.aborted_bytes}\n"
+        disk.replace(self._note_path, f"{error.strerror}\n{expected}".encode())
         disk.remove(*(f"{self.folder}/{name}" for name in (LATEST_STATE, SYNCED_STATE)))  # they use damaged data
 
     def set_folder_aside(self) -> None:
@@ -325,8 +331,9 @@ class LogRecovery:
 
     def _note_damage(self, one: UnopenedLog, error: DamagedLog) -> None:
         log.error(
-            "Damaged log is left as it is: restore it from a copy; or remove its note of the damage and start again, and "
-            "it is cut at the damage. Records after it are lost where no other replica holds them: folder=%s note=%s",
+            "Damaged log is left as it is: restore it from a copy; or, if another replica holds its records, remove the folder, "
+            "and they are fetched again; or remove its note of the damage, and it is cut at a damaged batch and served "
+            "without what is missing: folder=%s note=%s",
             one.folder,
             f"{one.folder}/{DAMAGE_NOTE}",
         )
@@ -396,3 +403,10 @@ class LogRecovery:
                 self._read_bytes / GIB,
                 self._planned_bytes / GIB,
             )
+
+
+def _noted_size(note: bytes) -> LogSize | None:
+    """The size of the log in DAMAGE_NOTE, if it is known."""
+    _, _, text = note.decode(errors="replace").partition(NOTED_SIZE)
+    numbers = text.split()
+    return LogSize(int(numbers[0]), int(numbers[1])) if len(numbers) == 2 and "".join(numbers).isdigit() else None

@@ -14,6 +14,7 @@ from barnabas.broker.replica import recovery
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.storage.checkpoints import LOG_SIZE_CHECKPOINT
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
@@ -136,6 +137,48 @@ async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> N
     disk.fail(["pread"], path="t-0", after=20, times=None)  # a walk over all batches reads more often
     again = await nodes.start(disk)
     assert again.replicas.leader("t", 0).log.log_end_offset == BATCHES
+
+
+async def test_a_log_that_lost_a_segment_after_a_clean_stop_is_not_opened_at_any_later_start(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk, log_segment_bytes=str(1024 * 1024))
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    for _ in range(8):
+        node.replicas.leader("t", 0).append(build_batch([NewRecord(None, bytes(400_000), 1)]))
+    await node.stop()
+    kept = {name: disk.read(f"t-0/{name}") for name in disk.listdir("t-0")}
+    gone = sorted(name for name in kept if name.endswith(".log"))[1]
+    for name in kept:
+        if name.startswith(gone[:20]):
+            disk.remove(f"t-0/{name}")
+    for _ in range(3):
+        with pytest.raises(OSError, match=r"t-0 is damaged after a clean stop: its \.log files have"):
+            await nodes.start(disk)
+        nodes.failures.clear()
+
+    for name, data in kept.items():
+        disk.replace(f"t-0/{name}", data)
+    node = await nodes.start(disk)
+    assert node.replicas.leader("t", 0).log.log_end_offset == 8
+    assert not disk.exists(f"t-0/{recovery.DAMAGE_NOTE}")
+    await node.stop()
+
+
+async def test_sizes_of_another_stop_are_not_compared(nodes: Nodes) -> None:
+    disk = MemoryDisk()
+    node = await nodes.start(disk)
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    await node.stop()
+    sizes = disk.read(LOG_SIZE_CHECKPOINT)
+    node = await nodes.start(disk)
+    node.replicas.leader("t", 0).append(build_batch([NewRecord(None, b"x", 1)]))
+    await node.stop()
+    disk.replace(LOG_SIZE_CHECKPOINT, sizes)  # as if Kafka had run in between: it leaves the file as it is
+    node = await nodes.start(disk)
+    assert node.replicas.leader("t", 0).log.log_end_offset == 1
+    await node.stop()
 
 
 async def test_a_log_that_is_damaged_after_a_clean_stop_is_not_cut_at_any_later_start(

@@ -93,6 +93,15 @@ def _bad_index(data: Path) -> None:
     _logs(data)[0].with_suffix(".index").write_bytes(bytes(13))
 
 
+def _no_segment(data: Path) -> None:
+    for path in (data / "orders-0").glob(f"{_logs(data)[1].stem}.*"):
+        path.unlink()
+
+
+def _other_aborted(data: Path) -> None:
+    _logs(data)[0].with_suffix(".txnindex").write_bytes(bytes(34))
+
+
 def _no_snapshot(data: Path) -> None:
     for path in (data / "orders-0").glob("*.snapshot"):
         path.unlink()
@@ -143,6 +152,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
         "20 digits",
     ),
     "a log with a short name": (_written("orders-1/5.log", ""), "lose", "orders-1/5.log", "20 digits"),
+    "a segment is gone": (_no_segment, "unnoticed", "orders-0", "its .log files have"),
+    "a .log file is gone": (lambda data: _logs(data)[1].unlink(), "unnoticed", "orders-0", "its .log files have"),
+    "other aborted transactions": (_other_aborted, "unnoticed", "orders-0", "its .txnindex files have 34 bytes"),
+    "a folder is gone": (
+        lambda data: shutil.rmtree(data / "orders-0"),
+        "unnoticed",
+        "orders-0",
+        "the folder is missing",
+    ),
     "a torn log": (lambda data: _cut(_logs(data)[-1], 10), "unnoticed", "orders-0", "it was durable up to"),
     "a torn log after a crash": (_cut_after_crash, "lose", "orders-0", "is cut off"),
     "a wrong checksum after a crash": (_flip_after_crash, "lose", "orders-0", "does not match its checksum"),

@@ -100,3 +100,17 @@ def test_the_mark_of_a_clean_stop_is_taken_once_and_for_good(disk: MemoryDisk) -
 def test_a_mark_without_an_epoch_is_a_mark_still(disk: MemoryDisk, data: bytes) -> None:
     disk.replace(".kafka_cleanshutdown", data)
     assert checkpoints.take_clean_shutdown(disk) == -1
+
+
+def test_sizes_of_logs_belong_to_one_stop(disk: MemoryDisk) -> None:
+    sizes = {("t", 0): checkpoints.LogSize(100, 34), ("u", 12): checkpoints.LogSize(0, 0)}
+    assert checkpoints.read_log_sizes(disk, 7) == {}
+    disk.replace(checkpoints.LOG_SIZE_CHECKPOINT, checkpoints.format_log_sizes(7, sizes))
+    assert checkpoints.read_log_sizes(disk, 7) == sizes
+    assert checkpoints.read_log_sizes(disk, 8) == {}
+    disk.replace(checkpoints.LOG_SIZE_CHECKPOINT, checkpoints.format_log_sizes(-1, sizes))
+    assert checkpoints.read_log_sizes(disk, -1) == {}, "no broker epoch names one stop"
+    for damaged in (b"", b"0\n2\n7\nt 0 100\n", b"0\n2\n7\nt 0 x 34\n", b"0\n3\n7\nt 0 100 34\n"):
+        disk.replace(checkpoints.LOG_SIZE_CHECKPOINT, damaged)
+        with pytest.raises(MalformedCheckpoint):
+            checkpoints.read_log_sizes(disk, 7)

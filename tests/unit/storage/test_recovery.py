@@ -104,6 +104,47 @@ class TestCleanStop:
         assert (again.log_end_offset == end) is (damage == "bytes after")
         assert again.log_end_offset >= base
 
+    @pytest.mark.parametrize(
+        "damage", ["first is gone", "middle is gone", "only .log is gone", "empty", "a copy of another"]
+    )
+    def test_a_log_with_other_segments_than_at_the_stop_is_not_opened(self, disk: MemoryDisk, damage: str) -> None:
+        log = written(disk)
+        log.close()
+        size, end = log.stored_size(), log.log_end_offset
+        names = segments(disk)
+        changed = names[0 if damage == "first is gone" else 1]
+        if damage == "empty":
+            disk.open(f"t-0/{changed}").truncate(0)
+        elif damage == "a copy of another":
+            disk.replace(f"t-0/{changed}", disk.read(f"t-0/{names[-1]}"))
+        else:
+            gone = changed if damage == "only .log is gone" else changed.removesuffix(".log")
+            for name in disk.listdir("t-0"):
+                if name.startswith(gone):
+                    disk.remove(f"t-0/{name}")
+        assert open_log(disk, SMALL, clean=True, recovery_point=end).log_end_offset == end, "nothing else shows it"
+        with pytest.raises(DamagedLog, match=r"t-0 is damaged after a clean stop: its \.log files have \d+ bytes"):
+            open_log(disk, SMALL, clean=True, recovery_point=end, size=size)
+
+    @pytest.mark.parametrize("damage", ["gone", "empty", "one entry less"])
+    def test_lost_entries_of_aborted_transactions_are_read_from_the_log(self, disk: MemoryDisk, damage: str) -> None:
+        log = written(disk)
+        for n in range(3):
+            append_transactional(log, 5, 2 + n, leader_epoch=3)
+            end_transaction(log, 5, commit=False, leader_epoch=3)
+        log.close()
+        before, size = described(log), log.stored_size()
+        assert size.aborted_bytes == 4 * 34
+        path = next(f"t-0/{name}" for name in disk.listdir("t-0") if name.endswith(".txnindex"))
+        if damage == "gone":
+            disk.remove(path)
+        else:
+            disk.open(path).truncate(0 if damage == "empty" else disk.size(path) - 34)
+        again = open_log(disk, SMALL, clean=True, recovery_point=log.log_end_offset, size=size)
+        assert described(again) == before
+        again.close()
+        assert again.stored_size() == size
+
     def test_what_a_failed_write_left_is_not_taken_for_damage(self, disk: MemoryDisk) -> None:
         log = open_log(disk)
         disk.fail(("pwrite",), prefix=True)
@@ -222,6 +263,8 @@ class TestKill:
             disk.replace("t-0/leader-epoch-checkpoint", data)
             assert open_log(disk, SMALL, clean=True).epochs.entries == epochs
             assert open_log(disk, SMALL, recovery_point=10**6).epochs.entries == epochs
+        disk.remove("t-0/leader-epoch-checkpoint")
+        assert open_log(disk, SMALL, clean=True).epochs.entries == epochs
 
     @pytest.mark.parametrize("data", [b"", b"version: 0\ntopic", bytes(40)])
     def test_a_torn_partition_metadata_is_written_again(self, disk: MemoryDisk, data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.replica.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
 from barnabas.broker.slices import advance
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
@@ -167,9 +167,9 @@ def test_offsets_are_those_of_the_directory(bench: DirectoriesBench) -> None:
         checkpoints.write_offsets(disk, checkpoints.CLEANER_OFFSET_CHECKPOINT, {("t", offset): 2 * offset})
         checkpoints.write_offsets(disk, checkpoints.PRODUCER_STATE_CHECKPOINT, {("t", offset): 3 * offset})
     bench.find({})
-    assert bench.dirs[1].take_offsets(("t", 2)) == (2, 0, 20, 4, 6)
-    assert bench.dirs[1].take_offsets(("t", 2)) == (0, 0, 0, 0, 0), "a topic of the same name must not inherit them"
-    assert bench.dirs[1].take_offsets(("t", 1)) == (0, 0, 0, 0, 0)
+    assert bench.dirs[1].take_offsets(("t", 2)) == CheckpointedOffsets(2, 0, 20, 4, 6)
+    assert bench.dirs[1].take_offsets(("t", 2)) == NO_OFFSETS, "a topic of the same name must not inherit them"
+    assert bench.dirs[1].take_offsets(("t", 1)) == NO_OFFSETS
 
 
 def test_a_checkpoint_in_slices_is_of_the_time_of_each_visit_and_void_where_a_point_was_lowered(
