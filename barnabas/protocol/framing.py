@@ -26,6 +26,7 @@ _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id
 _FIRST_BUFFER_BYTES = 16 * 1024  # most connections send little at first, and thousands may begin at once
 _TLS_HANDSHAKE = 0x1603  # the first bytes of a TLS client
+_HTTP = frozenset(int.from_bytes(each, "big") for each in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"HTTP"))
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
 _READ_BYTES_MAX = 1024 * 1024  # of one read: between two reads the owner can stop reading
@@ -168,9 +169,13 @@ class FrameReader:
         if size == 0 and self.allows_empty:
             return
         if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
-            tls = ": it looks like TLS, is this a listener without TLS?" if size >> 16 == _TLS_HANDSHAKE else ""
+            other = ""
+            if size >> 16 == _TLS_HANDSHAKE:
+                other = ": it looks like TLS, is this a listener without TLS?"
+            elif size in _HTTP:
+                other = ": it looks like HTTP, which this port does not speak"
             raise RemoteProtocolError(
-                f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes){tls}"
+                f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes){other}"
             )
         if self._limit_of is not None and self._end - start >= 6:
             api_key = _LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1]

@@ -159,3 +159,12 @@ def test_a_silent_connection_costs_no_buffer() -> None:
     reader.release()
     assert reader.buffered_bytes == 6, "what is under way stays"
     assert [bytes(one) for one in reader.feed(b"ghijkl")] == [b"efghijkl"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "what"),
+    [(b"GET / HTTP/1.1\r\n", "HTTP"), (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01", "TLS")],
+)
+def test_other_protocols_are_named(sent: bytes, what: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"it looks like {what}"):
+        FrameReader().feed(sent)
