@@ -9,14 +9,20 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.node import Node
+from barnabas.broker.security.access import CLUSTER_NAME
 from barnabas.client import Admin
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
+from barnabas.protocol.messages.offsets import OffsetForLeaderEpochRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
+from barnabas.protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 from barnabas.testing import Cluster
 from tests.support.broker.nodes import Nodes, Peer, batch
+from tests.support.broker.some_access import SomeAccess
 from tests.support.clock import StoppedClock
 from tests.support.oracle.quota_requests import Change, entry
 from tests.support.waiting import turns, until
@@ -166,6 +172,39 @@ async def test_followers_are_exempt(limited: Peer, node: Node) -> None:
     await limit(limited, "limited", ("consumer_byte_rate", 1.0), ("request_percentage", 0.000_1))
     answer = await limited.call(fetch(replica_id=7), 11)
     assert answer.throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("may", [False, True], ids=["a client", "a broker"])
+@pytest.mark.parametrize(
+    ("request_of_brokers", "version"),
+    [
+        (fetch(replica_id=7), 11),
+        (OffsetForLeaderEpochRequest(replica_id=7), 3),
+        (AddPartitionsToTxnRequest(), 4),
+        (WriteTxnMarkersRequest(), 1),
+    ],
+    ids=["Fetch", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "WriteTxnMarkers"],
+)
+async def test_only_who_may_send_requests_of_brokers_is_exempt(
+    limited: Peer, node: Node, request_of_brokers: Any, version: int, may: bool
+) -> None:
+    """Anyone could send these requests, refused ones, without any limit."""
+    await limit(limited, "limited", ("request_percentage", 0.000_1))
+    (connection,) = node.server.connections
+    question = AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
+    connection.access = SomeAccess(question) if may else SomeAccess()
+    await limited.call(request_of_brokers, version)
+    assert connection.core.may_read() == may
+
+
+@pytest.mark.parametrize("request_of_a_login", [SaslHandshakeRequest(), SaslAuthenticateRequest()])
+async def test_requests_of_a_login_where_there_is_none_are_charged_as_by_kafka(
+    limited: Peer, node: Node, request_of_a_login: Any
+) -> None:
+    await limit(limited, "limited", ("request_percentage", 0.000_1))
+    await limited.call(request_of_a_login, 1)
+    (connection,) = node.server.connections
+    assert not connection.core.may_read()
 
 
 async def test_a_quota_of_very_many_clients_applies_in_later_turns(peer: Peer, node: Node) -> None:

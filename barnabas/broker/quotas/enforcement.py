@@ -4,7 +4,7 @@ Driven by: published images, connections (`charge` before a request is handled, 
 Emits: throttle_time_ms in answers; connections that are muted for as long.
 
 The answer leaves at once, and the connection serves and reads nothing until the throttle time is over (KIP-219). A throttled consumer gets an
-empty Fetch answer. Requests that only brokers send are exempt. Without quotas `active` is False, and connections ask for no charge.
+empty Fetch answer. Requests that only brokers send are exempt, if the client may send them (CLUSTER_ACTION). Without quotas `active` is False, and connections ask for no charge.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.router import LOGIN_LISTENER, Route, Router
 from barnabas.broker.slices import Slice, Slices
 from barnabas.ports import Buffer
+from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work, finished
 
@@ -39,7 +40,7 @@ ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, SASL_AUTHENTICATE = 24, 27, 36
 FIRST_WITH_REPLICA_STATE: Final = 15  # version of Fetch
 FIRST_VERIFICATION_OF_BROKERS: Final = 4  # version of AddPartitionsToTxn
 THROTTLE_TIME: Final = "throttle_time_ms"
-NEVER_CHARGED: Final = frozenset({SASL_HANDSHAKE, WRITE_TXN_MARKERS, SASL_AUTHENTICATE})
+REQUESTS_OF_LOGINS: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
 ENTITIES_AT_ONCE: Final = 256
 PARTITIONS_PER_UNIT: Final = 16
 
@@ -139,27 +140,29 @@ class QuotaEnforcement:
             began_s: when the node began to decode it (`now_s`).
         """
         api_key = call.api_key
-        if api_key in NEVER_CHARGED or (
-            api_key == ADD_PARTITIONS_TO_TXN and call.version >= FIRST_VERIFICATION_OF_BROKERS
-        ):
-            return None
-        if api_key == API_VERSIONS and connection.router.listener == LOGIN_LISTENER:
+        if api_key in REQUESTS_OF_LOGINS and self._belongs_to_login(connection, call):
             return None  # as in Kafka: before the login the client has no user
+        if _is_of_brokers(call) and call.access.allows(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, log=False):
+            return None
         user, client_id = call.access.principal.name, call.client_id or ""
         one = Charge(self, connection, route, user, client_id, size_bytes, began_s)
         if api_key == FETCH:
             fetch = cast("FetchRequest", call.request)
-            if (fetch.replica_state if call.version >= FIRST_WITH_REPLICA_STATE else fetch).replica_id >= 0:
-                return None
             one.session_epoch = fetch.session_epoch
             most = self.clients.fetch_bytes_max(user, client_id)
             if most is not None:
                 fetch.max_bytes = min(fetch.max_bytes, most)
         elif api_key == PRODUCE:
             one.counts_time = cast("ProduceRequest", call.request).acks != 0
-        elif api_key == OFFSET_FOR_LEADER_EPOCH and cast("OffsetForLeaderEpochRequest", call.request).replica_id >= 0:
-            return None
         return one
+
+    @staticmethod
+    def _belongs_to_login(connection: MutedConnection, call: Call[Message]) -> bool:
+        """Whether it is a request of a first login, or of one that is repeated on an open connection."""
+        if connection.router.listener == LOGIN_LISTENER:
+            return True
+        login = call.connection.login
+        return call.api_key == SASL_HANDSHAKE and login is not None and login.may_begin_again()
 
     def charging(
         self, connection: MutedConnection, route: Route
@@ -310,6 +313,19 @@ class Charge:
         if throttle_ms > 0:
             self._connection.mute(throttle_ms)
         return throttle_ms
+
+
+def _is_of_brokers(call: Call[Message]) -> bool:
+    """Whether only brokers send such a request, or a client that says it is one."""
+    api_key = call.api_key
+    if api_key == FETCH:
+        fetch = cast("FetchRequest", call.request)
+        return (fetch.replica_state if call.version >= FIRST_WITH_REPLICA_STATE else fetch).replica_id >= 0
+    if api_key == OFFSET_FOR_LEADER_EPOCH:
+        return cast("OffsetForLeaderEpochRequest", call.request).replica_id >= 0
+    if api_key == ADD_PARTITIONS_TO_TXN:
+        return call.version >= FIRST_VERIFICATION_OF_BROKERS
+    return api_key == WRITE_TXN_MARKERS
 
 
 def _window(config: BrokerConfig, prefix: str) -> QuotaWindow:

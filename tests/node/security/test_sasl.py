@@ -228,6 +228,29 @@ async def test_no_quota_counts_before_a_login() -> None:
     assert before == 0
 
 
+async def test_no_quota_counts_for_a_re_authentication() -> None:
+    """The client would be muted between the two requests of its login, until its session is over."""
+    async with sasl_node({**PLAIN_SETTINGS, "connections.max.reauth.ms": "3600000"}, "SASL") as node:
+
+        def logged_in_again() -> list[bool]:
+            with Wire(address_of(node, "PLAINTEXT")) as administrator, SaslWire(address_of(node, "SASL")) as wire:
+                wire.handshake("PLAIN")
+                wire.token(ALICE)
+                alter_quotas(entry([("user", "alice")], ("request_percentage", 0.000_1)))(administrator)
+                (connection,) = (each for each in node.server.connections if each.listener_name == "SASL")
+                found = []
+                for send in (
+                    lambda: wire.handshake("PLAIN"),
+                    lambda: wire.token(ALICE),
+                    lambda: wire.handshake("PLAIN"),
+                ):
+                    send()
+                    found.append(connection.core.may_read())
+                return found
+
+        assert await asyncio.to_thread(logged_in_again) == [True, True, False]  # the last one begins no login yet
+
+
 async def test_a_request_after_the_end_of_a_session_is_no_request_before_a_login(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
