@@ -186,7 +186,8 @@ class Fetcher:
             if (
                 state.leader_epoch != leader_epoch
                 and state.not_before_ms <= now_ms
-                and not self.checks.holds(state, leader_epoch, leader)
+                and not self.checks.holds(state, leader_epoch, leader, now_ms)
+                and state.not_before_ms <= now_ms
             ):
                 continue
             if node_id in self._busy:

@@ -4,7 +4,8 @@ Driven by: `Fetcher` before each fetch; diverging epochs in Fetch answers; answe
 Emits: OffsetForLeaderEpoch requests; positions moved back; errors to raise.
 
 After a change of leader, and for a position with an epoch (a committed offset), the leader is asked where the epoch of the last
-fetched record ends in its log; nothing is fetched before the answer. Each Fetch contains that epoch as well, and its answer has
+fetched record ends in its log; nothing is fetched before the answer. A leader whose epoch is older than that of the record is a
+former one, which metadata of a broker that is cut off still names: newer metadata is requested instead. Each Fetch contains that epoch as well, and its answer has
 the diverging epoch if the log was truncated. Fetched records that were not delivered are dropped and fetched again without a
 warning. If delivered records were truncated, the consumer logs a warning and goes back to the first diverging offset; with
 `auto_offset_reset="none"` it raises `LogTruncated` until a seek.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.client.consumer.fetch_state import PartitionState
 from barnabas.client.errors import KafkaError, LogTruncated, UnsupportedByBroker, code_of, error_for
@@ -33,6 +34,10 @@ from barnabas.protocol.messages.offsets import (
 )
 
 __all__ = ["InFlightCheck", "PositionChecks"]
+
+OLD_METADATA_MS: Final = (
+    60_000  # then the named leader is asked: the committed offset may be of a former topic of that name
+)
 
 log = logging.getLogger("barnabas.client.consumer")
 
@@ -85,11 +90,14 @@ class PositionChecks:
             state.leader_epoch = -1
         state.topic_id = info.topic_id
 
-    def holds(self, state: PartitionState, leader_epoch: int, node_id: int) -> bool:
-        """Whether the log of this leader is known to contain the position; if not, a check is in flight or is scheduled now."""
+    def holds(self, state: PartitionState, leader_epoch: int, node_id: int, now_ms: int) -> bool:
+        """Whether the log of this leader is known to contain the position; if not, a check is in flight or is scheduled now, or
+        newer metadata is requested."""
         if state.leader_epoch == leader_epoch or state.trail.latest < 0 or leader_epoch < 0:
             state.leader_epoch = leader_epoch
             return True
+        if leader_epoch < state.trail.latest and self._awaits_metadata(state, node_id, now_ms):
+            return False
         if state.check is None:
             self._wanted.setdefault(node_id, []).append(state)
         return False
@@ -170,6 +178,15 @@ class PositionChecks:
                 self._policy,
             )
             self._fetcher.seek(tp, None, self._policy)
+
+    def _awaits_metadata(self, state: PartitionState, node_id: int, now_ms: int) -> bool:
+        """Requests newer metadata, with growing pauses; False if that was in vain for long."""
+        state.asked = node_id  # the pause ends if another node is named
+        if 0 <= state.failing_since_ms <= now_ms - OLD_METADATA_MS:
+            return False
+        self._fetcher.metadata_wanted = True
+        state.retry_later(now_ms, self._retry_backoff_ms, self._rng)
+        return True
 
     # -- internal --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.consumer.fetching import InFlightFetch
-from barnabas.client.consumer.position_checks import InFlightCheck
+from barnabas.client.consumer.position_checks import OLD_METADATA_MS, InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, LogTruncated, OffsetOutOfRange, UnsupportedByBroker
 from barnabas.errors import ErrorCode
 from barnabas.limits import EPOCHS_REMEMBERED_MAX
@@ -210,6 +210,35 @@ def test_a_committed_offset_is_checked_with_its_epoch() -> None:
     assert check.request.topics[0].partitions[0].leader_epoch == 2
     bench.tell(check, 1, 15)
     assert bench.fetcher.partitions[T0].position == 11, "the record at 11 was of epoch 2, which this log lacks"
+
+
+def test_a_former_leader_is_not_asked_about_a_newer_epoch() -> None:
+    """A broker that is cut off names itself in Metadata. Asked about a later epoch, it knows no end of it: the position was reset."""
+    bench = Leaders({T0: None}, {0: 1}, auto_offset_reset="earliest")  # leader 1 in epoch 3
+    bench.fetcher.seek(T0, 26, epoch=4)
+    for _ in range(3):
+        bench.fetcher.metadata_wanted = False
+        assert bench.fetches() == []
+        assert bench.fetcher.checks.requests(lambda _: True) == []
+        assert bench.fetcher.metadata_wanted
+        wake_at = bench.fetcher.wake_at()
+        assert wake_at is not None
+        bench.now = wake_at
+    bench.lead(2, 4)
+    check = bench.check()
+    assert check.node_id == 2
+    bench.tell(check, 4, 40)
+    assert offsets(bench.fetch().request) == {0: 26}
+
+
+def test_a_leader_that_stays_older_than_a_committed_offset_is_asked_in_the_end() -> None:
+    """The topic was deleted and created again, and the committed offset is of the former one."""
+    bench = Leaders({T0: None}, {0: 1}, auto_offset_reset="earliest")
+    bench.fetcher.seek(T0, 26, epoch=4)
+    assert bench.fetches() == []
+    bench.now += OLD_METADATA_MS
+    bench.tell(bench.check(), -1, -1)
+    assert [state.reset for state in bench.fetcher.unresolved()] == ["earliest"]
 
 
 def test_an_offset_without_an_epoch_is_not_checked() -> None:
