@@ -18,8 +18,7 @@ from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.registry import ENVELOPE_KEY
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.oracle.outlines import outline
-from tests.support.oracle.permission_cases import GOLDEN, cases, users
-from tests.support.oracle.permission_requests import DOOMED, GROUP, TOPICS, TRANSACTION, World
+from tests.support.oracle.permission_cases import DOOMED, GOLDEN, GROUP, TOPICS, TRANSACTION, World, cases, users
 from tests.support.oracle.permissions_in_kafka import preparations
 from tests.support.processes.ports import free_ports
 from tests.support.waiting import until

@@ -9,9 +9,6 @@ import time
 
 import pytest
 
-from barnabas.protocol.messages.admin import (
-    DeleteTopicState,
-)
 from tests.support.oracle.admin_requests import (
     COMPARED,
     SETTLED_SECONDS_MAX,
@@ -169,12 +166,12 @@ SCRIPTS: dict[str, list[Observe]] = {
     ],
     "deletion": [
         create(topic("adm.d1"), topic("adm.d2"), validate_only=False),
-        delete(DeleteTopicState(name="adm.d1")),
-        delete(DeleteTopicState(name="adm.d1")),
-        delete(DeleteTopicState(name="adm.d2"), DeleteTopicState(name="adm.d2")),
-        delete(DeleteTopicState(topic_id=bytes(15) + b"x"), DeleteTopicState(name="a/b")),
-        delete(DeleteTopicState()),
-        delete(DeleteTopicState(name="adm.d2", topic_id=bytes(15) + b"x")),
+        delete({"name": "adm.d1"}),
+        delete({"name": "adm.d1"}),
+        delete({"name": "adm.d2"}, {"name": "adm.d2"}),
+        delete({"topic_id": bytes(15) + b"x"}, {"name": "a/b"}),
+        delete({}),
+        delete({"name": "adm.d2", "topic_id": bytes(15) + b"x"}),
     ],
     "changes of a topic": [
         create(topic("adm.c", cleanup_policy="compact", retention_ms="1000"), validate_only=False),

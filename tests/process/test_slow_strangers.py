@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.login_frames import client_hellos, frame
@@ -143,7 +142,7 @@ def watched(broker: OpenBroker) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_ten_thousand_connections_that_send_one_byte_a_second(broker: OpenBroker, listener: str) -> None:
-    data = client_hellos()[0] if "TLS" in listener else frame(SaslHandshakeRequest(mechanism="PLAIN" + "N" * 200), 1)
+    data = client_hellos()[0] if "TLS" in listener else frame("SaslHandshake", 1, mechanism="PLAIN" + "N" * 200)
     with watched(broker) as rss, Bystander(broker.plain) as bystander:
         ended = asyncio.run(trickle(broker.ports[listener], data, LISTENERS[listener]))
     report(f"{SLOW} slow connections, {listener}", broker, rss[0], max(rss), bystander)
@@ -157,8 +156,8 @@ def test_thousands_of_wrong_passwords_keep_no_memory(tmp_path: Path, ca: Certifi
     """8,000 guesses, 1,000 at once; each waits for connection.failed.authentication.delay.ms."""
     broker = OpenBroker(tmp_path, ca, f"connection.failed.authentication.delay.ms={delay_ms}").start()
     try:
-        guess = frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        guess += frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + b"guess" * 4_000), 2)
+        guess = frame("SaslHandshake", 1, mechanism="PLAIN")
+        guess += frame("SaslAuthenticate", 2, auth_bytes=b"\0alice\0" + b"guess" * 4_000)
         refused = 0
 
         async def guesses() -> None:

@@ -10,7 +10,8 @@ from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequ
 from barnabas.testing import Broker
 from tests.support.oracle.ui_requests import GROUP, PAGES, TOPIC
 from tests.support.oracle.wire import Wire
-from tests.support.processes.huge.request import codes_in, commit_of
+from tests.support.processes.huge.request import commit_of
+from tests.support.requests import codes_in, request_of
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +24,7 @@ def wire() -> Iterator[Wire]:
     with Broker() as kafka, Wire(kafka.bootstrap_servers) as wire:
         wire.create_topic(TOPIC, 2)
         wire.find_coordinator(GROUP, 0)
-        assert codes_in(wire.call(commit_of(2, topic=TOPIC, group=GROUP), 8)) == {0}
+        assert codes_in(wire.call(request_of("OffsetCommit", **commit_of(2, topic=TOPIC, group=GROUP)), 8)) == {0}
         yield wire
 
 

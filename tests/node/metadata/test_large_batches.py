@@ -14,7 +14,8 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
-from tests.support.processes.huge.request import codes_in, commit_of
+from tests.support.processes.huge.request import commit_of
+from tests.support.requests import codes_in, request_of
 from tests.support.waiting import until
 
 MANY = 1_000  # topics: dozens of slices
@@ -104,7 +105,7 @@ async def test_offsets_of_a_deleted_topic_go_in_slices_and_those_of_the_next_one
     assert (await peer.call(creation(["wide"], MANY), 7)).topics[0].error_code == 0
     found = await peer.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["huge-group"]), 4)
     assert found.coordinators[0].error_code == 0
-    committed = await peer.call(commit_of(MANY, "wide"), 8)
+    committed = await peer.call(request_of("OffsetCommit", **commit_of(MANY, "wide")), 8)
     assert codes_in(committed) == {ErrorCode.NONE}
     shard = node.groups.shard_for("huge-group")
     assert (await peer.call(deletion(["wide"]), 6)).responses[0].error_code == 0

@@ -21,7 +21,7 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.segment import Segment
 from tests.support.broker.nodes import Nodes
-from tests.support.processes.huge.request import codes_in
+from tests.support.requests import codes_in
 
 
 def _list_offsets(count: int) -> tuple[Message, int]:

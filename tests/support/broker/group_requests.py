@@ -5,21 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.groups import (
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    SyncGroupRequest,
-)
 from tests.support.broker.nodes import Peer
+from tests.support.requests import request_of
 
 NONE = ErrorCode.NONE
 
@@ -34,25 +21,26 @@ async def prepare(peer: Peer) -> None:
 
 
 async def find(peer: Peer) -> None:
-    answer = await peer.call(FindCoordinatorRequest(key="g"), 3)
+    answer = await peer.call(request_of("FindCoordinator", key="g"), 3)
     assert answer.error_code == NONE, answer
 
 
-def join_request(group: str = "g", member_id: str = "") -> JoinGroupRequest:
-    return JoinGroupRequest(
+def join_request(group: str = "g", member_id: str = "") -> Any:
+    return request_of(
+        "JoinGroup",
         group_id=group,
         session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
         member_id=member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range")],
+        protocols=[{"name": "range"}],
     )
 
 
-def commit_request(offset: int, *, group: str = "g", topic: str = "t", **fields: Any) -> OffsetCommitRequest:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
-    topics = [OffsetCommitRequestTopic(name=topic, topic_id=fields.pop("topic_id", bytes(16)), partitions=[partition])]
-    return OffsetCommitRequest(group_id=group, topics=topics, **fields)
+def commit_request(offset: int, *, group: str = "g", topic: str = "t", **fields: Any) -> Any:
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "note"}
+    topics = [{"name": topic, "topic_id": fields.pop("topic_id", bytes(16)), "partitions": [partition]}]
+    return request_of("OffsetCommit", group_id=group, topics=topics, **fields)
 
 
 async def commit(peer: Peer, offset: int, version: int = 9, **fields: Any) -> ErrorCode:
@@ -60,12 +48,13 @@ async def commit(peer: Peer, offset: int, version: int = 9, **fields: Any) -> Er
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def fetch_request(group: str = "g", *, topic_id: bytes = bytes(16)) -> OffsetFetchRequest:
-    topic = OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])
-    return OffsetFetchRequest(
+def fetch_request(group: str = "g", *, topic_id: bytes = bytes(16)) -> Any:
+    topic = {"name": "t", "topic_id": topic_id, "partition_indexes": [0]}
+    return request_of(
+        "OffsetFetch",
         group_id=group,
-        topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])],
+        topics=[{"name": "t", "partition_indexes": [0]}],
+        groups=[{"group_id": group, "topics": [topic]}],
     )
 
 
@@ -84,7 +73,8 @@ async def member(peer: Peer, group: str = "g") -> str:
     joined = await peer.call(join_request(group, member_id), 9)
     assert joined.error_code == NONE
     synced = await peer.call(
-        SyncGroupRequest(
+        request_of(
+            "SyncGroup",
             group_id=group,
             generation_id=joined.generation_id,
             member_id=member_id,
@@ -99,5 +89,5 @@ async def member(peer: Peer, group: str = "g") -> str:
 
 
 async def heartbeat(peer: Peer, member_id: str, generation: int = 1) -> ErrorCode:
-    answer = await peer.call(HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation), 4)
+    answer = await peer.call(request_of("Heartbeat", group_id="g", member_id=member_id, generation_id=generation), 4)
     return ErrorCode(answer.error_code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from struct import pack, unpack
+from struct import unpack
 from typing import Any
 
 from barnabas.broker.call import Call, Pending
@@ -15,16 +15,14 @@ from barnabas.broker.router import Route
 from barnabas.errors import BrokerError
 from barnabas.ports import Disk
 from barnabas.protocol import registry
-from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas.protocol.messages.header import RequestHeader
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.metadata import ApiVersionsResponse
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.disk import MemoryDisk
+from tests.support.requests import answer_in, frame_of, request_of
 
 
 class Peer:
@@ -39,11 +37,7 @@ class Peer:
     def send(self, request: Any, version: int) -> tuple[int, int, int]:
         """Sends one request; `receive` takes the result."""
         correlation, key = next(self._correlations), type(request).API_KEY
-        header = RequestHeader(
-            request_api_key=key, request_api_version=version, correlation_id=correlation, client_id=self.client_id
-        )
-        body = encode(header, registry.request_header_version(key, version)) + encode(request, version)
-        self.writer.write(pack(">i", len(body)) + body)
+        self.writer.write(frame_of(request, version, correlation, self.client_id))
         return correlation, key, version
 
     async def receive(self, sent: tuple[int, int, int]) -> Any:
@@ -53,8 +47,7 @@ class Peer:
             (size,) = unpack(">i", await self.reader.readexactly(4))
             frame = await self.reader.readexactly(size)
         assert unpack(">i", frame[:4])[0] == correlation
-        at = 4 + registry.response_header_version(key, version)
-        return decode(registry.API[key].response, frame, version, at)
+        return answer_in(frame, key, version)
 
     async def call(self, request: Any, version: int) -> Any:
         """One request and its answer."""
@@ -74,13 +67,13 @@ class Peer:
 
     async def create(self, name: str, partitions: int = 1, /, **config: str) -> None:
         """Creates a topic; settings with underscores for dots."""
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in config.items()],
-        )
-        answer = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 5)
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": [{"name": key.replace("_", "."), "value": value} for key, value in config.items()],
+        }
+        answer = await self.call(request_of("CreateTopics", topics=[topic], timeout_ms=5_000), 5)
         assert answer.topics[0].error_code == 0, answer
 
 
@@ -131,19 +124,19 @@ class Scripted:
     """A handler of ApiVersions v0 that the test answers by hand, in place of the node's own."""
 
     def __init__(self, node: Node) -> None:
-        self.calls: list[tuple[Call[ApiVersionsRequest], Pending[ApiVersionsResponse]]] = []
+        self.calls: list[tuple[Call[Any], Pending[ApiVersionsResponse]]] = []
         self.closed: list[int] = []
         self.blocks: list[bool] = []
         node.router.routes[18 << 16] = Route(registry.API[18], 0, self.handle, self.refuse)
 
-    def handle(self, node: Node, call: Call[ApiVersionsRequest]) -> Pending[ApiVersionsResponse]:
+    def handle(self, node: Node, call: Call[Any]) -> Pending[ApiVersionsResponse]:
         number = len(self.calls)
         blocks = self.blocks[number] if number < len(self.blocks) else False
         pending: Pending[ApiVersionsResponse] = Pending(blocks=blocks, on_closed=lambda: self.closed.append(number))
         self.calls.append((call, pending))
         return pending
 
-    def refuse(self, call: Call[ApiVersionsRequest], error: BrokerError) -> ApiVersionsResponse:
+    def refuse(self, call: Call[Any], error: BrokerError) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=error.code)
 
     def answer(self, number: int) -> None:

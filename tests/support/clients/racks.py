@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from barnabas.protocol.messages.admin import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.support.clients.proxy import Proxy
 from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.ports import free_port_block
+from tests.support.requests import request_of
 
 SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -43,9 +43,9 @@ class Racks:
         )
         self.bootstrap = ",".join(proxy.address for proxy in self.proxies.values())
         self.topic = "near"
-        replicas = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])]
-        topic = CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1, assignments=replicas)
-        answer = self.cluster.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+        replicas = [{"partition_index": 0, "broker_ids": [1, 2, 3]}]
+        topic = {"name": self.topic, "num_partitions": -1, "replication_factor": -1, "assignments": replicas}
+        answer = self.cluster.ask(request_of("CreateTopics", topics=[topic], timeout_ms=30_000), 5)
         assert answer.topics[0].error_code == 0, answer
         self.cluster.wait_in_sync(self.topic)
 

@@ -24,10 +24,10 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.client.types import IsolationLevel
-from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
+from tests.support.requests import request_of
 
 BUNDLED = ("y", "z")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -321,10 +321,8 @@ class Player:
         return producer
 
     def _trim(self, offset: int) -> None:
-        asked = DeleteRecordsTopic(
-            name=self.topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
-        )
-        part = self.wire.call(DeleteRecordsRequest(topics=[asked], timeout_ms=10_000), 2).topics[0].partitions[0]
+        asked = {"name": self.topic, "partitions": [{"partition_index": 0, "offset": offset}]}
+        part = self.wire.call(request_of("DeleteRecords", topics=[asked], timeout_ms=10_000), 2).topics[0].partitions[0]
         assert (part.error_code, part.low_watermark) == (0, offset)
         self.model.log_start_offset = offset
 

@@ -7,38 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.topic_config import TOPIC_KEYS
-from barnabas.protocol.messages.admin import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsRequestConfig,
-    AlterConfigsRequestResource,
-    AlterConfigsResource,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-    DescribableLogDirTopic,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeLogDirsRequest,
-    ElectLeadersRequest,
-    ElectLeadersTopic,
-    FeatureUpdateKey,
-    IncrementalAlterConfigsRequest,
-    ListConfigResourcesRequest,
-    UpdateFeaturesRequest,
-)
-from barnabas.protocol.messages.cluster import UnregisterBrokerRequest
-from barnabas.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 from tests.support.oracle.wire import Wire
+from tests.support.requests import Fields, request_of
 
 Observe = Callable[[Wire], Any]
 
@@ -58,19 +28,21 @@ def topic(
     replicas: int = 1,
     assigned: Sequence[tuple[int, list[int]]] = (),
     **configs: str | None,
-) -> CreatableTopic:
-    return CreatableTopic(
-        name=name,
-        num_partitions=-1 if assigned else partitions,
-        replication_factor=-1 if assigned else replicas,
-        assignments=[CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in assigned],
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
+) -> Fields:
+    return {
+        "name": name,
+        "num_partitions": -1 if assigned else partitions,
+        "replication_factor": -1 if assigned else replicas,
+        "assignments": [{"partition_index": index, "broker_ids": ids} for index, ids in assigned],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
 
 
-def create(*topics: CreatableTopic, validate_only: bool = True) -> Observe:
+def create(*topics: Fields, validate_only: bool = True) -> Observe:
     def observe(wire: Wire) -> Any:
-        answer = wire.call(CreateTopicsRequest(topics=list(topics), validate_only=validate_only, timeout_ms=30_000), 7)
+        answer = wire.call(
+            request_of("CreateTopics", topics=list(topics), validate_only=validate_only, timeout_ms=30_000), 7
+        )
         return sorted(
             (
                 each.name,
@@ -89,39 +61,39 @@ def create(*topics: CreatableTopic, validate_only: bool = True) -> Observe:
     return observe
 
 
-def delete(*states: DeleteTopicState) -> Observe:
+def delete(*states: Fields) -> Observe:
     def observe(wire: Wire) -> Any:
-        answer = wire.call(DeleteTopicsRequest(topics=list(states), timeout_ms=30_000), 6)
+        answer = wire.call(request_of("DeleteTopics", topics=list(states), timeout_ms=30_000), 6)
         return sorted((each.name or "", each.error_code, each.error_message) for each in answer.responses)
 
     return observe
 
 
 def widen(name: str, count: int, assigned: list[list[int]] | None = None) -> Observe:
-    assignments = None if assigned is None else [CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
-    asked = CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    assignments = None if assigned is None else [{"broker_ids": ids} for ids in assigned]
+    asked = {"name": name, "count": count, "assignments": assignments}
 
     def observe(wire: Wire) -> Any:
-        answer = wire.call(CreatePartitionsRequest(topics=[asked], timeout_ms=30_000), 3)
+        answer = wire.call(request_of("CreatePartitions", topics=[asked], timeout_ms=30_000), 3)
         return [(each.name, each.error_code, each.error_message) for each in answer.results]
 
     return observe
 
 
 def alter(kind: int, name: str, *changes: tuple[str, str | None, int], validate_only: bool = False) -> Observe:
-    configs = [AlterableConfig(name=key, value=value, config_operation=operation) for key, value, operation in changes]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    configs = [{"name": key, "value": value, "config_operation": operation} for key, value, operation in changes]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
 
     def observe(wire: Wire) -> Any:
-        answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only), 1)
+        answer = wire.call(request_of("IncrementalAlterConfigs", resources=[resource], validate_only=validate_only), 1)
         return [(each.resource_name, each.error_code, each.error_message) for each in answer.responses]
 
     return observe
 
 
 def describe(kind: int, name: str, *keys: str) -> Observe:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
+    request = request_of("DescribeConfigs", resources=[resource], include_synonyms=True)
 
     def observe_unchanging(wire: Wire) -> Any:
         (result,) = wire.call(request, 4).results
@@ -143,13 +115,14 @@ def describe(kind: int, name: str, *keys: str) -> Observe:
 
 
 def replace(*resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False) -> Observe:
-    request = AlterConfigsRequest(
+    request = request_of(
+        "AlterConfigs",
         resources=[
-            AlterConfigsRequestResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[AlterConfigsRequestConfig(name=key, value=value) for key, value in settings.items()],
-            )
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [{"name": key, "value": value} for key, value in settings.items()],
+            }
             for kind, name, settings in resources
         ],
         validate_only=validate_only,
@@ -163,9 +136,10 @@ def replace(*resources: tuple[int, str, dict[str, str | None]], validate_only: b
 
 
 def update(*updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Observe:
-    request = UpdateFeaturesRequest(
+    request = request_of(
+        "UpdateFeatures",
         feature_updates=[
-            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
+            {"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates
         ],
         validate_only=validate_only,
     )
@@ -178,10 +152,10 @@ def update(*updates: tuple[str, int, int], version: int = 2, validate_only: bool
 
 
 def elect(kind: int, *topics: tuple[str, list[int]]) -> Observe:
-    asked = [ElectLeadersTopic(topic=name, partitions=numbers) for name, numbers in topics]
+    asked = [{"topic": name, "partitions": numbers} for name, numbers in topics]
 
     def observe(wire: Wire) -> Any:
-        answer = wire.call(ElectLeadersRequest(election_type=kind, topic_partitions=asked), 2)
+        answer = wire.call(request_of("ElectLeaders", election_type=kind, topic_partitions=asked), 2)
         return answer.error_code, [
             (each.topic, [(one.partition_id, one.error_code, one.error_message) for one in each.partition_result])
             for each in answer.replica_election_results
@@ -192,7 +166,7 @@ def elect(kind: int, *topics: tuple[str, list[int]]) -> Observe:
 
 def unregister(broker_id: int) -> Observe:
     def observe(wire: Wire) -> Any:
-        answer = wire.call(UnregisterBrokerRequest(broker_id=broker_id), 0)
+        answer = wire.call(request_of("UnregisterBroker", broker_id=broker_id), 0)
         return answer.error_code, answer.error_message
 
     return observe
@@ -202,7 +176,7 @@ def config_resources(*kinds: int, version: int = 1, of: tuple[int, ...] = (16, 3
     """Lists resources; only those of the types `of` are compared, because other tests make topics."""
 
     def observe_unchanging(wire: Wire) -> Any:
-        answer = wire.call(ListConfigResourcesRequest(resource_types=list(kinds)), version)
+        answer = wire.call(request_of("ListConfigResources", resource_types=list(kinds)), version)
         found = [(each.resource_type, each.resource_name) for each in answer.config_resources]
         types = sorted({kind for kind, _ in found if kind in (2, 4, 8)})
         return answer.error_code, types, sorted(each for each in found if each[0] in of and each[1].startswith("adm."))
@@ -211,10 +185,10 @@ def config_resources(*kinds: int, version: int = 1, of: tuple[int, ...] = (16, 3
 
 
 def log_dirs(*topics: tuple[str, list[int]], version: int = 5) -> Observe:
-    asked = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in topics]
+    asked = [{"topic": name, "partitions": numbers} for name, numbers in topics]
 
     def observe(wire: Wire) -> Any:
-        answer = wire.call(DescribeLogDirsRequest(topics=asked), version)
+        answer = wire.call(request_of("DescribeLogDirs", topics=asked), version)
         (result,) = answer.results
         assert result.log_dir.startswith("/")
         sizes = sorted(
@@ -228,7 +202,7 @@ def log_dirs(*topics: tuple[str, list[int]], version: int = 5) -> Observe:
 
 
 def producers(name: str, *numbers: int) -> Observe:
-    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=name, partition_indexes=list(numbers))])
+    request = request_of("DescribeProducers", topics=[{"name": name, "partition_indexes": list(numbers)}])
 
     def observe_unchanging(wire: Wire) -> Any:
         (answer,) = wire.call(request, 0).topics
@@ -265,8 +239,8 @@ def write(name: str, producer_id: int, epoch: int, sequence: int, count: int) ->
 
 
 def delete_records(name: str, partition: int, offset: int) -> Observe:
-    wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[wanted])], timeout_ms=5_000)
+    wanted = {"partition_index": partition, "offset": offset}
+    request = request_of("DeleteRecords", topics=[{"name": name, "partitions": [wanted]}], timeout_ms=5_000)
 
     def observe(wire: Wire) -> Any:
         (answer,) = wire.call(request, 2).topics[0].partitions

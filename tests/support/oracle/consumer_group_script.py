@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.protocol.messages.admin import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from barnabas.protocol.messages.consumer_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupHeartbeatRequest,
-    TopicIdPartitions,
-)
 from barnabas.protocol.messages.groups import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    SyncGroupRequest,
     TopicPartition,
 )
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 from tests.support.oracle.wire import Wire
 from tests.support.processes.attempts import attempts
+from tests.support.requests import request_of
 
 FOUR, THREE = "consumers-4", "consumers-3"
 
@@ -53,7 +28,6 @@ GROUP_RESOURCE = 32
 
 
 COORDINATORS = 50  # partitions of __consumer_offsets
-SECONDS_MAX = 60.0
 
 
 MADE_BY_BROKER = re.compile(r"^(c\d-)?([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22})$")
@@ -86,7 +60,7 @@ class Script:
 
     def topic(self, name: str, partitions: int) -> None:
         self.wire.create_topic(name, partitions)
-        answer = self.wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0]
+        answer = self.wire.call(request_of("Metadata", topics=[{"name": name}]), 12).topics[0]
         self.topics[name], self.topics[answer.topic_id] = answer.topic_id, name
 
     def prepare(self, group: str) -> None:
@@ -100,7 +74,8 @@ class Script:
         """Waits until the coordinator of a group assigns these topics: Kafka's coordinators learn of them last."""
         place = partition_for(group, COORDINATORS)
         probe = next(each for number in count() if partition_for(each := f"probe-{number}", COORDINATORS) == place)
-        request = ConsumerGroupHeartbeatRequest(
+        request = request_of(
+            "ConsumerGroupHeartbeat",
             group_id=probe,
             member_id=A,
             member_epoch=0,
@@ -116,9 +91,9 @@ class Script:
         assert self.wire.call(request, 1).error_code == 0
 
     def configure(self, group: str, name: str, value: str) -> None:
-        config = AlterableConfig(name=name, config_operation=0, value=value)
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[config])
-        answer = self.wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0]
+        config = {"name": name, "config_operation": 0, "value": value}
+        resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": [config]}
+        answer = self.wire.call(request_of("IncrementalAlterConfigs", resources=[resource]), 1).responses[0]
         self.note("configured", name, answer.error_code, answer.error_message)
 
     def names(self, partitions: Any) -> dict[str, list[int]]:
@@ -131,11 +106,11 @@ class Script:
 
         Kafka's coordinators learn of topics, and of what an expression matches, some time after the change.
         """
-        deadline = time.monotonic() + SECONDS_MAX
         owned = fields.pop("owned", None)
         if owned is not None:
-            owned = [TopicIdPartitions(topic_id=self.topics[name], partitions=p) for name, p in owned.items()]
-        request = ConsumerGroupHeartbeatRequest(
+            owned = [{"topic_id": self.topics[name], "partitions": p} for name, p in owned.items()]
+        request = request_of(
+            "ConsumerGroupHeartbeat",
             group_id=group,
             member_id=member,
             member_epoch=epoch,
@@ -149,11 +124,10 @@ class Script:
         )
         changes = fields.pop("changes", False)
         assert not fields
-        answer = self.wire.call(request, version)
-        while changes and not answer.error_code and answer.member_epoch == epoch and answer.assignment is None:
-            assert time.monotonic() < deadline, "nothing changes"
-            time.sleep(0.02)
+        for _ in attempts("the heartbeat brings a change"):
             answer = self.wire.call(request, version)
+            if not changes or answer.error_code or answer.member_epoch != epoch or answer.assignment is not None:
+                break
         self.note(
             "beat",
             self.plain(member),
@@ -171,7 +145,7 @@ class Script:
         return self.beat(group, member, 0, topics=topics, owned={}, timeout=fields.pop("timeout", 30_000), **fields)
 
     def describe(self, group: str) -> None:
-        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+        request = request_of("ConsumerGroupDescribe", group_ids=[group], include_authorized_operations=True)
         found = self.wire.call(request, 1).groups[0]
         members = [
             [
@@ -213,9 +187,10 @@ class Script:
         version: int = 9,
         instance: str | None = None,
     ) -> None:
-        offsets = [OffsetCommitRequestPartition(partition_index=p, committed_offset=p + 1) for p in partitions]
-        topic = OffsetCommitRequestTopic(name=FOUR, topic_id=self.topics[FOUR], partitions=offsets)
-        request = OffsetCommitRequest(
+        offsets = [{"partition_index": p, "committed_offset": p + 1} for p in partitions]
+        topic = {"name": FOUR, "topic_id": self.topics[FOUR], "partitions": offsets}
+        request = request_of(
+            "OffsetCommit",
             group_id=group,
             member_id=member,
             generation_id_or_member_epoch=epoch,
@@ -226,14 +201,14 @@ class Script:
         self.note("committed", self.plain(member), epoch, [p.error_code for p in answer.topics[0].partitions])
 
     def offsets(self, group: str, member: str | None, epoch: int, *, version: int = 9) -> None:
-        topic = OffsetFetchRequestTopics(name=FOUR, topic_id=self.topics[FOUR], partition_indexes=[0, 1, 2, 3])
-        wanted = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=[topic])
-        found = self.wire.call(OffsetFetchRequest(groups=[wanted]), version).groups[0]
+        topic = {"name": FOUR, "topic_id": self.topics[FOUR], "partition_indexes": [0, 1, 2, 3]}
+        wanted = {"group_id": group, "member_id": member, "member_epoch": epoch, "topics": [topic]}
+        found = self.wire.call(request_of("OffsetFetch", groups=[wanted]), version).groups[0]
         offsets = [(p.partition_index, p.committed_offset) for t in found.topics for p in t.partitions]
         self.note("offsets", self.plain(member), epoch, found.error_code, offsets)
 
     def delete(self, group: str) -> None:
-        answer = self.wire.call(DeleteGroupsRequest(groups_names=[group]), 2)
+        answer = self.wire.call(request_of("DeleteGroups", groups_names=[group]), 2)
         self.note("deleted", answer.results[0].error_code)
 
     # the classic protocol
@@ -251,18 +226,15 @@ class Script:
             topics=[FOUR],
             owned_partitions=[TopicPartition(topic=name, partitions=p) for name, p in (owned or {}).items()],
         )
-        request = JoinGroupRequest(
+        request = request_of(
+            "JoinGroup",
             group_id=group,
             session_timeout_ms=30_000,
             rebalance_timeout_ms=10_000,
             member_id=member,
             group_instance_id=fields.pop("instance", None),
             protocol_type=fields.pop("type", "consumer"),
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=fields.pop("protocol", "range"), metadata=encode_versioned(subscription, 1)
-                )
-            ],
+            protocols=[{"name": fields.pop("protocol", "range"), "metadata": encode_versioned(subscription, 1)}],
         )
         return wire.send(request, 9)
 
@@ -285,7 +257,8 @@ class Script:
         return self.classic_join(wire, group, self.classic_join(wire, group).member_id)
 
     def sync(self, wire: Wire, group: str, member: str, generation: int, instance: str | None = None) -> None:
-        request = SyncGroupRequest(
+        request = request_of(
+            "SyncGroup",
             group_id=group,
             generation_id=generation,
             member_id=member,
@@ -302,19 +275,19 @@ class Script:
         self.note("synced", answer.error_code, answer.protocol_type, answer.protocol_name, assigned)
 
     def classic_beat(self, group: str, member: str, generation: int, instance: str | None = None) -> None:
-        request = HeartbeatRequest(
-            group_id=group, member_id=member, generation_id=generation, group_instance_id=instance
+        request = request_of(
+            "Heartbeat", group_id=group, member_id=member, generation_id=generation, group_instance_id=instance
         )
         self.note("classic beat", self.plain(member), generation, self.wire.call(request, 4).error_code)
 
     def leave(self, group: str, member: str, instance: str | None = None) -> None:
-        identity = MemberIdentity(member_id=member, group_instance_id=instance)
-        answer = self.wire.call(LeaveGroupRequest(group_id=group, members=[identity]), 5)
+        identity = {"member_id": member, "group_instance_id": instance}
+        answer = self.wire.call(request_of("LeaveGroup", group_id=group, members=[identity]), 5)
         self.note("left", answer.error_code, [(self.plain(m.member_id), m.error_code) for m in answer.members])
 
     def describe_classic(self, group: str) -> None:
         for version in (5, 6):
-            found = self.wire.call(DescribeGroupsRequest(groups=[group]), version).groups[0]
+            found = self.wire.call(request_of("DescribeGroups", groups=[group]), version).groups[0]
             self.note(
                 "described classic",
                 found.error_code,

@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.groups import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    ListGroupsRequest,
-    MemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from tests.support.oracle.wire import Wire
 from tests.support.processes.attempts import attempts
+from tests.support.requests import request_of
 
 TOPIC = "groups-diff"
 
@@ -56,11 +25,10 @@ RETRY = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAIL
 
 
 def insist(call: Callable[[], Any], *codes: ErrorCode) -> Any:
-    """Repeats a call while it is answered one of these codes, for 60 s at most."""
-    deadline = time.monotonic() + 60
-    while (response := call()).error_code in codes:
-        assert time.monotonic() < deadline, response
-        time.sleep(0.05)
+    """Repeats a call while it is answered one of these codes."""
+    for _ in attempts("another answer"):
+        if (response := call()).error_code not in codes:
+            break
     return response
 
 
@@ -116,10 +84,11 @@ class Script:
         fields.setdefault("rebalance_timeout_ms", 30_000)
         fields.setdefault("protocol_type", "consumer")
         protocols = fields.pop("protocols", [("range", SUBSCRIPTION)])
-        request = JoinGroupRequest(
+        request = request_of(
+            "JoinGroup",
             group_id=group,
             member_id=member_id,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+            protocols=[{"name": name, "metadata": metadata} for name, metadata in protocols],
             **fields,
         )
         self.send(who, request, version)
@@ -157,11 +126,12 @@ class Script:
         assignments = fields.pop("assignments", {})
         fields.setdefault("protocol_type", "consumer")
         fields.setdefault("protocol_name", "range")
-        request = SyncGroupRequest(
+        request = request_of(
+            "SyncGroup",
             group_id=group,
             generation_id=generation,
             member_id=member_id,
-            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in assignments.items()],
+            assignments=[{"member_id": m, "assignment": a} for m, a in assignments.items()],
             **fields,
         )
         self.send(who, request, version)
@@ -182,14 +152,15 @@ class Script:
         self.synced(who)
 
     def heartbeat(self, who: str, group: str, member_id: str, generation: int, **fields: Any) -> None:
-        request = HeartbeatRequest(group_id=group, member_id=member_id, generation_id=generation, **fields)
+        request = request_of("Heartbeat", group_id=group, member_id=member_id, generation_id=generation, **fields)
         self.note(who, "heartbeat", self.on(who).call(request, 4).error_code)
 
     def leave(self, who: str, group: str, *members: tuple[str, str | None], version: int = 5) -> None:
-        request = LeaveGroupRequest(
+        request = request_of(
+            "LeaveGroup",
             group_id=group,
             member_id=members[0][0],
-            members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in members],
+            members=[{"member_id": m, "group_instance_id": i} for m, i in members],
         )
         response = self.on(who).call(request, version)
         self.note(
@@ -201,13 +172,14 @@ class Script:
 
     def until(self, group: str, state: str) -> None:
         """Waits until what was sent last has brought the group there."""
-        deadline = time.monotonic() + 60
-        while (found := self.on("admin").call(DescribeGroupsRequest(groups=[group]), 5).groups[0].group_state) != state:
-            assert time.monotonic() < deadline, found
+        for _ in attempts(f"{group} is {state}"):
+            described = self.on("admin").call(request_of("DescribeGroups", groups=[group]), 5)
+            if described.groups[0].group_state == state:
+                return
 
     def describe(self, *groups: str, version: int = 6) -> None:
         response = self.on("admin").call(
-            DescribeGroupsRequest(groups=list(groups), include_authorized_operations=True), version
+            request_of("DescribeGroups", groups=list(groups), include_authorized_operations=True), version
         )
         for group in sorted(response.groups, key=lambda found: found.group_id):
             self.note(
@@ -227,20 +199,20 @@ class Script:
 
     def commit(self, who: str, group: str, partitions: dict[int, tuple[int, str | None]], **fields: Any) -> None:
         version = fields.pop("version", 9)
-        topic = OffsetCommitRequestTopic(
-            name=fields.pop("topic", TOPIC),
-            topic_id=fields.pop("topic_id", bytes(16)),
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=offset,
-                    committed_leader_epoch=3,
-                    committed_metadata=text,
-                )
+        topic = {
+            "name": fields.pop("topic", TOPIC),
+            "topic_id": fields.pop("topic_id", bytes(16)),
+            "partitions": [
+                {
+                    "partition_index": partition,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": 3,
+                    "committed_metadata": text,
+                }
                 for partition, (offset, text) in partitions.items()
             ],
-        )
-        response = self.on(who).call(OffsetCommitRequest(group_id=group, topics=[topic], **fields), version)
+        }
+        response = self.on(who).call(request_of("OffsetCommit", group_id=group, topics=[topic], **fields), version)
         self.note(
             who,
             "committed",
@@ -248,10 +220,8 @@ class Script:
         )
 
     def offsets(self, group: str, *, stable: bool = False, everything: bool = False) -> None:
-        topics = None if everything else [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0, 1, 9])]
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable
-        )
+        topics = None if everything else [{"name": TOPIC, "partition_indexes": [0, 1, 9]}]
+        request = request_of("OffsetFetch", groups=[{"group_id": group, "topics": topics}], require_stable=stable)
         response = self.on("admin").call(request, 9)
         self.note(
             "offsets",
@@ -266,18 +236,16 @@ class Script:
 
 
 def delete(script: Script, *groups: str) -> None:
-    response = script.on("admin").call(DeleteGroupsRequest(groups_names=list(groups)), 2)
+    response = script.on("admin").call(request_of("DeleteGroups", groups_names=list(groups)), 2)
     script.note("deleted", sorted([result.group_id, result.error_code] for result in response.results))
 
 
 def delete_offsets(script: Script, group: str) -> None:
     topics = [
-        OffsetDeleteRequestTopic(
-            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in (1, 9)]
-        )
+        {"name": name, "partitions": [{"partition_index": index} for index in (1, 9)]}
         for name in (TOPIC, "no-such-topic")
     ]
-    response = script.on("admin").call(OffsetDeleteRequest(group_id=group, topics=topics), 0)
+    response = script.on("admin").call(request_of("OffsetDelete", group_id=group, topics=topics), 0)
     found = sorted([t.name, p.partition_index, p.error_code] for t in response.topics for p in t.partitions)
     script.note("offsets deleted", response.error_code, found)
 
@@ -294,30 +262,25 @@ def simple_offsets(script: Script) -> None:
     script.commit("s", "", {1: (3, "of the nameless")})
     script.offsets("")
     script.commit("s", "simple", {0: (1, "")}, topic_id=b"?" * 16, version=10)
-    topic_id = script.on("s").call(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12).topics[0].topic_id
+    topic_id = script.on("s").call(request_of("Metadata", topics=[{"name": TOPIC}]), 12).topics[0].topic_id
     script.commit("s", "simple", {1: (11, "by id")}, topic_id=topic_id, version=10, topic="")
     script.offsets("simple", everything=True)
     for wanted in (topic_id, b"?" * 16):
-        request = OffsetFetchRequest(
-            groups=[
-                OffsetFetchRequestGroup(
-                    group_id="simple", topics=[OffsetFetchRequestTopics(topic_id=wanted, partition_indexes=[0, 1])]
-                )
-            ]
+        request = request_of(
+            "OffsetFetch",
+            groups=[{"group_id": "simple", "topics": [{"topic_id": wanted, "partition_indexes": [0, 1]}]}],
         )
         found = script.on("s").call(request, 10).groups[0]
         script.note("by id", found.error_code, [[vars_of(p) for p in t.partitions] for t in found.topics])
     for version in (1, 2, 5, 7):
-        request = OffsetFetchRequest(
-            group_id="simple", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 1, 2])]
-        )
+        request = request_of("OffsetFetch", group_id="simple", topics=[{"name": TOPIC, "partition_indexes": [0, 1, 2]}])
         found = script.on("s").call(request, version)
         script.note(version, found.error_code, [[vars_of(p) for p in t.partitions] for t in found.topics])
     script.offsets("never-committed", everything=True)
     script.offsets("never-committed")
     script.describe("simple")
     for states, types in ((["empty"], []), (["Stable"], []), ([], ["CLASSIC"]), ([], ["consumer"]), (["x"], ["y"])):
-        response = script.on("s").call(ListGroupsRequest(states_filter=states, types_filter=types), 5)
+        response = script.on("s").call(request_of("ListGroups", states_filter=states, types_filter=types), 5)
         listed = [[g.protocol_type, g.group_state, g.group_type] for g in response.groups if g.group_id == "simple"]
         script.note("listed", states, types, response.error_code, listed)
     delete(script, "simple")
@@ -338,7 +301,9 @@ def transactional_offsets(script: Script) -> None:
 
     for round_, commit in enumerate((True, False)):
         producer = insist(
-            lambda: wire.call(InitProducerIdRequest(transactional_id="groups-diff", transaction_timeout_ms=60_000), 4),
+            lambda: wire.call(
+                request_of("InitProducerId", transactional_id="groups-diff", transaction_timeout_ms=60_000), 4
+            ),
             *RETRY,
             ErrorCode.CONCURRENT_TRANSACTIONS,
         )
@@ -350,25 +315,26 @@ def transactional_offsets(script: Script) -> None:
 
         def txn_commit(version: int, offset: int, identity: dict[str, Any] = identity, **fields: Any) -> None:
             topics = [
-                TxnOffsetCommitRequestTopic(
-                    name=name,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=partition, committed_offset=offset, committed_metadata=metadata
-                        )
+                {
+                    "name": name,
+                    "partitions": [
+                        {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
                         for partition, metadata in ((0, "m"), (9, ""), (1, "x" * 5_000))
                     ],
-                )
+                }
                 for name in (TOPIC, "no-such-topic")
             ]
-            response = wire.call(TxnOffsetCommitRequest(group_id=group, topics=topics, **identity, **fields), version)
+            response = wire.call(
+                request_of("TxnOffsetCommit", group_id=group, topics=topics, **identity, **fields), version
+            )
             found = sorted([t.name, p.partition_index, p.error_code] for t in response.topics for p in t.partitions)
             script.note("in transaction", version, found)
 
         txn_commit(3, 1)  # not part of the transaction yet
         txn_commit(4, 1)
         added = insist(
-            partial(wire.call, AddOffsetsToTxnRequest(group_id=group, **identity), 3), ErrorCode.CONCURRENT_TRANSACTIONS
+            partial(wire.call, request_of("AddOffsetsToTxn", group_id=group, **identity), 3),
+            ErrorCode.CONCURRENT_TRANSACTIONS,
         )
         script.note("added", added.error_code)
         txn_commit(3, 2, member_id=a, generation_id=0)
@@ -376,16 +342,13 @@ def transactional_offsets(script: Script) -> None:
         txn_commit(3, 10 + round_, member_id=a, generation_id=1)
         script.offsets(group, stable=True)
         script.offsets(group)
-        ended = wire.call(EndTxnRequest(committed=commit, **identity), 3)
+        ended = wire.call(request_of("EndTxn", committed=commit, **identity), 3)
         script.note("ended", ended.error_code)
         for _ in attempts("the offsets are stable"):
             fetched = wire.call(
-                OffsetFetchRequest(
-                    groups=[
-                        OffsetFetchRequestGroup(
-                            group_id=group, topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
-                        )
-                    ],
+                request_of(
+                    "OffsetFetch",
+                    groups=[{"group_id": group, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}],
                     require_stable=True,
                 ),
                 8,

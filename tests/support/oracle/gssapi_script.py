@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from barnabas.protocol.kerberos import GssContext
-from barnabas.protocol.messages.delegation_tokens import CreateDelegationTokenRequest
 from barnabas.runtime.kerberos import KerberosInitiator
 from tests.support.oracle.sasl_script import SaslWire
+from tests.support.requests import request_of
 from tests.support.security.kdc import REALM, SERVICE, Kdc
 
 __all__ = ["CONVERSATIONS", "DEVIATIONS", "LISTENERS", "GssWire", "gssapi_settings", "held"]
@@ -69,7 +69,7 @@ class GssWire(SaslWire):
     def whoami(self) -> None:
         """Who the broker takes the client for: the owner of a delegation token."""
         self.ask(
-            CreateDelegationTokenRequest(max_lifetime_ms=60_000),
+            request_of("CreateDelegationToken", max_lifetime_ms=60_000),
             2,
             lambda answer: ("is", answer.error_code, answer.principal_name),
         )

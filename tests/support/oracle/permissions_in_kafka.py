@@ -7,36 +7,34 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from struct import pack
 from typing import Any
 
-from barnabas.protocol.messages.acls import DescribeAclsRequest
-from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.delegation_tokens import DescribeDelegationTokenResponse
-from barnabas.protocol.messages.groups import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.schema import Message
 from tests.support.oracle.outlines import outline
-from tests.support.oracle.permission_cases import GOLDEN, Acl, cases, users
-from tests.support.oracle.permission_requests import DOOMED, GROUP, MEMBERS, TOPICS, TRANSACTION, World
+from tests.support.oracle.permission_cases import (
+    DOOMED,
+    GOLDEN,
+    GROUP,
+    MEMBERS,
+    TOPICS,
+    TRANSACTION,
+    Acl,
+    World,
+    cases,
+    users,
+)
 from tests.support.oracle.real_kafka import running_kafka
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
 from tests.support.processes.ports import free_port_block
+from tests.support.requests import request_of
 
 __all__ = ["AclWire", "kafka_outlines", "settle", "write_golden"]
 
 ACLS_A_REQUEST = 200
-SETTLED_SECONDS_MAX = 60
 # It is asked right after the tokens are made.
 FIRST_TO_SEE_TOKENS = "DescribeDelegationToken: only DESCRIBE DELEGATION_TOKEN *"
 
@@ -48,25 +46,25 @@ class AclWire(Wire):
         return self
 
     def create_acls(self, acls: Sequence[tuple[str, Acl]]) -> None:
-        """CreateAcls, version 1."""
-        body = pack(">i", len(acls))
-        for user, acl in acls:
-            body += pack(">b", acl.resource_type) + _text(acl.name) + pack(">b", acl.pattern)
-            body += _text(f"User:{user}") + _text(acl.host) + pack(">bb", acl.operation, acl.permission)
-        head = pack(">hhi", 30, 1, 77) + _text(self.client_id)
-        self.socket.sendall(pack(">i", len(head + body)) + head + body)
-        frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
-        count = int.from_bytes(frame[8:12], "big")
-        assert count == len(acls)
-        position = 12
-        for _ in range(count):
-            assert frame[position : position + 2] == b"\0\0", frame[position:]
-            size = int.from_bytes(frame[position + 2 : position + 4], "big", signed=True)
-            position += 4 + max(size, 0)
+        creations = [
+            {
+                "resource_type": acl.resource_type,
+                "resource_name": acl.name,
+                "resource_pattern_type": acl.pattern,
+                "principal": f"User:{user}",
+                "host": acl.host,
+                "operation": acl.operation,
+                "permission_type": acl.permission,
+            }
+            for user, acl in acls
+        ]
+        answer = self.call(request_of("CreateAcls", creations=creations), 1)
+        assert [each.error_code for each in answer.results] == [0] * len(acls), answer
 
     def acl_count(self) -> int:
         """How many ACLs the broker knows."""
-        every = DescribeAclsRequest(
+        every = request_of(
+            "DescribeAcls",
             resource_type_filter=1,
             resource_name_filter=None,
             pattern_type_filter=1,
@@ -79,13 +77,9 @@ class AclWire(Wire):
 
     def log_in(self, user: str) -> None:
         """SASL/PLAIN; the password is the name."""
-        assert self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-        answer = self.call(SaslAuthenticateRequest(auth_bytes=b"\0" + user.encode() + b"\0" + user.encode()), 2)
+        assert self.call(request_of("SaslHandshake", mechanism="PLAIN"), 1).error_code == 0
+        answer = self.call(request_of("SaslAuthenticate", auth_bytes=b"\0" + user.encode() + b"\0" + user.encode()), 2)
         assert answer.error_code == 0, answer
-
-
-def _text(value: str) -> bytes:
-    return pack(">h", len(value.encode())) + value.encode()
 
 
 def kafka_outlines() -> dict[str, Any]:
@@ -145,7 +139,7 @@ def _ask(bootstrap: str, guarded: str, names: dict[str, tuple[Acl, ...]]) -> dic
 
 
 def _ids(wire: Wire) -> dict[str, bytes]:
-    answer = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in TOPICS]), 12)
+    answer = wire.call(request_of("Metadata", topics=[{"name": name} for name in TOPICS]), 12)
     return {topic.name: topic.topic_id for topic in answer.topics}
 
 
@@ -162,10 +156,9 @@ def _prepare(wire: Wire) -> World:
 
 def settle(condition: Callable[[], bool]) -> None:
     """Waits for a condition: a broker of Kafka learns of a change some time after the controller's answer."""
-    deadline = time.monotonic() + SETTLED_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, "Kafka has not settled"
-        time.sleep(0.05)
+    for _ in attempts("Kafka has settled"):
+        if condition():
+            return
 
 
 def _is_done(wire: Wire, request: Any, version: int) -> bool:
@@ -173,18 +166,19 @@ def _is_done(wire: Wire, request: Any, version: int) -> bool:
     return "COORDINATOR" not in answer and "LOAD" not in answer
 
 
-def _sees_tokens(wire: Wire, request: Message) -> bool:
+def _sees_tokens(wire: Wire, request: Any) -> bool:
     answer: DescribeDelegationTokenResponse = wire.call(request, 3)
     return bool(answer.tokens)
 
 
 def preparations() -> list[tuple[Any, int]]:
     """The requests that prepare either side."""
-    parts = [OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")]
-    commit = OffsetCommitRequest(
-        group_id=GROUP, topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name in TOPICS[:2]]
+    parts = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
+    commit = request_of(
+        "OffsetCommit", group_id=GROUP, topics=[{"name": name, "partitions": parts} for name in TOPICS[:2]]
     )
-    join = ConsumerGroupHeartbeatRequest(
+    join = request_of(
+        "ConsumerGroupHeartbeat",
         group_id=MEMBERS,
         member_id="AAAAAAAAAAAAAAAAAAAAAQ",
         member_epoch=0,
@@ -192,7 +186,7 @@ def preparations() -> list[tuple[Any, int]]:
         subscribed_topic_names=["open"],
         topic_partitions=[],
     )
-    init = InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=60_000)
+    init = request_of("InitProducerId", transactional_id=TRANSACTION, transaction_timeout_ms=60_000)
     return [(commit, 8), (join, 1), (init, 4)]
 
 

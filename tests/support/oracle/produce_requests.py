@@ -9,12 +9,8 @@ from typing import Any
 import crc32c
 
 from barnabas.protocol import registry
-from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from barnabas.protocol.records import (
     NewRecord,
@@ -22,6 +18,8 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.schema import decode
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
+from tests.support.requests import request_of
 
 BASE_MS = int(time.time() * 1000) - 100_000
 
@@ -43,17 +41,17 @@ def patched(records: bytearray, at: int, layout: str, value: int, *, seal: bool 
 
 def produce(wire: Wire, topic: str, records: bytes | bytearray | None, version: int = 9, **fields: Any) -> Outcome:
     """(code, base offset, append time known, log start, records blamed) or how the connection ended."""
-    data = TopicProduceData(
-        name=topic,
-        topic_id=fields.pop("topic_id", bytes(16)),
-        partition_data=[PartitionProduceData(index=fields.pop("partition", 0), records=records)],
-    )
-    request = ProduceRequest(acks=fields.pop("acks", -1), timeout_ms=5_000, topic_data=[data], **fields)
+    data = {
+        "name": topic,
+        "topic_id": fields.pop("topic_id", bytes(16)),
+        "partition_data": [{"index": fields.pop("partition", 0), "records": records}],
+    }
+    request = request_of("Produce", acks=fields.pop("acks", -1), timeout_ms=5_000, topic_data=[data], **fields)
     with Wire(wire.bootstrap) as own:
         try:
             correlation = own.send(request, version)
             after = own.send(
-                MetadataRequest(topics=[]), 5
+                request_of("Metadata", topics=[]), 5
             )  # answers are in order: if this one comes first, the broker was silent
             frame = own.next_frame()
         except ConnectionError:
@@ -74,7 +72,6 @@ def produce(wire: Wire, topic: str, records: bytes | bytearray | None, version: 
 
 def put(wire: Wire, topic: str, partition: int, values: list[bytes], at_ms: int = 0) -> None:
     """Appends, however long the partition takes to be there."""
-    deadline = time.monotonic() + 60
-    while wire.produce(9, topic, partition, values, timestamp=BASE_MS + at_ms).error_code:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for _ in attempts(f"{topic} has a leader"):
+        if not wire.produce(9, topic, partition, values, timestamp=BASE_MS + at_ms).error_code:
+            return

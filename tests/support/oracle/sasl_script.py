@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
 from barnabas.protocol import registry
-from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from tests.support.oracle.wire import Wire
+from tests.support.requests import request_of
 
 __all__ = [
     "CONVERSATIONS",
@@ -93,7 +92,7 @@ class SaslWire(Wire):
 
     def handshake(self, mechanism: str, version: int = 1) -> Any:
         return self.ask(
-            SaslHandshakeRequest(mechanism=mechanism),
+            request_of("SaslHandshake", mechanism=mechanism),
             version,
             lambda answer: ("handshake", answer.error_code, sorted(answer.mechanisms)),
         )
@@ -101,7 +100,7 @@ class SaslWire(Wire):
     def token(self, token: bytes, version: int = 2, show: bool = False) -> bytes:
         """One SaslAuthenticate; returns the broker's token."""
         answer = self.ask(
-            SaslAuthenticateRequest(auth_bytes=token),
+            request_of("SaslAuthenticate", auth_bytes=token),
             version,
             lambda answer: (
                 "token",
@@ -114,10 +113,10 @@ class SaslWire(Wire):
         return bytes(getattr(answer, "auth_bytes", b""))
 
     def metadata(self) -> Any:
-        return self.ask(MetadataRequest(topics=[]), 5, lambda answer: ("metadata", len(answer.brokers)))
+        return self.ask(request_of("Metadata", topics=[]), 5, lambda answer: ("metadata", len(answer.brokers)))
 
     def api_versions(self, version: int = 3) -> Any:
-        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        request = request_of("ApiVersions", client_software_name="x", client_software_version="1")
         if version > 4:
             return self.unknown_api_versions(request, version)
         return self.ask(request, version, lambda answer: ("versions", answer.error_code, len(answer.api_keys) > 5))
@@ -127,7 +126,7 @@ class SaslWire(Wire):
         frame = pack(">hhih", registry.API_VERSIONS_KEY, version, 77, -1) + b"\0" + b"\2x\0021\0"
         try:
             self.frame(frame)
-            answer = self.raw()
+            answer = self.next_frame()
             self.said.append(("versions", *unpack(">ih", answer[:6])))
         except ConnectionError:
             self.said.append(("closed", False))
@@ -135,14 +134,11 @@ class SaslWire(Wire):
     def frame(self, body: bytes) -> None:
         self.socket.sendall(pack(">i", len(body)) + body)
 
-    def raw(self) -> bytes:
-        return self._exactly(unpack(">i", self._exactly(4))[0])
-
     def raw_token(self, token: bytes) -> bytes:
         """A token without a request header, after SaslHandshake 0."""
         self.frame(token)
         try:
-            answer = self.raw()
+            answer = self.next_frame()
             self.said.append(("raw", len(answer) > 0))
             return answer
         except ConnectionError:
@@ -214,12 +210,29 @@ class Scram:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
 
-def scram(wire: SaslWire, client: Scram, mechanism: str = "SCRAM-SHA-256", version: int = 2) -> None:
-    wire.handshake(mechanism)
-    challenge = wire.token(client.first(), version)
-    if challenge:
-        wire.token(client.final(challenge), version)
-    wire.end()
+Conversation = Callable[[SaslWire], None]
+Step = Callable[[SaslWire], Any]
+
+
+def scram(
+    user: str = "alice",
+    password: str = SCRAM_USERS["alice"],
+    *,
+    mechanism: str = "SCRAM-SHA-256",
+    version: int = 2,
+    **changes: Any,
+) -> Conversation:
+    """A login; `changes` are those of Scram."""
+
+    def talk(wire: SaslWire) -> None:
+        client = Scram(user, password, "sha512" if mechanism == "SCRAM-SHA-512" else "sha256", **changes)
+        wire.handshake(mechanism)
+        challenge = wire.token(client.first(), version)
+        if challenge:
+            wire.token(client.final(challenge), version)
+        wire.end()
+
+    return talk
 
 
 def unsecured(claims: dict[str, Any], header: dict[str, Any] | None = None) -> str:
@@ -232,7 +245,6 @@ def bearer(token: str, gs2: str = "n,,", extensions: str = "") -> bytes:
     return f"{gs2}\1auth=Bearer {token}{extensions}\1\1".encode()
 
 
-Conversation = Callable[[SaslWire], None]
 CONVERSATIONS: dict[str, Conversation] = {}
 REAUTH_CONVERSATIONS: dict[str, Conversation] = {}
 
@@ -246,7 +258,19 @@ def _plain_token(token: bytes, version: int = 2) -> Conversation:
     return talk
 
 
-def _steps(*steps: Callable[[SaslWire], Any]) -> Conversation:
+def handshake(mechanism: str, version: int = 1) -> Step:
+    return lambda wire: wire.handshake(mechanism, version)
+
+
+def token(data: bytes, version: int = 2) -> Step:
+    return lambda wire: wire.token(data, version)
+
+
+def raw_token(data: bytes) -> Step:
+    return lambda wire: wire.raw_token(data)
+
+
+def _steps(*steps: Step) -> Conversation:
     def talk(wire: SaslWire) -> None:
         for step in steps:
             step(wire)
@@ -271,27 +295,27 @@ def _bearer(token: bytes, *more: bytes) -> Conversation:
 
 W = SaslWire
 CONVERSATIONS |= {
-    "unknown mechanism": _steps(lambda w: w.handshake("NOPE")),
-    "unknown mechanism, version 0": _steps(lambda w: w.handshake("NOPE", 0)),
-    "mechanism in lower case": _steps(lambda w: w.handshake("plain")),
-    "empty mechanism": _steps(lambda w: w.handshake("")),
+    "unknown mechanism": _steps(handshake("NOPE")),
+    "unknown mechanism, version 0": _steps(handshake("NOPE", 0)),
+    "mechanism in lower case": _steps(handshake("plain")),
+    "empty mechanism": _steps(handshake("")),
     "a request before authentication": _steps(W.metadata),
     "a request after ApiVersions": _steps(W.api_versions, W.metadata),
-    "a token before the handshake": _steps(lambda w: w.token(ALICE)),
-    "a request after the handshake": _steps(lambda w: w.handshake("PLAIN"), W.metadata),
-    "ApiVersions after the handshake": _steps(lambda w: w.handshake("PLAIN"), W.api_versions),
-    "two handshakes": _steps(lambda w: w.handshake("PLAIN"), lambda w: w.handshake("SCRAM-SHA-256")),
+    "a token before the handshake": _steps(token(ALICE)),
+    "a request after the handshake": _steps(handshake("PLAIN"), W.metadata),
+    "ApiVersions after the handshake": _steps(handshake("PLAIN"), W.api_versions),
+    "two handshakes": _steps(handshake("PLAIN"), handshake("SCRAM-SHA-256")),
     "ApiVersions twice": _steps(W.api_versions, W.api_versions),
     "ApiVersions of a higher version": _steps(
         lambda w: w.api_versions(99),
         W.api_versions,
-        lambda w: w.handshake("PLAIN"),
-        lambda w: w.token(ALICE),
+        handshake("PLAIN"),
+        token(ALICE),
         W.metadata,
     ),
-    "PLAIN": _steps(W.api_versions, lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE), W.metadata),
-    "PLAIN, version 0": _steps(lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE, 0), W.metadata),
-    "PLAIN, version 1": _steps(lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE, 1), W.api_versions),
+    "PLAIN": _steps(W.api_versions, handshake("PLAIN"), token(ALICE), W.metadata),
+    "PLAIN, version 0": _steps(handshake("PLAIN"), token(ALICE, 0), W.metadata),
+    "PLAIN, version 1": _steps(handshake("PLAIN"), token(ALICE, 1), W.api_versions),
     "PLAIN with its own name": _plain_token(plain("alice", USERS["alice"], "alice")),
     "PLAIN: wrong password": _plain_token(plain("alice", "wrong")),
     "PLAIN: wrong password, version 0": _plain_token(plain("alice", "wrong"), 0),
@@ -306,73 +330,46 @@ CONVERSATIONS |= {
     "PLAIN: no password": _plain_token(plain("alice", "")),
     "PLAIN: no UTF-8": _plain_token(b"\0\xff\xfe\0\xff"),
     "PLAIN: long": _plain_token(plain("a" * 100_000, "x")),
-    "a token after authentication": _steps(
-        lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE), lambda w: w.token(ALICE), W.metadata
-    ),
-    "a handshake after authentication": _steps(
-        lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE), lambda w: w.handshake("PLAIN"), W.metadata
-    ),
-    "raw PLAIN": _steps(lambda w: w.handshake("PLAIN", 0), lambda w: w.raw_token(ALICE), W.metadata),
-    "raw PLAIN: wrong password": _steps(
-        lambda w: w.handshake("PLAIN", 0), lambda w: w.raw_token(plain("alice", "wrong"))
-    ),
-    "raw PLAIN: SaslAuthenticate": _steps(lambda w: w.handshake("PLAIN", 0), lambda w: w.token(ALICE)),
-    "raw bytes": _steps(lambda w: w.raw_token(b"\x60\x82\x02\x00\x06\x09\x2a\x86\x48")),
+    "a token after authentication": _steps(handshake("PLAIN"), token(ALICE), token(ALICE), W.metadata),
+    "a handshake after authentication": _steps(handshake("PLAIN"), token(ALICE), handshake("PLAIN"), W.metadata),
+    "raw PLAIN": _steps(handshake("PLAIN", 0), raw_token(ALICE), W.metadata),
+    "raw PLAIN: wrong password": _steps(handshake("PLAIN", 0), raw_token(plain("alice", "wrong"))),
+    "raw PLAIN: SaslAuthenticate": _steps(handshake("PLAIN", 0), token(ALICE)),
+    "raw bytes": _steps(raw_token(b"\x60\x82\x02\x00\x06\x09\x2a\x86\x48")),
     "raw SCRAM": _steps(
-        lambda w: w.handshake("SCRAM-SHA-256", 0),
+        handshake("SCRAM-SHA-256", 0),
         lambda w: _raw_scram(w, Scram("alice", SCRAM_USERS["alice"])),
         W.metadata,
     ),
     "oversized token": _plain_token(plain("alice", "x" * 524_288)),
-    "oversized first request": _steps(lambda w: w.handshake("x" * 30_000)),
-    "SCRAM-SHA-256": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"])),
-    "SCRAM-SHA-256, version 0": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"]), version=0),
-    "SCRAM-SHA-512": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], "sha512"), "SCRAM-SHA-512"),
-    "SCRAM: wrong password": lambda w: scram(w, Scram("alice", "wrong")),
-    "SCRAM: unknown user": lambda w: scram(w, Scram("nobody", "wrong")),
-    "SCRAM: user without this mechanism": lambda w: scram(
-        w, Scram("bob", SCRAM_USERS["bob"], "sha512"), "SCRAM-SHA-512"
-    ),
-    "SCRAM: y": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], gs2="y,,")),
-    "SCRAM: channel binding": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], gs2="p=tls-unique,,")),
-    "SCRAM: own name": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], gs2="n,a=alice,")),
-    "SCRAM: other name": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], gs2="n,a=bob,")),
-    "SCRAM: extension": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], extension=",x=y")),
-    "SCRAM: token": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], extension=",tokenauth=true")),
-    "SCRAM: no token": lambda w: scram(w, Scram("alice", SCRAM_USERS["alice"], extension=",tokenauth=false")),
-    "SCRAM: mandatory extension": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_first=lambda text: "m=x," + text)
-    ),
-    "SCRAM: no nonce": lambda w: scram(w, Scram("alice", "", change_first=lambda text: "n=alice")),
-    "SCRAM: empty name": lambda w: scram(w, Scram("", "")),
-    "SCRAM: escaped name": lambda w: scram(w, Scram("al=3Dice", "x")),
-    "SCRAM: wrongly escaped name": lambda w: scram(w, Scram("al=ice", "x")),
-    "SCRAM: no UTF-8": _steps(lambda w: w.handshake("SCRAM-SHA-256"), lambda w: w.token(b"n,,n=\xff,r=abc")),
-    "SCRAM: empty token": _steps(lambda w: w.handshake("SCRAM-SHA-256"), lambda w: w.token(b"")),
-    "SCRAM: wrong nonce": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_final=lambda text: text + "x")
-    ),
+    "oversized first request": _steps(handshake("x" * 30_000)),
+    "SCRAM-SHA-256": scram(),
+    "SCRAM-SHA-256, version 0": scram(version=0),
+    "SCRAM-SHA-512": scram(mechanism="SCRAM-SHA-512"),
+    "SCRAM: wrong password": scram(password="wrong"),
+    "SCRAM: unknown user": scram("nobody", "wrong"),
+    "SCRAM: user without this mechanism": scram("bob", SCRAM_USERS["bob"], mechanism="SCRAM-SHA-512"),
+    "SCRAM: y": scram(gs2="y,,"),
+    "SCRAM: channel binding": scram(gs2="p=tls-unique,,"),
+    "SCRAM: own name": scram(gs2="n,a=alice,"),
+    "SCRAM: other name": scram(gs2="n,a=bob,"),
+    "SCRAM: extension": scram(extension=",x=y"),
+    "SCRAM: token": scram(extension=",tokenauth=true"),
+    "SCRAM: no token": scram(extension=",tokenauth=false"),
+    "SCRAM: mandatory extension": scram(change_first=lambda text: "m=x," + text),
+    "SCRAM: no nonce": scram(password="", change_first=lambda text: "n=alice"),
+    "SCRAM: empty name": scram("", ""),
+    "SCRAM: escaped name": scram("al=3Dice", "x"),
+    "SCRAM: wrongly escaped name": scram("al=ice", "x"),
+    "SCRAM: no UTF-8": _steps(handshake("SCRAM-SHA-256"), token(b"n,,n=\xff,r=abc")),
+    "SCRAM: empty token": _steps(handshake("SCRAM-SHA-256"), token(b"")),
+    "SCRAM: wrong nonce": scram(change_final=lambda text: text + "x"),
     # librdkafka before 2.6.1 sends this; Kafka accepted it before 3.7.2 and 3.8.1 (CVE-2024-56128).
-    "SCRAM: the client's nonce twice": lambda w: scram(
-        w,
-        Scram(
-            "alice",
-            SCRAM_USERS["alice"],
-            change_final=lambda text: text.replace(",r=", ",r=clientnonce0123456789"),
-        ),
-    ),
-    "SCRAM: wrong binding": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_final=lambda text: text.replace("biws", "eSws"))
-    ),
-    "SCRAM: short proof": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_proof=lambda proof: proof[:5])
-    ),
-    "SCRAM: long proof": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_proof=lambda proof: proof + b"x")
-    ),
-    "SCRAM: final extension": lambda w: scram(
-        w, Scram("alice", SCRAM_USERS["alice"], change_final=lambda text: text + ",x=y")
-    ),
+    "SCRAM: the client's nonce twice": scram(change_final=lambda text: text.replace(",r=", ",r=clientnonce0123456789")),
+    "SCRAM: wrong binding": scram(change_final=lambda text: text.replace("biws", "eSws")),
+    "SCRAM: short proof": scram(change_proof=lambda proof: proof[:5]),
+    "SCRAM: long proof": scram(change_proof=lambda proof: proof + b"x"),
+    "SCRAM: final extension": scram(change_final=lambda text: text + ",x=y"),
     "OAUTHBEARER": _bearer(bearer(unsecured({"sub": "carol", "exp": time.time() + 3_600, "iat": time.time()}))),
     "OAUTHBEARER: expired": _bearer(bearer(unsecured({"sub": "carol", "exp": 1000, "iat": 999})), b"\1"),
     "OAUTHBEARER: no expiry": _bearer(bearer(unsecured({"sub": "carol", "iat": 999})), b"\1"),
@@ -459,41 +456,37 @@ def _login(wire: SaslWire) -> None:
     wire.token(ALICE)
 
 
-def _pause(seconds: float) -> Callable[[SaslWire], None]:
+def _pause(seconds: float) -> Step:
     return lambda wire: time.sleep(seconds)
 
 
 REAUTH_CONVERSATIONS |= {
-    "again at once": _steps(_login, lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE), W.metadata),
+    "again at once": _steps(_login, handshake("PLAIN"), token(ALICE), W.metadata),
     "again": _steps(_login, _pause(1.2), _login, W.metadata),
     "again twice": _steps(_login, _pause(1.2), _login, _login, W.metadata),
     "again in time": _steps(_login, _pause(2), _login, _pause(1.5), W.metadata),
-    "another user": _steps(_login, _pause(1.2), lambda w: w.handshake("PLAIN"), lambda w: w.token(BOB), W.metadata),
-    "wrong password": _steps(
-        _login, _pause(1.2), lambda w: w.handshake("PLAIN"), lambda w: w.token(plain("alice", "wrong")), W.metadata
-    ),
+    "another user": _steps(_login, _pause(1.2), handshake("PLAIN"), token(BOB), W.metadata),
+    "wrong password": _steps(_login, _pause(1.2), handshake("PLAIN"), token(plain("alice", "wrong")), W.metadata),
     "another mechanism": _steps(
         _login,
         _pause(1.2),
-        lambda w: w.handshake("SCRAM-SHA-256"),
-        lambda w: w.token(Scram("alice", SCRAM_USERS["alice"]).first()),
+        handshake("SCRAM-SHA-256"),
+        token(Scram("alice", SCRAM_USERS["alice"]).first()),
         W.metadata,
     ),
-    "an unknown mechanism": _steps(_login, _pause(1.2), lambda w: w.handshake("NOPE"), W.metadata),
-    "a request instead of a token": _steps(_login, _pause(1.2), lambda w: w.handshake("PLAIN"), W.metadata, W.metadata),
-    "ApiVersions instead of a token": _steps(_login, _pause(1.2), lambda w: w.handshake("PLAIN"), W.api_versions),
-    "version 0": _steps(
-        _login, _pause(1.2), lambda w: w.handshake("PLAIN", 0), lambda w: w.raw_token(ALICE), W.metadata
-    ),
-    "a token without a handshake": _steps(_login, _pause(1.2), lambda w: w.token(ALICE), W.metadata),
+    "an unknown mechanism": _steps(_login, _pause(1.2), handshake("NOPE"), W.metadata),
+    "a request instead of a token": _steps(_login, _pause(1.2), handshake("PLAIN"), W.metadata, W.metadata),
+    "ApiVersions instead of a token": _steps(_login, _pause(1.2), handshake("PLAIN"), W.api_versions),
+    "version 0": _steps(_login, _pause(1.2), handshake("PLAIN", 0), raw_token(ALICE), W.metadata),
+    "a token without a handshake": _steps(_login, _pause(1.2), token(ALICE), W.metadata),
     "expired": _steps(_login, _pause(3.2), W.metadata),
     "expired, ApiVersions": _steps(_login, _pause(3.2), W.api_versions),
     "expired, handshake": _steps(_login, _pause(3.2), _login, W.metadata),
     "expired, silent": _steps(_login, _pause(3.2)),
-    "version 0 first": _steps(lambda w: w.handshake("PLAIN"), lambda w: w.token(ALICE, 0), _pause(3.2), W.metadata),
-    "raw first": _steps(lambda w: w.handshake("PLAIN", 0), lambda w: w.raw_token(ALICE), _pause(3.2), W.metadata),
+    "version 0 first": _steps(handshake("PLAIN"), token(ALICE, 0), _pause(3.2), W.metadata),
+    "raw first": _steps(handshake("PLAIN", 0), raw_token(ALICE), _pause(3.2), W.metadata),
     "SCRAM has no limit": _steps(
-        lambda w: w.handshake("SCRAM-SHA-256"),
+        handshake("SCRAM-SHA-256"),
         lambda w: w.token((lambda client: client.final(w.token(client.first())))(Scram("alice", SCRAM_USERS["alice"]))),
         W.metadata,
     ),

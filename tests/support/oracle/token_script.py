@@ -16,16 +16,11 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.acls import AclOperation as Op
 from barnabas.protocol.acls import AclPermission, PatternType
 from barnabas.protocol.acls import AclResourceType as Kind
-from barnabas.protocol.messages.delegation_tokens import (
-    CreateDelegationTokenRequest,
-    DescribeDelegationTokenRequest,
-    ExpireDelegationTokenRequest,
-    RenewDelegationTokenRequest,
-    TokenPrincipal,
-)
 from tests.support.oracle.permission_cases import Acl
 from tests.support.oracle.sasl_script import SaslWire, Scram, plain
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
+from tests.support.requests import Fields, request_of
 
 __all__ = ["ACLS", "GOLDEN", "JAAS", "SECRET", "USERS", "asked", "asked_without_tokens"]
 
@@ -53,7 +48,6 @@ DAY_MS: Final = 86_400_000
 HUGE_MS: Final = 2**63 - 1
 LIVES_MS: Final = (1_000, DAY_MS, 3 * DAY_MS, 7 * DAY_MS)
 NEAR_MS: Final = 60_000  # times of two clocks that far apart are the same
-SETTLED_SECONDS_MAX: Final = 60
 STATED_MAX_MS: Final = 1_000_000_000_000  # above it a number is a time, not a duration
 
 
@@ -103,7 +97,7 @@ class Asker:
     def create(self, case: str, user: str, *, version: int = 3, token: str = "", **fields: Any) -> None:
         """CreateDelegationToken; `token` names what is made, and the case waits until it is known."""
         fields.setdefault("max_lifetime_ms", -1)
-        answer = self.wire(user).call(CreateDelegationTokenRequest(**fields), version)
+        answer = self.wire(user).call(request_of("CreateDelegationToken", **fields), version)
         if not answer.error_code:
             self.tokens[token or case] = answer
             self.until(lambda found: answer.token_id in found)
@@ -111,12 +105,12 @@ class Asker:
 
     def renew(self, case: str, user: str, token: str | bytes, period_ms: int = -1) -> None:
         hmac = token if isinstance(token, bytes) else self.tokens[token].hmac
-        request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
+        request = request_of("RenewDelegationToken", hmac=hmac, renew_period_ms=period_ms)
         self.changed(self.note(case, self.wire(user).call(request, 2)), token)
 
     def expire(self, case: str, user: str, token: str | bytes, period_ms: int = -1) -> None:
         hmac = token if isinstance(token, bytes) else self.tokens[token].hmac
-        request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
+        request = request_of("ExpireDelegationToken", hmac=hmac, expiry_time_period_ms=period_ms)
         answer = self.note(case, self.wire(user).call(request, 2))
         if not answer.error_code and period_ms < 0:
             assert isinstance(token, str)
@@ -126,7 +120,7 @@ class Asker:
 
     def describe(self, case: str, user: str, owners: Iterable[str] | None, version: int = 3) -> None:
         named = None if owners is None else [principal(each) for each in owners]
-        self.note(case, self.wire(user).call(DescribeDelegationTokenRequest(owners=named), version))
+        self.note(case, self.wire(user).call(request_of("DescribeDelegationToken", owners=named), version))
 
     def changed(self, answer: Any, token: str | bytes) -> None:
         """Waits until the broker knows the new expiry."""
@@ -136,13 +130,10 @@ class Asker:
 
     def until(self, settled: Callable[[dict[str, int]], bool]) -> None:
         """Waits until the broker shows what the controller decided: Kafka answers before that."""
-        deadline = time.monotonic() + SETTLED_SECONDS_MAX
-        while True:
-            answer = self.wire("admin").call(DescribeDelegationTokenRequest(owners=None), 3)
+        for _ in attempts("the broker shows what the controller decided"):
+            answer = self.wire("admin").call(request_of("DescribeDelegationToken", owners=None), 3)
             if settled({each.token_id: each.expiry_timestamp for each in answer.tokens}):
                 return
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.02)
 
     def outline(self, answer: Any) -> dict[str, Any]:
         """Every field of an answer; ids as names of tokens, times as durations, secrets as their lengths."""
@@ -177,9 +168,9 @@ def duration(then_ms: int, issued_ms: int) -> Any:
     return f"now + {round((then_ms - now_ms) / NEAR_MS)} minutes"
 
 
-def principal(text: str) -> TokenPrincipal:
+def principal(text: str) -> Fields:
     kind, _, name = text.partition(":")
-    return TokenPrincipal(principal_type=kind, principal_name=name)
+    return {"principal_type": kind, "principal_name": name}
 
 
 def asked(plaintext: str, guarded: str) -> dict[str, Any]:

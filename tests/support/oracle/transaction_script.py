@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from barnabas.protocol.records import decode_records, iter_batches, read_control
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
+from tests.support.requests import request_of
 
 TOPIC = "transactions-diff"
 
@@ -91,17 +77,17 @@ class Producer:
         self._sequences: dict[int, int] = {}
 
     def init(self, version: int = 4, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1) -> str:
-        request = InitProducerIdRequest(
+        request = request_of(
+            "InitProducerId",
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        answer = self.wire.call(request, version)
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while name(answer.error_code) in NOT_READY and time.monotonic() < deadline:
-            time.sleep(0.05)
+        for _ in attempts("there is a coordinator"):
             answer = self.wire.call(request, version)
+            if name(answer.error_code) not in NOT_READY:
+                break
         if answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
@@ -112,11 +98,12 @@ class Producer:
 
     def add(self, *partitions: int, version: int = 3, epoch: int | None = None, topic: str = TOPIC) -> None:
         answer = self.wire.call(
-            AddPartitionsToTxnRequest(
+            request_of(
+                "AddPartitionsToTxn",
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.epoch if epoch is None else epoch,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
+                v3_and_below_topics=[{"name": topic, "partitions": list(partitions)}],
             ),
             version,
         )
@@ -133,14 +120,14 @@ class Producer:
         transactional_id: str | None = None,
     ) -> None:
         """AddPartitionsToTxn as brokers send it."""
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=self.transactional_id if transactional_id is None else transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch if epoch is None else epoch,
-            verify_only=verify,
-            topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=list(partitions))],
-        )
-        answer = self.wire.call(AddPartitionsToTxnRequest(transactions=[transaction]), version)
+        transaction = {
+            "transactional_id": self.transactional_id if transactional_id is None else transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch if epoch is None else epoch,
+            "verify_only": verify,
+            "topics": [{"name": TOPIC, "partitions": list(partitions)}],
+        }
+        answer = self.wire.call(request_of("AddPartitionsToTxn", transactions=[transaction]), version)
         (result,) = answer.results_by_transaction
         codes = [
             sorted((r.partition_index, name(r.partition_error_code)) for r in topic.results_by_partition)
@@ -150,7 +137,8 @@ class Producer:
 
     def add_offsets(self, group: str, version: int = 3, epoch: int | None = None) -> None:
         answer = self.wire.call(
-            AddOffsetsToTxnRequest(
+            request_of(
+                "AddOffsetsToTxn",
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch if epoch is None else epoch,
@@ -161,19 +149,19 @@ class Producer:
         self.script.note("add offsets", name(answer.error_code))
 
     def commit_offset(self, group: str, offset: int, version: int, epoch: int | None = None) -> None:
-        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-        request = TxnOffsetCommitRequest(
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        request = request_of(
+            "TxnOffsetCommit",
             transactional_id=self.transactional_id,
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch if epoch is None else epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+            topics=[{"name": TOPIC, "partitions": [partition]}],
         )
-        code = self.wire.call(request, version).topics[0].partitions[0].error_code
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while name(code) in NOT_READY and time.monotonic() < deadline:
-            time.sleep(0.05)
+        for _ in attempts("there is a coordinator"):
             code = self.wire.call(request, version).topics[0].partitions[0].error_code
+            if name(code) not in NOT_READY:
+                break
         self.script.note("commit offset", name(code))
 
     def produce(
@@ -198,7 +186,8 @@ class Producer:
         self, outcome: str, version: int, producer_id: int | None = None, epoch: int | None = None, adopt: bool = True
     ) -> None:
         answer = self.wire.call(
-            EndTxnRequest(
+            request_of(
+                "EndTxn",
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id if producer_id is None else producer_id,
                 producer_epoch=self.epoch if epoch is None else epoch,
@@ -215,7 +204,7 @@ class Producer:
 
     def state(self) -> Any:
         return self.wire.call(
-            DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
+            request_of("DescribeTransactions", transactional_ids=[self.transactional_id]), 0
         ).transaction_states[0]
 
     def describe(self) -> None:
@@ -233,22 +222,21 @@ class Producer:
 
     def settled(self, *states: str) -> None:
         """Waits until markers are written (until none of `states`), then notes the state."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while self.state().transaction_state in (states or SETTLING[1:]):
-            assert time.monotonic() < deadline, "still not settled"
-            time.sleep(0.01)
+        for _ in attempts("it is settled", WAIT_SECONDS_MAX):
+            if self.state().transaction_state not in (states or SETTLING[1:]):
+                break
         self.describe()
 
     def marker(self, version: int, epoch: int, outcome: str, partition: int = 0, **fields: Any) -> None:
-        marker = WritableTxnMarker(
-            producer_id=fields.get("producer_id", self.producer_id),
-            producer_epoch=epoch,
-            transaction_result=outcome == "commit",
-            topics=[WritableTxnMarkerTopic(name=fields.get("topic", TOPIC), partition_indexes=[partition])],
-            coordinator_epoch=fields.get("coordinator_epoch", 0),
-            transaction_version=fields.get("transaction_version", 2),
-        )
-        answer = self.wire.call(WriteTxnMarkersRequest(markers=[marker]), version)
+        marker = {
+            "producer_id": fields.get("producer_id", self.producer_id),
+            "producer_epoch": epoch,
+            "transaction_result": outcome == "commit",
+            "topics": [{"name": fields.get("topic", TOPIC), "partition_indexes": [partition]}],
+            "coordinator_epoch": fields.get("coordinator_epoch", 0),
+            "transaction_version": fields.get("transaction_version", 2),
+        }
+        answer = self.wire.call(request_of("WriteTxnMarkers", markers=[marker]), version)
         (result,) = answer.markers
         self.script.note("marker", [(p.partition_index, name(p.error_code)) for p in result.topics[0].partitions])
 

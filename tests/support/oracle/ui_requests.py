@@ -9,36 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from barnabas.protocol.messages.admin import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeLogDirsRequest,
-    ListConfigResourcesRequest,
-)
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
-from barnabas.protocol.messages.groups import (
-    DescribeGroupsRequest,
-    FindCoordinatorRequest,
-    ListGroupsRequest,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-)
-from barnabas.protocol.messages.metadata import (
-    ApiVersionsRequest,
-    DescribeClusterRequest,
-    DescribeTopicPartitionsRequest,
-    MetadataRequest,
-    MetadataRequestTopic,
-    TopicRequest,
-)
-from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
-)
-from barnabas.protocol.messages.reassignments import ListPartitionReassignmentsRequest
-from barnabas.protocol.messages.transactions import ListTransactionsRequest
+from tests.support.requests import request_of
 
 __all__ = ["GROUP", "PAGES", "TOPIC", "shape"]
 
@@ -50,78 +21,80 @@ EARLIEST, LATEST = -2, -1
 Sent = tuple[Any, int]  # a request and its version
 
 
-def configs(kind: int, name: str, *, synonyms: bool, documentation: bool) -> DescribeConfigsRequest:
-    return DescribeConfigsRequest(
-        resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)],
+def configs(kind: int, name: str, *, synonyms: bool, documentation: bool) -> Any:
+    return request_of(
+        "DescribeConfigs",
+        resources=[{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
 
 
-def offsets(timestamp: int) -> ListOffsetsRequest:
-    partitions = [ListOffsetsPartition(partition_index=number, timestamp=timestamp) for number in range(2)]
-    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=partitions)])
+def offsets(timestamp: int) -> Any:
+    partitions = [{"partition_index": number, "timestamp": timestamp} for number in range(2)]
+    return request_of("ListOffsets", replica_id=-1, topics=[{"name": TOPIC, "partitions": partitions}])
 
 
-ALL_OFFSETS: Final = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
-QUORUM: Final = DescribeQuorumRequest(
-    topics=[
-        DescribeQuorumRequestTopic(
-            topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartition(partition_index=0)]
-        )
-    ]
+ALL_OFFSETS: Final = {"group_id": GROUP, "topics": None}
+QUORUM: Final = request_of(
+    "DescribeQuorum", topics=[{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 )
-JAVA: Final = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="3.9.1")
-FRANZ: Final = ApiVersionsRequest(client_software_name="kgo", client_software_version="1.20.0")
+JAVA: Final = request_of("ApiVersions", client_software_name="apache-kafka-java", client_software_version="3.9.1")
+FRANZ: Final = request_of("ApiVersions", client_software_name="kgo", client_software_version="1.20.0")
 
 PAGES: Final[dict[str, list[Sent]]] = {
     "kafbat UI": [
         (JAVA, 4),
-        (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
+        (request_of("DescribeCluster", include_cluster_authorized_operations=True), 1),
         (configs(BROKER_TYPE, "1", synonyms=True, documentation=True), 4),
         (QUORUM, 2),
-        (MetadataRequest(topics=None, allow_auto_topic_creation=False), 13),
-        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]), 0),
+        (request_of("Metadata", topics=None, allow_auto_topic_creation=False), 13),
+        (request_of("DescribeTopicPartitions", topics=[{"name": TOPIC}]), 0),
         (configs(TOPIC_TYPE, TOPIC, synonyms=True, documentation=True), 4),
-        (DescribeLogDirsRequest(topics=None), 4),
+        (request_of("DescribeLogDirs", topics=None), 4),
         (offsets(EARLIEST), 10),
         (offsets(LATEST), 10),
-        (ListGroupsRequest(), 5),
-        (FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 6),
-        (ConsumerGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=True), 1),
-        (DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True), 6),
-        (OffsetFetchRequest(groups=[ALL_OFFSETS], require_stable=False), 9),
-        (ListPartitionReassignmentsRequest(topics=None), 0),
-        (ListConfigResourcesRequest(), 1),
+        (request_of("ListGroups"), 5),
+        (request_of("FindCoordinator", key_type=0, coordinator_keys=[GROUP]), 6),
+        (request_of("ConsumerGroupDescribe", group_ids=[GROUP], include_authorized_operations=True), 1),
+        (request_of("DescribeGroups", groups=[GROUP], include_authorized_operations=True), 6),
+        (request_of("OffsetFetch", groups=[ALL_OFFSETS], require_stable=False), 9),
+        (request_of("ListPartitionReassignments", topics=None), 0),
+        (request_of("ListConfigResources"), 1),
     ],
     "AKHQ": [
         (JAVA, 3),
-        (DescribeClusterRequest(include_cluster_authorized_operations=False), 1),
-        (MetadataRequest(topics=None, allow_auto_topic_creation=False), 12),
-        (MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False), 12),
+        (request_of("DescribeCluster", include_cluster_authorized_operations=False), 1),
+        (request_of("Metadata", topics=None, allow_auto_topic_creation=False), 12),
+        (request_of("Metadata", topics=[{"name": TOPIC}], allow_auto_topic_creation=False), 12),
         (offsets(EARLIEST), 9),
         (offsets(LATEST), 9),
-        (DescribeLogDirsRequest(topics=None), 4),
+        (request_of("DescribeLogDirs", topics=None), 4),
         (configs(TOPIC_TYPE, TOPIC, synonyms=False, documentation=False), 4),
         (configs(BROKER_TYPE, "1", synonyms=False, documentation=False), 4),
-        (ListGroupsRequest(), 4),
-        (FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4),
-        (DescribeGroupsRequest(groups=[GROUP]), 5),
-        (OffsetFetchRequest(groups=[ALL_OFFSETS], require_stable=False), 8),
+        (request_of("ListGroups"), 4),
+        (request_of("FindCoordinator", key_type=0, coordinator_keys=[GROUP]), 4),
+        (request_of("DescribeGroups", groups=[GROUP]), 5),
+        (request_of("OffsetFetch", groups=[ALL_OFFSETS], require_stable=False), 8),
     ],
     "Redpanda Console": [
         (FRANZ, 4),
-        (MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True), 13),
+        (
+            request_of(
+                "Metadata", topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+            ),
+            13,
+        ),
         (configs(BROKER_TYPE, "1", synonyms=True, documentation=True), 4),
         (configs(TOPIC_TYPE, TOPIC, synonyms=True, documentation=True), 4),
-        (DescribeLogDirsRequest(topics=None), 5),
+        (request_of("DescribeLogDirs", topics=None), 5),
         (offsets(EARLIEST), 11),
         (offsets(LATEST), 11),
-        (ListGroupsRequest(), 5),
-        (DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True), 6),
-        (OffsetFetchRequest(groups=[ALL_OFFSETS], require_stable=True), 9),
-        (ListPartitionReassignmentsRequest(topics=None), 0),
-        (ListTransactionsRequest(), 2),
+        (request_of("ListGroups"), 5),
+        (request_of("DescribeGroups", groups=[GROUP], include_authorized_operations=True), 6),
+        (request_of("OffsetFetch", groups=[ALL_OFFSETS], require_stable=True), 9),
+        (request_of("ListPartitionReassignments", topics=None), 0),
+        (request_of("ListTransactions"), 2),
         (QUORUM, 2),
     ],
 }

@@ -10,22 +10,13 @@ import itertools
 import socket
 import time
 from collections.abc import Sequence
-from struct import pack, unpack
+from struct import unpack
 from typing import Any
 
-from barnabas.protocol import registry
-from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from barnabas.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
-from barnabas.protocol.messages.header import RequestHeader
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.protocol.schema import decode, encode
+from tests.support.processes.attempts import attempts
+from tests.support.requests import answer_in, frame_of, request_of
 
-SECONDS_MAX = 60.0  # for machines that are busy with other work
 EVERY_COORDINATOR = [f"probe-{number}" for number in range(100)]  # their hashes hit each of fifty partitions
 NOT_READY = {5, 14, 15, 16}  # leader or coordinator not available, loading, not coordinator
 
@@ -53,24 +44,14 @@ class Wire:
     def send(self, request: Any, version: int) -> int:
         """Sends one request; returns its correlation id."""
         correlation = next(self._correlations)
-        key = type(request).API_KEY
-        header_version = registry.request_header_version(key, version)
-        header = RequestHeader(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=correlation,
-            client_id=self.client_id,
-        )
-        body = encode(header, header_version) + encode(request, version)
-        self.socket.sendall(pack(">i", len(body)) + body)
+        self.socket.sendall(frame_of(request, version, correlation, self.client_id))
         return correlation
 
     def receive(self, api_key: int, version: int, correlation: int) -> Any:
         """The next answer, which must be the one expected."""
         frame = self.next_frame()
         assert unpack(">i", frame[:4])[0] == correlation
-        at = 4 + (1 if registry.response_header_version(api_key, version) else 0)
-        return decode(registry.API[api_key].response, frame, version, at)
+        return answer_in(frame, api_key, version)
 
     def next_frame(self) -> bytes:
         """The next answer, without its length."""
@@ -93,73 +74,62 @@ class Wire:
 
     def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> None:
         """Creates a topic and waits until its partitions have leaders."""
-        from barnabas.protocol.messages.admin import CreatableTopicConfig
 
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-        )
-        answer = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        answer = self.call(request_of("CreateTopics", topics=[topic], timeout_ms=30_000), 7)
         made = answer.topics[0]
         assert made.error_code in (0, 36), answer
-        deadline = time.monotonic() + SECONDS_MAX
-        while time.monotonic() < deadline:
-            described = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 10).topics[0]
+        for _ in attempts(f"{name} has leaders"):
+            described = self.call(request_of("Metadata", topics=[{"name": name}]), 10).topics[0]
             # A broker of Kafka that has not heard of it yet may still know a deleted topic of that name.
             known = described.error_code == 0 and (made.error_code or described.topic_id == made.topic_id)
             if known and all(part.leader_id >= 0 for part in described.partitions):
                 # Kafka names a leader before the leader knows: ask the replicas themselves.
-                asked = [
-                    ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(len(described.partitions))
-                ]
-                topics = [ListOffsetsTopic(name=name, partitions=asked)]
-                described = self.call(ListOffsetsRequest(topics=topics), 5).topics[0]
+                asked = [{"partition_index": n, "timestamp": -1} for n in range(len(described.partitions))]
+                topics = [{"name": name, "partitions": asked}]
+                described = self.call(request_of("ListOffsets", topics=topics), 5).topics[0]
                 if all(part.error_code == 0 for part in described.partitions):
                     return
-            time.sleep(0.02)
-        raise AssertionError(f"{name} has no leaders: {described}")
 
     def find_coordinator(self, key: str, key_type: int) -> None:
         """Asks until the coordinator of a group (0) or transactional id (1) is there; where this broker is it, until it has loaded."""
-        deadline = time.monotonic() + SECONDS_MAX
-        while time.monotonic() < deadline:
-            answer = self.call(FindCoordinatorRequest(key=key, key_type=key_type), 3)
+        for _ in attempts(f"there is a coordinator for {key}"):
+            answer = self.call(request_of("FindCoordinator", key=key, key_type=key_type), 3)
             if answer.error_code == 0:
                 if answer.port == int(self.bootstrap.rsplit(":", 1)[1]):
-                    self._await_loaded([key], key_type, deadline)
+                    self._await_loaded([key], key_type)
                 return
             assert answer.error_code in NOT_READY, answer
-            time.sleep(0.05)
-        raise AssertionError(f"no coordinator for {key}: {answer}")
 
     def await_coordinators(self) -> None:
         """Waits until this broker, the only one of its cluster, has loaded every partition of both internal topics."""
         for key_type in (0, 1):
             self.find_coordinator("any", key_type)
-            self._await_loaded(EVERY_COORDINATOR, key_type, time.monotonic() + SECONDS_MAX)
+            self._await_loaded(EVERY_COORDINATOR, key_type)
 
-    def _await_loaded(self, keys: list[str], key_type: int, deadline: float) -> None:
+    def _await_loaded(self, keys: list[str], key_type: int) -> None:
         """Waits until no coordinator of these groups or transactional ids is loading."""
-        while True:
+        for _ in attempts("the coordinators have loaded"):
             if key_type == 0:
-                codes = {each.error_code for each in self.call(DescribeGroupsRequest(groups=keys), 5).groups}
+                codes = {each.error_code for each in self.call(request_of("DescribeGroups", groups=keys), 5).groups}
             else:
-                described = self.call(DescribeTransactionsRequest(transactional_ids=keys), 0)
+                described = self.call(request_of("DescribeTransactions", transactional_ids=keys), 0)
                 codes = {each.error_code for each in described.transaction_states}
             if not codes & NOT_READY:
                 return
-            assert time.monotonic() < deadline, f"coordinators are loading: {codes}"
-            time.sleep(0.05)
 
     def await_markers(self) -> None:
         """Waits until no transaction of this broker is ending: Kafka answers before the markers are written."""
-        request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
-        deadline = time.monotonic() + SECONDS_MAX
-        while (answer := self.call(request, 0)).error_code in NOT_READY or answer.transaction_states:
-            assert time.monotonic() < deadline, f"these do not end: {answer}"
-            time.sleep(0.01)
+        request = request_of("ListTransactions", state_filters=["PrepareCommit", "PrepareAbort"])
+        for _ in attempts("no transaction is ending"):
+            answer = self.call(request, 0)
+            if answer.error_code not in NOT_READY and not answer.transaction_states:
+                return
 
     def produce(
         self,
@@ -184,17 +154,18 @@ class Wire:
             base_sequence=base_sequence,
             transactional=transactional_id is not None,
         )
-        data = TopicProduceData(
-            name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=partition, records=batch)]
+        data = {"name": topic, "topic_id": topic_id, "partition_data": [{"index": partition, "records": batch}]}
+        request = request_of(
+            "Produce", transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data]
         )
-        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data])
         return self.call(request, version).responses[0].partition_responses[0]
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, isolation_level: int = 0, max_bytes: int = 1 << 24
     ) -> Any:
         """One partition's part of a Fetch v11 answer."""
-        request = FetchRequest(
+        request = request_of(
+            "Fetch",
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=max_bytes,
@@ -202,12 +173,10 @@ class Wire:
             session_id=0,
             session_epoch=-1,
             topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-                    ],
-                )
+                {
+                    "topic": topic,
+                    "partitions": [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}],
+                }
             ],
         )
         return self.call(request, 11).responses[0].partitions[0]

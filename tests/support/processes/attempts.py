@@ -10,11 +10,11 @@ __all__ = ["attempts"]
 SECONDS_MAX = 60.0  # for machines that are busy with other work
 
 
-def attempts(what: str) -> Iterator[int]:
-    """Numbers of attempts, for at most 60 s; then it fails with `what`. The loop over them ends it by `break` or `return`."""
-    deadline, number = time.monotonic() + SECONDS_MAX, 0
+def attempts(what: str, seconds_max: float = SECONDS_MAX) -> Iterator[int]:
+    """Numbers of attempts, for at most `seconds_max`; then it fails with `what`. The loop over them ends it by `break` or `return`."""
+    deadline, number = time.monotonic() + seconds_max, 0
     while time.monotonic() < deadline:
         yield number
         number += 1
         time.sleep(0.02)
-    raise AssertionError(f"not within {SECONDS_MAX:g} s: {what}")
+    raise AssertionError(f"not within {seconds_max:g} s: {what}")

@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from barnabas.protocol.messages import quorum
-from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas.protocol.messages.groups import FindCoordinatorRequest
-from barnabas.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 from tests.support.oracle.real_kafka import KAFKA_UP
 from tests.support.oracle.wire import Wire
+from tests.support.processes.attempts import attempts
 from tests.support.processes.ports import free_port_block, free_ports
+from tests.support.processes.process_tree import alive
 from tests.support.processes.served import ServedBroker
+from tests.support.requests import request_of
 
 T = TypeVar("T")
 
@@ -108,10 +107,7 @@ class KafkaNode:
     def alive(self) -> bool:
         if self._child is not None:
             return self._child.poll() is None
-        try:
-            return Path(f"/proc/{self._pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-        except OSError:
-            return False
+        return alive(self._pid)
 
     def launch(self) -> None:
         with (self.folder / "server.log").open("a") as output:
@@ -120,25 +116,22 @@ class KafkaNode:
         (self.folder / "pid").write_text(f"{self._pid}\n")  # for `kafka-up stop`
 
     def await_ready(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while True:
+        for _ in attempts(f"Kafka listens on {self.address}"):
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return
             except OSError:
                 assert self.alive, f"Kafka died: {self.log()[-2000:]}"
-                assert time.monotonic() < deadline, f"Kafka does not listen on {self.address}"
-                time.sleep(0.1)
 
     def stop(self, timeout: float = 60.0) -> int:
         os.kill(self._pid, signal.SIGTERM)
-        self._wait_for_end(timeout)
+        self._wait_for_end()
         return 0
 
     def kill(self) -> None:
         if self.alive:
             os.kill(self._pid, signal.SIGKILL)
-            self._wait_for_end(60)
+            self._wait_for_end()
 
     def pause(self) -> None:
         os.kill(self._pid, signal.SIGSTOP)
@@ -149,11 +142,10 @@ class KafkaNode:
     def log(self) -> str:
         return (self.folder / "server.log").read_text()
 
-    def _wait_for_end(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while self.alive:
-            assert time.monotonic() < deadline, f"Kafka {self.node_id} does not end"
-            time.sleep(0.01)
+    def _wait_for_end(self) -> None:
+        for _ in attempts(f"Kafka {self.node_id} ends"):
+            if not self.alive:
+                return
 
 
 def kafka_nodes(folder: Path, *settings: str, count: int = 3) -> list[KafkaNode]:
@@ -286,13 +278,13 @@ class Cluster:
     def brokers(self) -> list[int]:
         """Ids of the brokers that serve, as the first node that answers knows them."""
         try:
-            return sorted(broker.broker_id for broker in self.ask(DescribeClusterRequest(), 0).brokers)
+            return sorted(broker.broker_id for broker in self.ask(request_of("DescribeCluster"), 0).brokers)
         except OSError:
             return []
 
     def partitions(self, topic: str, *, of: int | None = None) -> list[Any]:
         """Metadata of the topic's partitions, in order; empty while there is no such topic."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        request = request_of("Metadata", topics=[{"name": topic}], allow_auto_topic_creation=False)
         described = self.ask(request, 9, of=of).topics[0]
         return sorted(described.partitions, key=lambda part: part.partition_index) if not described.error_code else []
 
@@ -317,16 +309,14 @@ class Cluster:
 
     def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
         """Node id of the coordinator of a transactional id or group, −1 while there is none."""
-        answer = self.ask(FindCoordinatorRequest(key=key, key_type=key_type), 3)
+        answer = self.ask(request_of("FindCoordinator", key=key, key_type=key_type), 3)
         return -1 if answer.error_code else int(answer.node_id)
 
     def controller(self) -> int:
         """Node id of the active controller: the leader of the metadata quorum; −1 while there is none."""
-        topic = quorum.DescribeQuorumRequestTopic(
-            topic_name="__cluster_metadata", partitions=[quorum.DescribeQuorumRequestPartition(partition_index=0)]
-        )
+        topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
         try:
-            answer = self.ask(quorum.DescribeQuorumRequest(topics=[topic]), 1)
+            answer = self.ask(request_of("DescribeQuorum", topics=[topic]), 1)
         except OSError:
             return -1
         if answer.error_code or answer.topics[0].partitions[0].error_code:
@@ -384,13 +374,13 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int, *, replication_factor: int = 3, **configs: str) -> None:
         """Creates a topic and waits until all its replicas are in sync. Names of configs have "__" for dots."""
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replication_factor,
-            configs=[CreatableTopicConfig(name=k.replace("__", "."), value=v) for k, v in configs.items()],
-        )
-        answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "configs": [{"name": k.replace("__", "."), "value": v} for k, v in configs.items()],
+        }
+        answer = self.ask(request_of("CreateTopics", topics=[topic], timeout_ms=30_000), 5)
         assert answer.topics[0].error_code == 0, answer
         self.wait_in_sync(name)
 

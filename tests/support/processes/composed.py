@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,8 @@ from typing import Self
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from tests.support.processes.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 LOCAL_BASE = "python-base:local"
@@ -67,14 +68,6 @@ def _build_image() -> None:
     _run("docker", "build", "--quiet", "--network", "host", "--build-arg", base, "-t", "barnabas", ".")
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class Composed:
     """The cluster of a Compose file.
 
@@ -84,7 +77,7 @@ class Composed:
     """
 
     def __init__(self, file: str, environment: Mapping[str, str] | None = None) -> None:
-        self.ports = _free_ports(3)
+        self.ports = free_ports(3)
         ports = {f"BARNABAS_PORT_{n}": str(port) for n, port in enumerate(self.ports, 1)}
         self.environment = {**os.environ, **ports, **(environment or {})}
         self.project = f"{Path(file).stem.replace('.', '-')}-test-{os.getpid()}"

@@ -21,7 +21,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.testing.simulation.invariants import (
     Violation,
     check_acknowledged,
@@ -32,6 +31,7 @@ from barnabas.testing.simulation.invariants import (
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.copiers import SECURITY_VARIABLE
+from tests.support.requests import request_of
 
 SOURCE, TARGET = "input", "output"
 RECORDS_PER_TRANSACTION = 750
@@ -364,8 +364,8 @@ def read_all(cluster: Cluster, topic: str, partitions: int, *, isolation_level: 
 
 def end_offset(cluster: Cluster, topic: str, partition: int, isolation_level: int) -> int:
     """High watermark (0) or last stable offset (1), as the leader has it."""
-    asked = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)])
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=[asked])
+    asked = {"name": topic, "partitions": [{"partition_index": partition, "timestamp": -1}]}
+    request = request_of("ListOffsets", replica_id=-1, isolation_level=isolation_level, topics=[asked])
 
     def answer() -> Any:
         return cluster.ask(request, 5, of=cluster.leader(topic, partition)).topics[0].partitions[0]

@@ -14,24 +14,15 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol import registry
-from barnabas.protocol.messages.admin import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-)
-from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, SyncGroupRequest
-from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.schema import Struct, codec
+from barnabas.protocol.schema import codec
 from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire
 from tests.support.processes.hostile_requests import HostileRequests, RequestTargets, Shot
 from tests.support.processes.hostile_values import GROUPS, TOPICS, TRANSACTIONS
+from tests.support.requests import codes_in, request_of
 
 LANES = 24
 PRODUCED_TOPIC = "produced"  # of the producer beside the requests: `refresh` keeps it
@@ -102,23 +93,24 @@ class Fuzzer:
         world.groups[:] = [f"{name}-{self._round}" for name in GROUPS]  # a member may hold up the group that it is in
         classic, consumer, _ = world.groups
         with Wire(self.address) as wire:
-            there = [topic.name for topic in wire.call(MetadataRequest(topics=None), 8).topics]
+            there = [topic.name for topic in wire.call(request_of("Metadata", topics=None), 8).topics]
             names = [name for name in there if not name.startswith("__") and name != PRODUCED_TOPIC]
             if names:
-                wire.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 5)
-            topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in TOPICS]
-            created = wire.call(CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
+                wire.call(request_of("DeleteTopics", topic_names=names, timeout_ms=30_000), 5)
+            topics = [{"name": name, "num_partitions": 2, "replication_factor": 1} for name in TOPICS]
+            created = wire.call(request_of("CreateTopics", topics=topics, timeout_ms=30_000), 7)
             assert [topic.error_code for topic in created.topics] == [0, 0], created
             world.topic_ids[:] = [topic.topic_id for topic in created.topics]
             wire.find_coordinator(classic, 0)
             for number, name in enumerate(TRANSACTIONS):
                 wire.find_coordinator(name, 1)
-                given = wire.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 2)
+                given = wire.call(request_of("InitProducerId", transactional_id=name, transaction_timeout_ms=60_000), 2)
                 if given.error_code == 0:  # else its last transaction is being ended
                     world.producers[number] = (given.producer_id, given.producer_epoch)
-            protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+            protocols = [{"name": "range", "metadata": b""}]
             joined = wire.call(
-                JoinGroupRequest(
+                request_of(
+                    "JoinGroup",
                     group_id=classic,
                     session_timeout_ms=60_000,
                     rebalance_timeout_ms=500,
@@ -127,10 +119,13 @@ class Fuzzer:
                 ),
                 3,
             )
-            synced = SyncGroupRequest(group_id=classic, generation_id=joined.generation_id, member_id=joined.member_id)
+            synced = request_of(
+                "SyncGroup", group_id=classic, generation_id=joined.generation_id, member_id=joined.member_id
+            )
             wire.call(synced, 3)
             beat = wire.call(
-                ConsumerGroupHeartbeatRequest(
+                request_of(
+                    "ConsumerGroupHeartbeat",
                     group_id=consumer,
                     member_id="AAAAAAAAAAAAAAAAAAAAAA",
                     member_epoch=0,
@@ -214,7 +209,7 @@ class Fuzzer:
             return
         if correlation != shot.correlation or end != len(frame):
             self._fault(shot, f"has an answer with correlation {correlation}, {end} of {len(frame)} bytes decoded")
-        codes = set(_codes(answer))
+        codes = codes_in(answer)
         self.outcome.answered[name] += 1
         self.outcome.without_error[name] += codes <= {0}
         for code in codes:
@@ -229,19 +224,6 @@ class Fuzzer:
 def _about(shot: Shot, what: str) -> str:
     about = f"request {shot.number}, {shot.api.name} version {shot.version} with {shot.what}, {what}"
     return f"{about}: {shot.frame[:300].hex()}"
-
-
-def _codes(value: Any) -> Iterator[int]:
-    """Every error code of an answer."""
-    for each in value.FIELDS:
-        held = getattr(value, each.name)
-        if each.name == "error_code":
-            yield held
-        elif isinstance(held, Struct):
-            yield from _codes(held)
-        elif held.__class__ is list and held and isinstance(held[0], Struct):
-            for one in held:
-                yield from _codes(one)
 
 
 def descriptors(broker: Broker) -> int:

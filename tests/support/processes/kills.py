@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from barnabas.protocol.messages.metadata import MetadataRequest
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster, Node
 from tests.support.processes.copying import SOURCE, TARGET, CopyRun, CopyWorker
+from tests.support.requests import request_of
 from tests.support.simulation.kill_schedule import Kill
 
 TOPICS = (SOURCE, TARGET, "__transaction_state", "__consumer_offsets")
@@ -121,7 +121,9 @@ class Health:
 
     def _in_sync(self, node_id: int) -> list[set[int]] | None:
         """The in-sync replicas of each partition from one broker; None if it does not answer or has no partitions."""
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)  # an answer about named topics may wait
+        request = request_of(
+            "Metadata", topics=None, allow_auto_topic_creation=False
+        )  # an answer about named topics may wait
         try:
             with Wire(self.cluster.nodes[node_id].address, timeout_s=ASK_SECONDS_MAX) as wire:
                 answer = wire.call(request, 9)

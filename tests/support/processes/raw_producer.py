@@ -7,16 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-)
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
+from tests.support.requests import request_of
 
 PARTITIONS = 6
 
@@ -95,7 +89,7 @@ class Producer:
 
     def init(self) -> None:
         def ask() -> int:
-            request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
+            request = request_of("InitProducerId", transactional_id=self.name, transaction_timeout_ms=60_000)
             answer = self.ask(request, 4)
             if not answer.error_code:
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -106,11 +100,12 @@ class Producer:
 
     def add(self, *keys: tuple[str, int], **identity: int) -> ErrorCode:
         """AddPartitionsToTxn, as clients of TV1 do."""
-        request = AddPartitionsToTxnRequest(
+        request = request_of(
+            "AddPartitionsToTxn",
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=identity.get("epoch", self.epoch),
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[part]) for topic, part in keys],
+            v3_and_below_topics=[{"name": topic, "partitions": [part]} for topic, part in keys],
         )
 
         def ask() -> int:
@@ -144,7 +139,8 @@ class Producer:
         return code
 
     def end(self, *, commit: bool = True, once: bool = False, **identity: int) -> ErrorCode:
-        request = EndTxnRequest(
+        request = request_of(
+            "EndTxn",
             transactional_id=self.name,
             producer_id=self.producer_id,
             producer_epoch=identity.get("epoch", self.epoch),
@@ -162,7 +158,7 @@ class Producer:
         return ErrorCode(ask()) if once else patiently(ask)
 
     def state(self) -> str:
-        answer = self.ask(DescribeTransactionsRequest(transactional_ids=[self.name]), 0)
+        answer = self.ask(request_of("DescribeTransactions", transactional_ids=[self.name]), 0)
         return str(answer.transaction_states[0].transaction_state)
 
     def await_state(self, state: str, seconds: float = 20.0) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from struct import pack, unpack
 
-from barnabas.protocol import registry
-from barnabas.protocol.messages.header import RequestHeader
-from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import Wire
-from tests.support.processes.huge.request import CLOSED, BrokerObjects, Huge, codes_in
+from tests.support.processes.huge.request import CLOSED, BrokerObjects, Huge
 from tests.support.processes.measured_producer import MeasuredProducer
 from tests.support.processes.ports import free_ports
 from tests.support.processes.served import ServedBroker
 from tests.support.processes.watched_broker import VARIABLE, LongestTurn
+from tests.support.requests import answer_in, codes_in, frame_of
 
 ANSWER_SECONDS_MAX = 120.0
 
@@ -83,16 +79,13 @@ def _send(
     broker: ServedBroker, port: int, huge: Huge, world: BrokerObjects, producer: MeasuredProducer, longest: LongestTurn
 ) -> Stalled:
     request = huge.request(world)
-    key = type(request).API_KEY
-    header = RequestHeader(request_api_key=key, request_api_version=huge.version, correlation_id=1, client_id="huge")
-    body = encode(header, registry.request_header_version(key, huge.version)) + encode(request, huge.version)
-    frame = pack(">i", len(body)) + body
+    frame = frame_of(request, huge.version, 1, "huge")
     before = broker.rss_bytes()
     logged = len(broker.log())
     producer.measured()
     longest.seconds = 0.0
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX) as peer:
+    with Wire(f"127.0.0.1:{port}", timeout_s=ANSWER_SECONDS_MAX) as peer:
         answer = _exchange(peer, frame)
     answer_s = time.monotonic() - began
     pause_s, produced = producer.measured()
@@ -100,8 +93,10 @@ def _send(
     pause_s = max(pause_s, later_s)
     turn_s = longest.seconds
     growth_bytes = broker.rss_bytes() - before
-    codes = {CLOSED} if answer is None else _codes(key, huge.version, answer)
-    size_bytes = 0 if answer is None else len(answer)
+    codes, size_bytes = {CLOSED}, 0
+    if answer is not None:
+        codes = codes_in(answer_in(answer, type(request).API_KEY, huge.version)) or {0}
+        size_bytes = len(answer) + 4
     return Stalled(
         huge,
         pause_s,
@@ -120,24 +115,10 @@ def _stacks(logged: str) -> str:
     return "".join(line for line in logged.splitlines(keepends=True) if line.startswith(("turn of", "  ")))
 
 
-def _exchange(peer: socket.socket, frame: bytes) -> bytearray | None:
+def _exchange(peer: Wire, frame: bytes) -> bytes | None:
     """The frame of the answer; None where the broker closes."""
     try:
-        peer.sendall(frame)
-        size = 4
-        answer = bytearray()
-        while len(answer) < size:
-            piece = peer.recv(1 << 20)
-            if not piece:
-                return None
-            answer += piece
-            if size == 4 and len(answer) >= 4:
-                size += unpack(">i", answer[:4])[0]
+        peer.socket.sendall(frame)
+        return peer.next_frame()
     except ConnectionError:
         return None
-    return answer
-
-
-def _codes(key: int, version: int, answer: bytearray) -> set[int]:
-    at = 8 + (1 if registry.response_header_version(key, version) else 0)
-    return codes_in(decode(registry.API[key].response, bytes(answer), version, at)) or {0}

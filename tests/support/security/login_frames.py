@@ -12,19 +12,16 @@ import json
 import random
 import ssl
 from struct import pack
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from barnabas.protocol import registry
-from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
-from barnabas.protocol.messages.header import RequestHeader
-from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
-from barnabas.protocol.schema import encode
+from tests.support.requests import Fields, frame_of, request_of
 
 __all__ = ["LAST_CORRELATION", "LoginFrames", "Sent", "client_hellos"]
 
 LAST_CORRELATION: Final = 0x4D455441  # of the Metadata request at the end
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "plain", "")
 LENGTHS: Final = (-(2**31), -1, 0, 1, 3, 8, 2**20, 2**31 - 1)
+SOFTWARE: Final[Fields] = {"client_software_name": "x", "client_software_version": "1"}
 FRAMES_MAX: Final = 12  # of one connection
 
 
@@ -39,18 +36,11 @@ class Sent(NamedTuple):
     frames: int
 
 
-def frame(request: object, version: int, correlation: int = 1) -> bytes:
-    """A request with its header and its length."""
-    key: int = type(request).API_KEY  # type: ignore[attr-defined]  # of every request
-    header_version = registry.request_header_version(key, version)
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation, client_id="fuzz"
-    )
-    body = encode(header, header_version) + encode(request, version)
-    return pack(">i", len(body)) + body
+def frame(api: str, version: int, correlation: int = 1, **fields: Any) -> bytes:
+    return frame_of(request_of(api, **fields), version, correlation, "fuzz")
 
 
-_END: Final = frame(MetadataRequest(topics=None), 8, LAST_CORRELATION)
+_END: Final = frame("Metadata", 8, LAST_CORRELATION, topics=None)
 
 
 def _jwt(**header: object) -> bytes:
@@ -121,10 +111,10 @@ class LoginFrames:
         rng = self._rng
         parts: list[bytes] = []
         if rng.random() < 0.5:
-            parts.append(frame(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3))
+            parts.append(frame("ApiVersions", 3, **SOFTWARE))
         version = rng.choice((0, 1, 1, 1))
         if rng.random() < 0.85:
-            parts.append(frame(SaslHandshakeRequest(mechanism=rng.choice(MECHANISMS[:4])), version))
+            parts.append(frame("SaslHandshake", version, mechanism=rng.choice(MECHANISMS[:4])))
         while len(parts) < most and (len(parts) < 2 or rng.random() < 0.6):
             parts.append(self._one(raw=version == 0))
         return Sent(b"".join(parts) + _END, len(parts))
@@ -155,15 +145,15 @@ class LoginFrames:
             return pack(">i", rng.choice((len(body), len(body), *LENGTHS))) + body
         if kind == 1:
             mechanism = rng.choice((*MECHANISMS, "PLAIN\0", "A" * 300, "SCRAM-SHA-256-PLUS", "ＰＬＡＩＮ"))
-            found = frame(SaslHandshakeRequest(mechanism=mechanism), rng.randrange(2))
+            found = frame("SaslHandshake", rng.randrange(2), mechanism=mechanism)
         elif kind == 2:
-            found = frame(ApiVersionsRequest(client_software_name="x", client_software_version="1"), rng.randrange(4))
+            found = frame("ApiVersions", rng.randrange(4), **SOFTWARE)
         else:
             token = rng.choice(TOKENS)
             token = token if rng.random() < 0.3 else self._mutated(token)
             if raw and rng.random() < 0.7:
                 return pack(">i", len(token)) + token
-            found = frame(SaslAuthenticateRequest(auth_bytes=token), rng.randrange(3))
+            found = frame("SaslAuthenticate", rng.randrange(3), auth_bytes=token)
         if rng.random() < 0.4:
             changed = self._mutated(found[4:])
             found = pack(">i", len(changed)) + changed

@@ -8,16 +8,11 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from barnabas.broker.metadata.image import MetadataImage
-from barnabas.protocol.messages.admin import ElectLeadersRequest, FeatureUpdateKey, UpdateFeaturesRequest
-from barnabas.protocol.messages.reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Machine, World
+from tests.support.requests import request_of
 from tests.support.simulation.cluster import Watch, is_up
 from tests.support.simulation.workload import PARTITIONS, Broker, Program
 
@@ -309,20 +304,21 @@ class ClusterChaos:
         """The cluster's transaction.version goes down or up."""
         self.version = 3 - self.version
         self._ask(
-            UpdateFeaturesRequest(
+            request_of(
+                "UpdateFeatures",
                 feature_updates=[
-                    FeatureUpdateKey(
-                        feature="transaction.version",
-                        max_version_level=self.version,
-                        upgrade_type=1 if self.version == 2 else 2,
-                    )
-                ]
+                    {
+                        "feature": "transaction.version",
+                        "max_version_level": self.version,
+                        "upgrade_type": 1 if self.version == 2 else 2,
+                    }
+                ],
             )
         )
 
     async def elect_preferred(self) -> None:
         """Every partition goes back to its preferred leader."""
-        self._ask(ElectLeadersRequest(election_type=0, topic_partitions=None))
+        self._ask(request_of("ElectLeaders", election_type=0, topic_partitions=None))
 
     async def move_partition(self) -> None:
         """A partition, of a coordinator perhaps, is to lie on two brokers or on three, in any order."""
@@ -334,8 +330,8 @@ class ClusterChaos:
         )[self._draw(4)]
         left = list(range(1, len(self.brokers) + 1))
         replicas = [left.pop(self._draw(len(left))) for _ in range(2 + self._draw(2))]
-        partition = ReassignablePartition(partition_index=self._draw(partitions), replicas=replicas)
-        self._ask(AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[partition])]))
+        partition = {"partition_index": self._draw(partitions), "replicas": replicas}
+        self._ask(request_of("AlterPartitionReassignments", topics=[{"name": topic, "partitions": [partition]}]))
 
     # -- inside
 

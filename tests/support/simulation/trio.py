@@ -10,8 +10,8 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.image import BrokerImage, PartitionImage
 from barnabas.broker.node import Node
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
-from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.testing.simulation.world import Ports, World
+from tests.support.requests import request_of
 
 IDS = (1, 2, 3)
 QUORUM = ",".join(f"{each}@n{each}:9093" for each in IDS)
@@ -103,8 +103,8 @@ class Trio:
         return await answer
 
     async def create(self, node_id: int, name: str, partitions: int = 3, replicas: int = 3) -> Any:
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
-        return await self.ask(node_id, CreateTopicsRequest(topics=[topic]))
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": replicas}
+        return await self.ask(node_id, request_of("CreateTopics", topics=[topic]))
 
     def broker(self, seen_by: int, broker_id: int) -> BrokerImage:
         return self.node(seen_by).image.brokers[broker_id]

@@ -4,70 +4,47 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from barnabas.protocol.messages import consumer_groups, groups
 from tests.support.processes.huge.request import (
     ELEMENTS,
     GROUP,
     HALF,
     LARGE_BYTES,
     WIDE,
-    BrokerObjects,
     Huge,
     commit_of,
+    named,
     names,
+    numbered,
 )
+from tests.support.requests import Fields
 
 __all__ = ["GROUPS"]
 
-
-def find_coordinators(key_type: int) -> groups.FindCoordinatorRequest:
-    return groups.FindCoordinatorRequest(key_type=key_type, coordinator_keys=names(ELEMENTS))
+REGEX: Final = "(a*)*" * 6_000
 
 
-def offset_fetch(found: list[str], partitions: int | None) -> groups.OffsetFetchRequest:
-    indexes = None if partitions is None else list(range(partitions))
-    topics = None if indexes is None else [groups.OffsetFetchRequestTopics(name=WIDE, partition_indexes=indexes)]
-    return groups.OffsetFetchRequest(
-        groups=[groups.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in found]
-    )
+def find_coordinators(key_type: int) -> Fields:
+    return {"key_type": key_type, "coordinator_keys": names(ELEMENTS)}
 
 
-def offset_delete(_world: BrokerObjects) -> groups.OffsetDeleteRequest:
-    parts = [groups.OffsetDeleteRequestPartition(partition_index=n) for n in range(ELEMENTS - 1)]
-    return groups.OffsetDeleteRequest(
-        group_id=GROUP, topics=[groups.OffsetDeleteRequestTopic(name=WIDE, partitions=parts)]
-    )
+def offset_fetch(found: list[str], partitions: int | None) -> Fields:
+    topics = None if partitions is None else named([WIDE], partition_indexes=list(range(partitions)))
+    return {"groups": [{"group_id": name, "topics": topics} for name in found]}
 
 
-def join_of(group: str, protocols: list[str], metadata: bytes = b"") -> groups.JoinGroupRequest:
-    return groups.JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=6_000,
-        rebalance_timeout_ms=6_000,
-        protocol_type="consumer",
-        protocols=[groups.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
-    )
+def join_of(group: str, protocols: list[str], metadata: bytes = b"") -> Fields:
+    times = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 6_000}
+    protocol = {"protocol_type": "consumer", "protocols": named(protocols, metadata=metadata)}
+    return {"group_id": group, **times, **protocol}
 
 
-def sync_of(members: list[str], assignment: bytes = b"") -> groups.SyncGroupRequest:
-    assignments = [groups.SyncGroupRequestAssignment(member_id=name, assignment=assignment) for name in members]
-    return groups.SyncGroupRequest(group_id=GROUP, generation_id=1, member_id="nobody", assignments=assignments)
+def sync_of(members: list[str], assignment: bytes = b"") -> Fields:
+    assignments = [{"member_id": name, "assignment": assignment} for name in members]
+    return {"group_id": GROUP, "generation_id": 1, "member_id": "nobody", "assignments": assignments}
 
 
-def leave_of(members: list[str]) -> groups.LeaveGroupRequest:
-    return groups.LeaveGroupRequest(group_id=GROUP, members=[groups.MemberIdentity(member_id=name) for name in members])
-
-
-def list_groups(_world: BrokerObjects) -> groups.ListGroupsRequest:
-    return groups.ListGroupsRequest(states_filter=names(HALF), types_filter=names(HALF))
-
-
-def describe_consumers(_world: BrokerObjects) -> consumer_groups.ConsumerGroupDescribeRequest:
-    return consumer_groups.ConsumerGroupDescribeRequest(group_ids=names(ELEMENTS))
-
-
-def heartbeat(**fields: Any) -> consumer_groups.ConsumerGroupHeartbeatRequest:
-    defaults: dict[str, Any] = {
+def heartbeat(**fields: Any) -> Fields:
+    defaults: Fields = {
         "group_id": "huge-consumers",
         "member_id": "m",
         "member_epoch": 0,
@@ -75,20 +52,15 @@ def heartbeat(**fields: Any) -> consumer_groups.ConsumerGroupHeartbeatRequest:
         "subscribed_topic_names": [],
         "topic_partitions": [],
     }
-    return consumer_groups.ConsumerGroupHeartbeatRequest(**(defaults | fields))
+    return defaults | fields
 
 
-def heartbeat_with_partitions(world: BrokerObjects) -> consumer_groups.ConsumerGroupHeartbeatRequest:
-    owned = consumer_groups.TopicIdPartitions(topic_id=world.wide_id, partitions=list(range(ELEMENTS - 1)))
-    return heartbeat(topic_partitions=[owned])
-
-
-def heartbeat_with_regex(_world: BrokerObjects) -> consumer_groups.ConsumerGroupHeartbeatRequest:
-    return heartbeat(group_id="huge-regex", subscribed_topic_names=None, subscribed_topic_regex="(a*)*" * 6_000)
-
-
-def subscribe(count: int) -> consumer_groups.ConsumerGroupHeartbeatRequest:
+def subscribe(count: int) -> Fields:
     return heartbeat(member_id="names", subscribed_topic_names=names(count))
+
+
+def owned(topic_id: bytes) -> Fields:
+    return heartbeat(topic_partitions=[{"topic_id": topic_id, "partitions": list(range(ELEMENTS - 1))}])
 
 
 GROUPS: Final = (
@@ -105,19 +77,34 @@ GROUPS: Final = (
     Huge("OffsetFetch: partitions without an offset", 8, {0}, lambda w: offset_fetch([GROUP], ELEMENTS - 2)),
     Huge("OffsetFetch: many groups", 8, {0}, lambda w: offset_fetch(names(ELEMENTS), None)),
     Huge("OffsetFetch: all of one group, often", 8, {0, 42}, lambda w: offset_fetch([GROUP] * ELEMENTS, None)),
-    Huge("OffsetDelete: every partition", 0, {0, 3}, offset_delete),
+    Huge(
+        "OffsetDelete: every partition",
+        0,
+        {0, 3},
+        lambda w: {"group_id": GROUP, "topics": named([WIDE], partitions=numbered(ELEMENTS - 1))},
+    ),
     Huge("JoinGroup: many protocols", 9, {42}, lambda w: join_of("huge-join", names(ELEMENTS))),
     Huge("JoinGroup: long metadata", 3, {0, 10, 42}, lambda w: join_of("huge-metadata", ["range"], bytes(LARGE_BYTES))),
     Huge("SyncGroup: many assignments", 5, {23, 25}, lambda w: sync_of(names(ELEMENTS))),
     Huge("SyncGroup: a long assignment", 5, {23, 25}, lambda w: sync_of(["m"], bytes(LARGE_BYTES))),
-    Huge("LeaveGroup: many members", 5, {0, 25}, lambda w: leave_of(names(ELEMENTS))),
-    Huge("DescribeGroups: unknown groups", 6, {69}, lambda w: groups.DescribeGroupsRequest(groups=names(ELEMENTS))),
-    Huge("DescribeGroups: one group, often", 6, {0}, lambda w: groups.DescribeGroupsRequest(groups=[GROUP] * ELEMENTS)),
-    Huge("ListGroups: many filters", 5, {0}, list_groups),
-    Huge("DeleteGroups: unknown groups", 2, {69}, lambda w: groups.DeleteGroupsRequest(groups_names=names(ELEMENTS))),
-    Huge("ConsumerGroupDescribe: unknown groups", 1, {69}, describe_consumers),
+    Huge(
+        "LeaveGroup: many members",
+        5,
+        {0, 25},
+        lambda w: {"group_id": GROUP, "members": [{"member_id": name} for name in names(ELEMENTS)]},
+    ),
+    Huge("DescribeGroups: unknown groups", 6, {69}, lambda w: {"groups": names(ELEMENTS)}),
+    Huge("DescribeGroups: one group, often", 6, {0}, lambda w: {"groups": [GROUP] * ELEMENTS}),
+    Huge("ListGroups: many filters", 5, {0}, lambda w: {"states_filter": names(HALF), "types_filter": names(HALF)}),
+    Huge("DeleteGroups: unknown groups", 2, {69}, lambda w: {"groups_names": names(ELEMENTS)}),
+    Huge("ConsumerGroupDescribe: unknown groups", 1, {69}, lambda w: {"group_ids": names(ELEMENTS)}),
     Huge("ConsumerGroupHeartbeat: too many topics", 1, {42}, lambda w: subscribe(ELEMENTS)),
     Huge("ConsumerGroupHeartbeat: many topics", 1, {0}, lambda w: subscribe(10_000)),
-    Huge("ConsumerGroupHeartbeat: many partitions", 1, {42}, heartbeat_with_partitions),
-    Huge("ConsumerGroupHeartbeat: a long regular expression", 1, {0, 42, 128}, heartbeat_with_regex),
+    Huge("ConsumerGroupHeartbeat: many partitions", 1, {42}, lambda w: owned(w.wide_id)),
+    Huge(
+        "ConsumerGroupHeartbeat: a long regular expression",
+        1,
+        {0, 42, 128},
+        lambda w: heartbeat(group_id="huge-regex", subscribed_topic_names=None, subscribed_topic_regex=REGEX),
+    ),
 )

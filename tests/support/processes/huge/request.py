@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.protocol import registry
-from barnabas.protocol.messages import admin, groups, transactions
 from barnabas.protocol.wire import Array, Blob, RecordsView
 from tests.support.oracle.wire import Wire
+from tests.support.requests import Fields, codes_in, request_of
 
 __all__ = [
     "CLOSED",
@@ -26,10 +26,11 @@ __all__ = [
     "BrokerObjects",
     "Huge",
     "apis_with_lists",
-    "codes_in",
     "commit_of",
     "id_of",
+    "named",
     "names",
+    "numbered",
 ]
 
 ELEMENTS: Final = 99_000  # just below DECODED_ELEMENTS_MAX
@@ -57,21 +58,16 @@ class BrokerObjects:
 
     def prepare(self, wire: Wire) -> None:
         """Creates the wide topic, a group with an offset for each of its partitions, and a transactional producer."""
-        created = wire.call(
-            admin.CreateTopicsRequest(
-                topics=[admin.CreatableTopic(name=WIDE, num_partitions=self.partitions, replication_factor=1)],
-                timeout_ms=60_000,
-            ),
-            7,
-        ).topics[0]
+        topic = {"name": WIDE, "num_partitions": self.partitions, "replication_factor": 1}
+        created = wire.call(request_of("CreateTopics", topics=[topic], timeout_ms=60_000), 7).topics[0]
         assert created.error_code == 0, created
         self.wide_id = created.topic_id
         wire.find_coordinator(GROUP, 0)
         wire.find_coordinator(TRANSACTION, 1)
-        answer = wire.call(commit_of(self.partitions), 8)
+        answer = wire.call(request_of("OffsetCommit", **commit_of(self.partitions)), 8)
         assert codes_in(answer) == {0}, codes_in(answer)
         identity = wire.call(
-            transactions.InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=600_000), 4
+            request_of("InitProducerId", transactional_id=TRANSACTION, transaction_timeout_ms=600_000), 4
         )
         assert identity.error_code == 0
         self.producer_id, self.producer_epoch = identity.producer_id, identity.producer_epoch
@@ -79,7 +75,7 @@ class BrokerObjects:
 
 @dataclass(frozen=True, slots=True)
 class Huge:
-    """One request of the catalogue.
+    """One request of the catalogue. Its name begins with the API.
 
     codes: every error code that its answer may contain; CLOSED for a closed connection.
     listener: "broker" or "controller".
@@ -88,26 +84,11 @@ class Huge:
     name: str
     version: int
     codes: Set[int]
-    request: Callable[[BrokerObjects], Any]
+    fields: Callable[[BrokerObjects], Fields]
     listener: str = "broker"
 
-
-def codes_in(answer: Any) -> set[int]:
-    """All error codes of an answer, at any depth."""
-    found: set[int] = set()
-    stack = [answer]
-    while stack:
-        item = stack.pop()
-        for declared in item.FIELDS:
-            value = getattr(item, declared.name)
-            if declared.name in ("error_code", "partition_error_code"):
-                found.add(value)
-            elif isinstance(value, list):
-                if value and hasattr(value[0], "FIELDS"):
-                    stack.extend(value)
-            elif hasattr(value, "FIELDS"):
-                stack.append(value)
-    return found
+    def request(self, world: BrokerObjects) -> Any:
+        return request_of(self.name.partition(":")[0], **self.fields(world))
 
 
 def apis_with_lists() -> Iterator[registry.Api]:
@@ -129,19 +110,22 @@ def names(count: int, stem: str = "n") -> list[str]:
     return [f"{stem}{number}" for number in range(count)]
 
 
+def named(found: list[str], **fields: Any) -> list[Fields]:
+    """A structure with the same fields for each name."""
+    return [{"name": name, **fields} for name in found]
+
+
+def numbered(count: int, first: int = 0, step: int = 1, *, key: str = "partition_index", **fields: Any) -> list[Fields]:
+    """A structure with the same fields for each partition."""
+    return [{key: first + n * step, **fields} for n in range(count)]
+
+
 def id_of(number: int) -> bytes:
     """An id that no topic has."""
     return struct.pack(">QQ", 1, number + 1)
 
 
-def commit_of(count: int, topic: str = WIDE, text: str = "", group: str = GROUP) -> groups.OffsetCommitRequest:
+def commit_of(count: int, topic: str = WIDE, text: str = "", group: str = GROUP) -> Fields:
     """Commits an offset for each of `count` partitions."""
-    parts = [
-        groups.OffsetCommitRequestPartition(partition_index=n, committed_offset=n, committed_metadata=text)
-        for n in range(count)
-    ]
-    return groups.OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=-1,
-        topics=[groups.OffsetCommitRequestTopic(name=topic, partitions=parts)],
-    )
+    parts = [{"partition_index": n, "committed_offset": n, "committed_metadata": text} for n in range(count)]
+    return {"group_id": group, "generation_id_or_member_epoch": -1, "topics": [{"name": topic, "partitions": parts}]}

@@ -6,10 +6,9 @@ import gzip
 from typing import Final
 
 from barnabas.broker.telemetry.clients import ClientTelemetry, PushingClient
-from barnabas.protocol.messages.admin import ListConfigResourcesRequest
-from barnabas.protocol.messages.telemetry import PushTelemetryRequest
 from barnabas.work import finished
-from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, BrokerObjects, Huge
+from tests.support.processes.huge.request import ELEMENTS, LARGE_BYTES, Huge
+from tests.support.requests import Fields
 
 __all__ = ["CLIENT_METRICS"]
 
@@ -29,30 +28,17 @@ def nested(body: bytes, number: int = 1) -> bytes:
     return bytes([number << 3 | 2, *size, left]) + body
 
 
-def push(number: int, metrics: bytes, compression: int = 0) -> PushTelemetryRequest:
+def push(number: int, metrics: bytes, compression: int = 0) -> Fields:
     """A push that the broker reads: it has the subscription of a broker without client-metrics resources."""
     instance_id = number.to_bytes(16, "big")
     subscribed = finished(ClientTelemetry(1).subscribe(instance_id, NOBODY, 0))
-    return PushTelemetryRequest(
-        client_instance_id=instance_id,
-        subscription_id=subscribed.subscription_id,
-        compression_type=compression,
-        metrics=metrics,
-    )
+    identity = {"client_instance_id": instance_id, "subscription_id": subscribed.subscription_id}
+    return {**identity, "compression_type": compression, "metrics": metrics}
 
 
-def many_fields(_world: BrokerObjects) -> PushTelemetryRequest:
-    return push(101, nested(nested(EMPTY_METRIC * NESTED, 2)))
-
-
-def too_many_fields(_world: BrokerObjects) -> PushTelemetryRequest:
+def too_many_fields() -> Fields:
     body = EMPTY_METRIC * (PUSH_BYTES_MAX // len(EMPTY_METRIC) - 20)
     return push(102, gzip.compress(nested(nested(body, 2))), compression=1)
-
-
-def bomb(_world: BrokerObjects) -> PushTelemetryRequest:
-    """50 kB that decompress to 50 MB."""
-    return push(103, gzip.compress(bytes(50_000_000)), compression=1)
 
 
 CLIENT_METRICS: Final = (
@@ -60,11 +46,17 @@ CLIENT_METRICS: Final = (
         "ListConfigResources: every type, often",
         1,
         {0},
-        lambda w: ListConfigResourcesRequest(resource_types=[2, 4, 8, 16, 32] * (ELEMENTS // 5)),
+        lambda w: {"resource_types": [2, 4, 8, 16, 32] * (ELEMENTS // 5)},
     ),
-    Huge("ListConfigResources: all", 1, {0}, lambda w: ListConfigResourcesRequest()),
-    Huge("PushTelemetry: many fields", 0, {0}, many_fields),
-    Huge("PushTelemetry: too many fields", 0, {87}, too_many_fields),
+    Huge("ListConfigResources: all", 1, {0}, lambda w: {}),
+    Huge("PushTelemetry: many fields", 0, {0}, lambda w: push(101, nested(nested(EMPTY_METRIC * NESTED, 2)))),
+    Huge("PushTelemetry: too many fields", 0, {87}, lambda w: too_many_fields()),
     Huge("PushTelemetry: too large", 0, {118}, lambda w: push(104, bytes(LARGE_BYTES))),
-    Huge("PushTelemetry: too large when decompressed", 0, {118}, bomb),
+    # 50 kB that decompress to 50 MB
+    Huge(
+        "PushTelemetry: too large when decompressed",
+        0,
+        {118},
+        lambda w: push(103, gzip.compress(bytes(50_000_000)), compression=1),
+    ),
 )
