@@ -321,6 +321,50 @@ def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
     assert [line.split()[0] for line in node_imports(tmp_path)] == ["unit/test_a.py"]
 
 
+# What starts `barnabas serve` besides the test kit.
+STARTERS = {"OpenBroker", "ServedBroker", "barnabas_nodes", "cluster_with_links", "secured_nodes", "served_world"}
+
+
+def other_starts(tests: Path) -> list[str]:
+    """Starts of brokers in tests/process and tests/clients, not by the test kit and without a reason; new ways to start one."""
+    found = []
+    for path in [each for folder in ("process", "clients") for each in sorted((tests / folder).rglob("*.py"))]:
+        lines = path.read_text().splitlines()
+        found += [
+            f"{path.relative_to(tests)}:{name.lineno} imports {name.name}: use the test kit (tests/support/processes/fixtures.py, "
+            "kit_cluster.py), or write `# not the kit: ` and what it lacks behind the import"
+            for node in ast.walk(ast.parse("\n".join(lines)))
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+            if name.name in STARTERS
+            and not any("# not the kit: " in line for line in lines[node.lineno - 1 : node.end_lineno])
+        ]
+    return found + [
+        f"{path.relative_to(tests)}:{node.lineno} starts `barnabas serve`: use ServedBroker"
+        for path in sorted((tests / "support").rglob("*.py"))
+        if path.name != "served.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "serve"
+    ]
+
+
+def test_brokers_are_started_by_the_kit() -> None:
+    found = other_starts(ROOT / "tests")
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_another_start_of_a_broker_is_found(tmp_path: Path) -> None:
+    for name, text in (
+        ("process/test_a.py", "from tests.support.processes.served import ServedBroker\n"),
+        ("clients/test_b.py", "from tests.support.processes.served import ServedBroker  # not the kit: a reason\n"),
+        ("support/served.py", 'COMMAND = ["barnabas", "serve"]\n'),
+        ("support/starter.py", 'COMMAND = ["barnabas", "serve"]\n'),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [line.split()[0] for line in other_starts(tmp_path)] == ["process/test_a.py:1", "support/starter.py:1"]
+
+
 # Public names that modules of different folders define, with the reason. Every other name has one meaning and one definition.
 TWO_SIDES = "the broker's side and the client's side of one thing; neither package imports the other"
 CODEC = "each format has its codec; the module says of what"

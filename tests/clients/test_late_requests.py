@@ -11,7 +11,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -23,8 +22,8 @@ from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from tests.support.clients.committed import committed_values
 from tests.support.clients.proxy import Proxy
 from tests.support.oracle.wire import Wire
+from tests.support.processes.fixtures import end, process_broker
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")
@@ -153,28 +152,20 @@ V1 = [client for client in CLIENTS if client != "barnabas V2"]
 class Network:
     """A broker, and the proxy by which clients reach it."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        inside, outside = free_ports(2)
-        self.proxy = stack.enter_context(Proxy(outside))
-        self.broker = ServedBroker(
-            folder / "data",
-            f"listeners=PLAINTEXT://127.0.0.1:{inside},CLIENTS://127.0.0.1:{outside}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{inside},CLIENTS://{self.proxy.address}",
-            "inter.broker.listener.name=PLAINTEXT",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            listens=False,
-        ).start()
-        self.wire = Wire(self.broker.address)
+    def __init__(self, stack: ExitStack) -> None:
+        (port,) = free_ports(1)
+        self.proxy = stack.enter_context(Proxy(port))
+        broker = process_broker(f"advertised.listeners=PLAINTEXT://{self.proxy.address}", port=port)
+        stack.callback(end, broker.start())
+        self.wire = Wire(f"127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network() -> Iterator[Network]:
     with ExitStack() as stack:
-        network = Network(tmp_path_factory.mktemp("late"), stack)
+        network = Network(stack)
         yield network
         network.wire.close()
-        assert network.broker.stop() == 0, network.broker.log()
-    assert "Traceback" not in network.broker.log(), network.broker.log()
 
 
 class Run:

@@ -28,7 +28,13 @@ from barnabas.client import Admin, NewTopic
 from barnabas.client.admin.scram_users import ScramMechanism
 from tests.support.clients.librdkafka import value_of
 from tests.support.security.certificates import CertificateAuthority
-from tests.support.security.secured_world import CELLS, PASSWORD, Cell, SecuredWorld, served_world
+from tests.support.security.secured_world import (  # not the kit: a listener for each protocol
+    CELLS,
+    PASSWORD,
+    Cell,
+    SecuredWorld,
+    served_world,
+)
 
 pytestmark = [pytest.mark.clients, pytest.mark.process]
 

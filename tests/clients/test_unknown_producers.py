@@ -15,7 +15,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from struct import pack, unpack
 from typing import Any
 
@@ -35,8 +34,8 @@ from barnabas.protocol.schema import decode, encode
 from barnabas.testing import Broker
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
+from tests.support.processes.fixtures import end, process_broker
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")
@@ -71,8 +70,8 @@ class RefusingProxy:
             except OSError:
                 return
             broker = socket.create_connection(("127.0.0.1", self._port))
-            for end in (client, broker):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for side in (client, broker):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             in_order = threading.Event()
             in_order.set()
             threading.Thread(target=self._there, args=(client, broker, in_order), daemon=True).start()
@@ -147,20 +146,20 @@ def _refusal(frame: bytes) -> bytes:
 
 
 @pytest.fixture
-def proxied(tmp_path: Path) -> Iterator[tuple[ServedBroker, RefusingProxy, str]]:
-    """A broker, the proxy before it, and the address that clients are given."""
+def proxied() -> Iterator[tuple[str, RefusingProxy, str]]:
+    """The address of a broker, the proxy before it, and the address that clients are given."""
     port, listen = free_ports(2)
     address = f"127.0.0.1:{listen}"
     proxy = RefusingProxy(port, listen)
-    broker = ServedBroker(tmp_path / "data", f"advertised.listeners=PLAINTEXT://{address}", port=port)
+    broker = process_broker(f"advertised.listeners=PLAINTEXT://{address}", port=port)
     try:
         broker.start()
-        with Wire(broker.address) as wire:
+        with Wire(f"127.0.0.1:{port}") as wire:
             wire.create_topic("t")
-        yield broker, proxy, address
-        assert broker.stop() == 0
+        yield f"127.0.0.1:{port}", proxy, address
+        end(broker)
     finally:
-        broker.kill()
+        broker.stop()
         proxy.close()
 
 
@@ -204,7 +203,7 @@ def by_java(address: str, _: RefusingProxy, tell: Callable[[str], None]) -> None
     "send", [by_librdkafka, pytest.param(by_java, marks=pytest.mark.oracle)], ids=["librdkafka", "java"]
 )
 def test_a_first_batch_that_never_came_is_written_before_the_second_one(
-    proxied: tuple[ServedBroker, RefusingProxy, str],
+    proxied: tuple[str, RefusingProxy, str],
     send: Callable[[str, RefusingProxy, Callable[[str], None]], None],
 ) -> None:
     broker, proxy, address = proxied
@@ -212,7 +211,7 @@ def test_a_first_batch_that_never_came_is_written_before_the_second_one(
     send(address, proxy, refused.append)
     assert proxy.refused.is_set()
     assert refused == []
-    assert values_of(broker.address) == [b"%d" % number for number in range(COUNT)]
+    assert values_of(broker) == [b"%d" % number for number in range(COUNT)]
 
 
 # -- producers that are well: a log that was made anew or deleted from, records that the topic refuses

@@ -30,7 +30,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import NOT_READY, Wire
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: its data directory can be named
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.cli import Called, barnabas, called
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: its only listener is SASL_SSL
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.identity_server import CLIENT, SECRET, identity_server
 from tests.support.security.sasl_node import address_of, sasl_node

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.json_keys import documented, fitting, paths
 from tests.support.processes.cli import Called, called
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: its directory is formatted before the start
 
 pytestmark = pytest.mark.process
 

@@ -23,7 +23,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster, barnabas_nodes  # not the kit: nodes start one by one
 
 pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, Producer  # after the check that librdkafka is there

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.cluster import Cluster, barnabas_nodes
+from tests.support.processes.cluster import Cluster, barnabas_nodes  # not the kit: the third node is a wrong one
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker
+from tests.support.processes.served import READY_SECONDS_MAX, ServedBroker  # not the kit: the third node is a wrong one
 
 pytestmark = pytest.mark.process
 

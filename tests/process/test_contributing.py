@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: it runs another checkout
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import ElectLeadersRequest
-from tests.support.processes.cluster import Cluster, Node, barnabas_nodes
+from tests.support.processes.cluster import Cluster, Node, barnabas_nodes  # not the kit: a main program of its own
 from tests.support.processes.raw_producer import (
     PARTITIONS,
     SETTINGS,

@@ -23,7 +23,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.cut_links import Links, cluster_with_links, namespaces_missing
+from tests.support.processes.cut_links import (  # not the kit: network namespaces
+    Links,
+    cluster_with_links,
+    namespaces_missing,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 

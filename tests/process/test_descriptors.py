@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: a limit of descriptors
 
 pytestmark = pytest.mark.process
 

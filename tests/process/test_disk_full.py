@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the command ends by itself
 
 FILE_BYTES_MAX = 256 * 1024
 BATCH_BYTES = 10_000

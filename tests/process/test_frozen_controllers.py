@@ -21,7 +21,7 @@ from tests.support.processes.cluster import (  # after the check that librdkafka
 from tests.support.processes.kills import Gaps, Killing, killed_copy
 from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: controllers that are no brokers
 
 pytestmark = pytest.mark.process
 

@@ -17,9 +17,9 @@ from tests.support.oracle.sasl_script import SaslWire
 from tests.support.processes import collected_broker
 from tests.support.processes.collected_broker import collected
 from tests.support.processes.fuzzing import Fuzzer
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: a main program of its own
 from tests.support.security.certificates import CertificateAuthority
-from tests.support.security.stranger import USER, OpenBroker, Strangers
+from tests.support.security.stranger import USER, OpenBroker, Strangers  # not the kit: a main program of its own
 
 FUZZED = 3_000
 CONNECTIONS = 200

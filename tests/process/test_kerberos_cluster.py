@@ -13,8 +13,8 @@ import pytest
 from barnabas.client import Admin, Consumer, NewTopic, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from tests.support.processes.cli import called
-from tests.support.processes.secured_nodes import secured_nodes
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.secured_nodes import secured_nodes  # not the kit: the brokers' own listeners have logins
+from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have logins
 from tests.support.security.kdc import Kdc, running_kdc
 
 pytestmark = pytest.mark.process

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cli import barnabas
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: options of the command about its log
 from tests.support.processes.up import COMMAND
 
 pytestmark = pytest.mark.process

@@ -16,7 +16,7 @@ import pytest
 from tests.support.processes.measured_producer import MeasuredProducer
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.login_frames import LoginFrames
-from tests.support.security.stranger import OpenBroker, Strangers
+from tests.support.security.stranger import OpenBroker, Strangers  # not the kit: listeners of several protocols
 
 MIB = 1024 * 1024
 WARM_UP = 2_000  # frames, by which every mechanism is loaded

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, Consumer, NewTopic, Producer, oauth_tokens
-from tests.support.processes.secured_nodes import secured_nodes
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.secured_nodes import secured_nodes  # not the kit: the brokers' own listeners have logins
+from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have logins
 from tests.support.security.identity_server import CLIENT, SECRET, Answer, Asked, IdentityServer, identity_server
 from tests.support.waiting import until
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from barnabas.testing import Broker, KitError
 from tests.support.clients.librdkafka import place_of, value_of
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: a main program of its own
 from tests.support.processes.stopping_broker import beside
 
 MANY = 1_000

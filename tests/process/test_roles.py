@@ -14,7 +14,7 @@ import pytest
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: brokers and controllers apart
 
 pytestmark = pytest.mark.process
 

@@ -19,8 +19,10 @@ from barnabas.client import (
     Producer,
     exactly_once,
 )
-from tests.support.processes.secured_nodes import secured_nodes
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.secured_nodes import (
+    secured_nodes,  # not the kit: the brokers' own listeners have TLS and logins
+)
+from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have TLS and logins
 from tests.support.security.certificates import CertificateAuthority
 
 pytestmark = pytest.mark.process

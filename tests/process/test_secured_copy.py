@@ -16,7 +16,7 @@ from barnabas.runtime.certificate_authority import Authority
 from tests.support.processes.cli import barnabas
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the controllers' listeners have TLS
 from tests.support.security.planted import PLANTED
 
 pytest.importorskip("confluent_kafka")

@@ -19,7 +19,7 @@ from barnabas.client import exactly_once as copied_exactly_once
 from barnabas.client.admin import AclBinding, AclOperation, AclResourceType
 from barnabas.client.errors import ResponseError
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: listeners change between starts
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.waiting import until
 

@@ -19,7 +19,7 @@ from barnabas.protocol.records import decode_records, iter_batches
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cli import barnabas
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the command is tested
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.cli import barnabas
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the command is tested
 
 pytestmark = pytest.mark.process
 

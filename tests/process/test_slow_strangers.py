@@ -19,7 +19,7 @@ import pytest
 from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
 from tests.support.security.login_frames import client_hellos, frame
-from tests.support.security.stranger import OpenBroker
+from tests.support.security.stranger import OpenBroker  # not the kit: listeners of several protocols
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 

@@ -12,7 +12,7 @@ import pytest
 from barnabas.storage.checkpoints import decode_uuid
 from tests.support.called import called
 from tests.support.processes.cli import barnabas
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the command reads its directory after the end
 from tests.support.storage.damaged_directories import DAMAGES, damaged
 
 pytestmark = pytest.mark.process

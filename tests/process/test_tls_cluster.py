@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.support.processes.copying import QUICK, SOURCE, TARGET, CopyWorker
 from tests.support.processes.ports import free_ports
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.served import ServedBroker  # not the kit: the brokers' own listeners have TLS
 from tests.support.security.certificates import CertificateAuthority
 
 pytestmark = pytest.mark.process

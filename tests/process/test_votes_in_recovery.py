@@ -6,8 +6,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.support.processes.cluster import READY_SECONDS_MAX, Cluster, barnabas_nodes
-from tests.support.processes.served import ServedBroker
+from tests.support.processes.cluster import (  # not the kit: a main program of its own
+    READY_SECONDS_MAX,
+    Cluster,
+    barnabas_nodes,
+)
+from tests.support.processes.served import ServedBroker  # not the kit: a main program of its own
 from tests.support.processes.slow_disk import READ_BYTES, READ_S, fast_from_now_on
 
 PARTITIONS = 12

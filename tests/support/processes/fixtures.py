@@ -17,10 +17,10 @@ Serve = Callable[..., Broker]
 START_SECONDS_MAX = 120.0  # far above what it takes: two cores may be busy with much else
 
 
-def process_broker(*settings: str) -> Broker:
+def process_broker(*settings: str, port: int = 0) -> Broker:
     """A broker as a process, not started yet; settings as "key=value"."""
     config = dict(setting.split("=", 1) for setting in settings)
-    return Broker(mode="process", config=config, timeout=START_SECONDS_MAX)
+    return Broker(mode="process", config=config, port=port, timeout=START_SECONDS_MAX)
 
 
 @pytest.fixture
