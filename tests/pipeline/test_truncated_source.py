@@ -25,9 +25,10 @@ from barnabas.pipeline.planning import EPOCHS, OffsetRange, Pushdown, from_json
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.stream import StreamReader
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, cluster, produce
+from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce
+from tests.support.processes.three_brokers import cluster, start_cluster
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "start_cluster"]
 
 pytestmark = pytest.mark.process
 

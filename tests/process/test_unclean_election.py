@@ -27,9 +27,10 @@ from tests.support.processes.cluster import Cluster
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaError, TopicPartition  # noqa: E402  # after the check that it is there
 
-from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, cluster, produce  # noqa: E402  # after the check that it is there
+from tests.support.processes.forked_log import AFTER, BEFORE, LOST, TOPIC, produce  # noqa: E402  # after the check that it is there
+from tests.support.processes.three_brokers import cluster, start_cluster  # noqa: E402  # as above
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "start_cluster"]
 
 pytestmark = pytest.mark.process
 

@@ -195,14 +195,13 @@ class GroupBench:
         generation: int,
         assignments: dict[str, bytes] | None = None,
         *,
-        group: str = "g",
         instance: str | None = None,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
     ) -> Ticket:
         ticket = Ticket()
         request = SyncGroupRequest(
-            group_id=group,
+            group_id="g",
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance,
@@ -229,12 +228,12 @@ class GroupBench:
         conversions, self.conversions = self.conversions, []
         self.release(self.commit(self.shard.start_converted(conversions, self.at)))
 
-    def heartbeat(self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None) -> ErrorCode:
-        return code_of(lambda: self.shard.heartbeat(group, member_id, instance, generation, self.at))
+    def heartbeat(self, member_id: str, generation: int, *, instance: str | None = None) -> ErrorCode:
+        return code_of(lambda: self.shard.heartbeat("g", member_id, instance, generation, self.at))
 
-    def leave(self, *members: tuple[str, str | None], group: str = "g") -> LeaveGroupResponse:
+    def leave(self, *members: tuple[str, str | None]) -> LeaveGroupResponse:
         request = LeaveGroupRequest(
-            group_id=group,
+            group_id="g",
             members=[MemberIdentity(member_id=name, group_instance_id=instance) for name, instance in members],
         )
         response, effects = self.commit(self.shard.leave(request, self.at))

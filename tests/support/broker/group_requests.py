@@ -9,8 +9,6 @@ from tests.support.broker.nodes import Peer
 from tests.support.requests import request_of
 
 NONE = ErrorCode.NONE
-
-
 PATIENT = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "1"}
 
 

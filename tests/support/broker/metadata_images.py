@@ -52,9 +52,9 @@ def register(image: MetadataImage, broker_id: int, *, previous: int = -1, unfenc
     return replayed(image, unfence_broker(view(image), broker_id)) if unfence else image
 
 
-def cluster(brokers: Sequence[int] = (1,), config: BrokerConfig | None = None) -> MetadataImage:
+def cluster(brokers: Sequence[int] = (1,)) -> MetadataImage:
     """A new cluster with these brokers, unfenced."""
-    image = replayed(EMPTY_IMAGE, bootstrap_records(config or BrokerConfig()))
+    image = replayed(EMPTY_IMAGE, bootstrap_records(BrokerConfig()))
     for broker_id in brokers:
         image = register(image, broker_id)
     return image

@@ -215,8 +215,8 @@ class _Model:
         return partition, self.positions[partition]
 
 
-def recorded(seed: int, steps: int = 40) -> Recorded:
-    """A correct history."""
+def recorded(seed: int) -> Recorded:
+    """A correct history of forty steps."""
     model = _Model(seed)
     model.note(GroupChanged, "reader", api="JoinGroup", group=GROUP, member="m", generation=1)
     for producer_id in (4001, 4002):
@@ -227,7 +227,7 @@ def recorded(seed: int, steps: int = 40) -> Recorded:
             producer_id=producer_id,
             producer_epoch=0,
         )
-    for _ in range(steps):
+    for _ in range(40):
         partition = model.rng.choice(PARTITIONS)
         match model.rng.randrange(6):
             case 0:

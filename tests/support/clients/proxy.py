@@ -16,11 +16,9 @@ from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from struct import unpack
-from types import TracebackType
 from typing import Any, TypeVar
 
-from barnabas.protocol import registry
-from barnabas.protocol.schema import decode
+from tests.support.requests import answer_in
 
 T = TypeVar("T")
 
@@ -72,7 +70,6 @@ class Held:
     """A request to be held back; `caught` is set when it has arrived."""
 
     api_key: int
-    client_id: str | None
     caught: threading.Event = field(default_factory=threading.Event)
     request: Request | None = None
     _lane: _Lane | None = None
@@ -90,9 +87,7 @@ class Held:
         answer = _run(self._lane.deliver(request))
         if answer is None:
             return None
-        api = registry.API[request.api_key]
-        at = 4 + (1 if registry.response_header_version(request.api_key, request.version) else 0)
-        return decode(api.response, answer, request.version, at)
+        return answer_in(answer, request.api_key, request.version)
 
 
 class Proxy:
@@ -102,13 +97,13 @@ class Proxy:
     answered_bytes: in answers, likewise.
     """
 
-    def __init__(self, port: int, *, listen: int = 0) -> None:
+    def __init__(self, port: int) -> None:
         self.port = port
         self.requests: Counter[tuple[str, int]] = Counter()
         self.answered_bytes: Counter[tuple[str, int]] = Counter()
         self._held: list[Held] = []
         self._lanes: list[_Lane] = []
-        self._server = _run(self._listen(listen))
+        self._server = _run(self._listen())
         self.listen = int(self._server.sockets[0].getsockname()[1])
 
     @property
@@ -118,19 +113,17 @@ class Proxy:
     def __enter__(self) -> Proxy:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _run(self._close())
 
-    def hold(self, api_key: int, *, client_id: str | None = None) -> Held:
-        """Holds back the next request of this kind, of that client."""
-        held = Held(api_key, client_id)
+    def hold(self, api_key: int) -> Held:
+        """Holds back the next request of this kind."""
+        held = Held(api_key)
         self._held.append(held)
         return held
 
-    async def _listen(self, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._accept, "127.0.0.1", port)
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
     async def _close(self) -> None:
         self._server.close()
@@ -153,7 +146,7 @@ class Proxy:
         """The `Held` that waits for this request, if any."""
         self.requests[request.client_id, request.api_key] += 1
         for held in self._held:
-            if held.api_key == request.api_key and held.client_id in (None, request.client_id):
+            if held.api_key == request.api_key:
                 self._held.remove(held)
                 return held
         return None

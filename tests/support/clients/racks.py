@@ -13,14 +13,8 @@ from tests.support.processes.ports import free_port_block
 from tests.support.requests import request_of
 
 SELECTOR = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-
 FETCH = 1
-
-
 LEADER, NEAREST = 1, 2
-
-
 FETCH_WAIT_MS = 5_000  # of readers and followers: so long that who waits for the next fetch stands out on any machine
 
 

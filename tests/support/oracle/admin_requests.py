@@ -11,14 +11,8 @@ from tests.support.oracle.wire import Wire
 from tests.support.requests import Fields, request_of
 
 Observe = Callable[[Wire], Any]
-
-
 COMPARED = sorted(set(TOPIC_KEYS) - {"min.insync.replicas"})  # kafka-up sets that one in server.properties
-
-
 WRITTEN_MS = int(time.time() * 1000)
-
-
 SETTLED_SECONDS_MAX = 60
 
 

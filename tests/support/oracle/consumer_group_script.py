@@ -19,20 +19,10 @@ from tests.support.processes.attempts import attempts
 from tests.support.requests import request_of
 
 FOUR, THREE = "consumers-4", "consumers-3"
-
-
 A, B, C = "A" * 22, "B" * 22, "C" * 22
-
-
 GROUP_RESOURCE = 32
-
-
 COORDINATORS = 50  # partitions of __consumer_offsets
-
-
 MADE_BY_BROKER = re.compile(r"^(c\d-)?([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22})$")
-
-
 WHY = re.compile(r"(is not a valid regular expression: ).*")
 
 

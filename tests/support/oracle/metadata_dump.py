@@ -11,8 +11,6 @@ from typing import Any
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
-
-
 PAYLOAD = re.compile(r"payload: (\{.*\})")
 
 

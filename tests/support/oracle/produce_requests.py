@@ -22,8 +22,6 @@ from tests.support.processes.attempts import attempts
 from tests.support.requests import request_of
 
 BASE_MS = int(time.time() * 1000) - 100_000
-
-
 Outcome = tuple[Any, ...]
 
 

@@ -118,10 +118,10 @@ class SaslWire(Wire):
     def api_versions(self, version: int = 3) -> Any:
         request = request_of("ApiVersions", client_software_name="x", client_software_version="1")
         if version > 4:
-            return self.unknown_api_versions(request, version)
+            return self.unknown_api_versions(version)
         return self.ask(request, version, lambda answer: ("versions", answer.error_code, len(answer.api_keys) > 5))
 
-    def unknown_api_versions(self, request: Any, version: int) -> None:
+    def unknown_api_versions(self, version: int) -> None:
         """ApiVersions in a version that nobody serves is answered in version 0."""
         frame = pack(">hhih", registry.API_VERSIONS_KEY, version, 77, -1) + b"\0" + b"\2x\0021\0"
         try:

@@ -11,7 +11,6 @@ from tests.support.oracle.real_kafka import KAFKA_UP, TOOL_SECONDS_MAX, needs_ja
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 
-
 COMPLAINT = re.compile(
     r"mismatch|corrupt|error|exception|invalid|non-consecutive|out of order|isvalid: false", re.IGNORECASE
 )

@@ -12,17 +12,9 @@ from tests.support.processes.attempts import attempts
 from tests.support.requests import request_of
 
 TOPIC = "transactions-diff"
-
-
 PARTITIONS = 3
-
-
 SETTLING = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
 NOT_READY = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-
-
 WAIT_SECONDS_MAX = 120.0
 
 

@@ -12,8 +12,6 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.support.clients.librdkafka import place_of, value_of
 
 PARTITIONS = 2
-
-
 QUIET = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 

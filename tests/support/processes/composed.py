@@ -42,10 +42,8 @@ NEEDS_DOCKER = (
 )
 
 
-def _run(*command: str, environment: Mapping[str, str] | None = None, timeout_s: float = 240.0) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

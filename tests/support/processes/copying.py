@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,31 +59,21 @@ class CopyWorker:
         client: str,
         bootstrap: str,
         folder: Path,
-        name: str = "copier",
         *,
         session_ms: int | None = None,
         settings: Mapping[str, Any] = NO_SETTINGS,
     ) -> None:
         self.progress: list[tuple[float, int]] = []
         self.started_count = 0
-        self.stderr_path = folder / f"{name}.stderr"
-        self._command = [
-            sys.executable,
-            "-m",
-            "tests.support.processes.copiers",
-            client,
-            bootstrap,
-            SOURCE,
-            TARGET,
-            name,
-        ]
-        self._command.append(str(RECORDS_PER_TRANSACTION))
+        self.stderr_path = folder / "copier.stderr"
+        module = [sys.executable, "-m", "tests.support.processes.copiers"]
+        self._command = [*module, client, bootstrap, SOURCE, TARGET, "copier", str(RECORDS_PER_TRANSACTION)]
         if session_ms is not None:
             self._command.append(str(session_ms))
         self.settings = dict(settings)  # of librdkafka, for the next process
         self._over = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="copier", daemon=True)
         self._thread.start()
 
     @property
@@ -111,25 +100,6 @@ class CopyWorker:
 
     def log(self) -> str:
         return self.stderr_path.read_text() if self.stderr_path.exists() else ""
-
-    def longest_gap(self, since: float, records: int) -> float:
-        """Seconds without a committed transaction: the longest such time after `since` until `records` were copied.
-
-        Until now, if the worker has not reported the last transaction yet: the reader may see its records earlier. 0 if
-        all were copied before `since`.
-        """
-        reported = list(self.progress)
-        times = [max((at for at, _ in reported if at < since), default=since)]
-        if any(copied >= records for at, copied in reported if at < since):
-            return 0.0
-        for at, copied in reported:
-            if at >= since:
-                times.append(at)
-                if copied >= records:
-                    break
-        else:
-            times.append(time.monotonic())
-        return max(b - a for a, b in pairwise(times))
 
     def _supervise(self) -> None:
         while not self._over.is_set() and self.started_count <= RESTARTS_MAX:
@@ -274,7 +244,6 @@ class Reader:
         topic: str,
         partitions: int,
         *,
-        isolation_level: str = "read_committed",
         settings: Mapping[str, Any] = NO_SETTINGS,
     ) -> None:
         self.seen: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
@@ -285,7 +254,7 @@ class Reader:
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": "reader",
-                "isolation.level": isolation_level,
+                "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 **QUICK,

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import Cluster
-from tests.support.processes.kit_cluster import KitCluster
 
 TOPIC = "forked"
-
-
 BEFORE, LOST, AFTER = ([b"%s-%d" % (name, number) for number in range(10)] for name in (b"before", b"lost", b"after"))
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """Three nodes. Sessions are long: a node that is alive and slow must not lose its leadership, and with it records."""
-    with KitCluster() as cluster:
-        yield cluster
 
 
 def produce(cluster: Cluster, values: list[bytes]) -> None:

@@ -100,13 +100,12 @@ class HostileRequests:
     Args:
         seed: of every decision.
         world: what exists; its fields may change between two requests.
-        listener: whose APIs are asked.
     """
 
-    def __init__(self, seed: int, world: RequestTargets, listener: str = "broker") -> None:
+    def __init__(self, seed: int, world: RequestTargets) -> None:
         self.world = world
         self._rng = random.Random(seed)
-        self._apis = [api for api in registry.API.values() if listener in api.listeners]
+        self._apis = [api for api in registry.API.values() if "broker" in api.listeners]
         self._number = 0
         self._spots: list[_Spot] = []
         self._out = bytearray()
@@ -215,10 +214,10 @@ class HostileRequests:
         null = each.nullable(self._version) and rng.random() < 0.15
         name = f"{owner}.{each.name}"
         if isinstance(kind, Fixed):
-            self._out += self._fixed(kind, each.name, owner, api)
+            self._out += self._fixed(kind, each.name, api)
             self._spots.append(_Spot("fixed", start, len(self._out), name, flexible, kind))
         elif isinstance(kind, Text):
-            self._sized(None if null else self._text(each.name, owner, api).encode(), flexible, "h")
+            self._sized(None if null else self._text(each.name, owner).encode(), flexible, "h")
             self._spots.append(_Spot("text", start, len(self._out), name, flexible, kind))
         elif isinstance(kind, (Blob, RecordsView)):
             self._sized(None if null else self._blob(each.name), flexible, "i")
@@ -259,7 +258,7 @@ class HostileRequests:
         self._out += encode_uvarint(size + 1) if flexible else struct.pack(">" + code, size)
         self._out += value or b""
 
-    def _fixed(self, kind: Fixed[Any], name: str, owner: str, api: str) -> bytes:
+    def _fixed(self, kind: Fixed[Any], name: str, api: str) -> bytes:
         rng, world = self._rng, self.world
         if kind.size == 16:
             return rng.choice((*world.topic_ids, *world.topic_ids, bytes(16)))
@@ -279,7 +278,7 @@ class HostileRequests:
             value = (0, 0, 1)
         return struct.pack(">" + kind.code, rng.choice(value))
 
-    def _text(self, name: str, owner: str, api: str) -> str:
+    def _text(self, name: str, owner: str) -> str:
         rng = self._rng
         if name == "name" and owner.endswith("Config"):
             return rng.choice(CONFIGS)

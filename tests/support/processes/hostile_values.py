@@ -9,16 +9,9 @@ from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.records import NewRecord, build_batch
 
 INT_BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
-
-
 TOPICS = ("fuzz-a", "fuzz-b")
-
-
 GROUPS = ("fuzz-classic", "fuzz-consumer", "fuzz-idle")
-
-
 TRANSACTIONS = ("fuzz-txn-1", "fuzz-txn-2", "fuzz-txn-3")
-
 
 HOSTILE_TEXTS = (
     b"",
@@ -54,9 +47,7 @@ HOSTILE_TEXTS = (
     *(name.encode() for name in (*TOPICS, *GROUPS, *TRANSACTIONS)),
 )
 
-
 HOSTILE_COUNTS = (0, -1, -2, 1, 2, 127, 100_000, 2**31 - 1, -(2**31))
-
 
 HOSTILE_UVARINTS = (
     *map(encode_uvarint, (0, 1, 2, 127, 128, 100_001, 2**31, 2**32 - 1)),
@@ -149,7 +140,6 @@ CONFIGS = (
     "unknown.key",
 )
 
-
 TEXTS: dict[str, tuple[str, ...]] = {
     "group_instance_id": ("instance-1",),
     "instance_id": ("instance-1",),
@@ -171,7 +161,6 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "client_software_name": ("fuzz",),
     "client_software_version": ("1",),
 }
-
 
 NUMBERS: dict[tuple[str, str], tuple[int, ...]] = {
     ("", "acks"): (-1, -1, 1),

@@ -71,19 +71,17 @@ class KitNode:
 
 
 class KitCluster(Cluster):
-    """Brokers 1 to `count`, started by `with`; settings as "key=value".
+    """Brokers 1 to 3, started by `with`; settings as "key=value".
 
     Args:
         options: further ones of the kit's `Cluster`.
     """
 
-    def __init__(self, *settings: str, count: int = 3, **options: Any) -> None:
+    def __init__(self, *settings: str, **options: Any) -> None:
         config = {**BROKERS_OWN, **dict(setting.split("=", 1) for setting in settings)}
-        self.kafka = barnabas.testing.Cluster(
-            count, mode="process", config=config, timeout=START_SECONDS_MAX, **options
-        )
+        self.kafka = barnabas.testing.Cluster(mode="process", config=config, timeout=START_SECONDS_MAX, **options)
         self._started = False
-        super().__init__([KitNode(self.kafka, node_id) for node_id in range(1, count + 1)])
+        super().__init__([KitNode(self.kafka, node_id) for node_id in (1, 2, 3)])
 
     def start(self) -> Self:
         """Starts every node that does not run, all at once; returns when each is ready and listed."""

@@ -13,7 +13,6 @@ import select
 import subprocess
 import sys
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from tests.support.oracle.wire import Wire
@@ -68,9 +67,7 @@ class MeasuredProducer:
         self.measured()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait(10)
         for pipe in (self.process.stdin, self.process.stdout):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.records import decode_records, iter_batches
+from tests.support.clients.committed import committed_values
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
 from tests.support.requests import request_of
@@ -17,10 +17,7 @@ PARTITIONS = 6
 
 # A decision waits until a frozen replica is out of sync; asked again it is no answer any more.
 ANSWER_SECONDS_MAX = 10.0
-
-
 SESSION = ("broker.session.timeout.ms=6000", "broker.heartbeat.interval.ms=500")
-
 
 PASSING = frozenset(
     (
@@ -36,10 +33,7 @@ PASSING = frozenset(
     )
 )
 
-
 TV1, TV2 = 1, 2
-
-
 SETTINGS = ("offsets.topic.num.partitions=6", "transaction.state.log.num.partitions=6", *SESSION)
 
 
@@ -175,21 +169,8 @@ def named(cluster: Cluster, fits: Callable[[int], bool], prefix: str = "tx") -> 
 
 def read_committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
     """What a read_committed reader sees, up to the last stable offset."""
-    found: list[bytes] = []
     with Wire(cluster.nodes[cluster.leader(topic, partition)].address) as wire:
-        answer = wire.fetch(topic, partition, 0, isolation_level=1)
-    assert answer.error_code == 0, answer
-    aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or ())
-    skipped: set[int] = set()
-    data = answer.records or b""
-    for at, header in iter_batches(data):
-        while aborted and aborted[0][0] <= header.last_offset:
-            skipped.add(aborted.pop(0)[1])
-        if header.is_control:
-            skipped.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in skipped):
-            found += [bytes(record.value or b"") for record in decode_records(data, at, header)]
-    return found
+        return committed_values(wire, topic, partition, held_back=True)
 
 
 def is_stable(cluster: Cluster, partition: int, topic: str = "safe") -> bool:

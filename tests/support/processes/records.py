@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from barnabas.client import Admin, Consumer, Record, TopicPartition
+from barnabas.client import Admin, Record
 from barnabas.testing import Broker
+from tests.support.clients.bundled import read_all
 
 _numbers = itertools.count(1)
 
@@ -19,26 +20,9 @@ def topic_name(broker: Broker, *, partitions: int = 1, max_message_bytes: int | 
     return broker.create_topic(f"records-{next(_numbers)}", partitions, config=config)
 
 
-def read_topic(broker: Broker, topic: str, *, committed: bool = True) -> list[Read]:
-    """All records below the ends of now, partition by partition."""
-
-    async def read() -> list[Read]:
-        found: list[Read] = []
-        async with Consumer(
-            bootstrap_servers=broker.bootstrap_servers,
-            isolation_level="read_committed" if committed else "read_uncommitted",
-            auto_offset_reset="earliest",
-        ) as consumer:
-            partitions = [TopicPartition(topic, p) for p in sorted(await consumer.partitions_for_topic(topic))]
-            ends = await consumer.end_offsets(partitions)
-            for tp in partitions:
-                consumer.assign([tp])
-                while await consumer.position(tp) < ends[tp]:
-                    for records in (await consumer.getmany(timeout_ms=100)).values():
-                        found += records
-        return found
-
-    return asyncio.run(read())
+def read_topic(broker: Broker, topic: str) -> list[Read]:
+    """All committed records below the ends of now, partition by partition."""
+    return asyncio.run(read_all(broker.bootstrap_servers, topic, "read_committed"))
 
 
 def committed_offsets(broker: Broker, group: str) -> dict[int, int]:

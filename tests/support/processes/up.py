@@ -14,11 +14,7 @@ from pathlib import Path
 from tests.support.security.planted import without_secrets
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
-
-
 READY = re.compile(r"ready bootstrap=(\S+)(?: metrics=(\S+))?(?: command_config=(\S+))?\n")
-
-
 SECONDS_MAX = 120.0
 
 

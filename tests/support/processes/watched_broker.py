@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 VARIABLE: Final = "WATCHED_LOOP"
@@ -54,9 +54,7 @@ class LongestTurn:
     def __enter__(self) -> LongestTurn:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._memory.close()
 
 

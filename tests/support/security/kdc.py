@@ -130,10 +130,10 @@ class Kdc:
         """Adds the keys of a principal to a keytab; its keys stay."""
         self._run("kadmin.local", "-r", REALM, "ktadd", "-norandkey", "-k", keytab, name)
 
-    def tickets(self, name: str, *, lifetime: str = "1h", service: str | None = None) -> str:
+    def tickets(self, name: str, *, service: str | None = None) -> str:
         """A new ticket cache of a user, with a ticket for the service if one is named; returns its path."""
-        cache = self.folder / f"tickets-{name.replace('/', '-')}-{lifetime}"
-        self._run("kinit", "-c", str(cache), "-l", lifetime, "-k", "-t", self.keytab_of(name), name)
+        cache = self.folder / f"tickets-{name.replace('/', '-')}"
+        self._run("kinit", "-c", str(cache), "-l", "1h", "-k", "-t", self.keytab_of(name), name)
         if service is not None:
             self._run("kvno", "-c", str(cache), service)
         return str(cache)

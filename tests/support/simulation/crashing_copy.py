@@ -8,8 +8,6 @@ from tests.support.simulation.chaos import Chaos
 from tests.support.simulation.workload import Broker, Journal, Membership, copier, feeder, judge, observer
 
 FLUSH = {"log.flush.interval.messages": "1"}  # acknowledgements wait for the disk
-
-
 SHORT_SEGMENTS = {"log.roll.ms": "3000"}
 
 

@@ -65,11 +65,11 @@ def append(
 
 
 def append_transactional(
-    log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, leader_epoch: int = 0
+    log: PartitionLog, producer_id: int, sequence: int, count: int = 1, *, leader_epoch: int = 0
 ) -> AppendInfo:
     """A verified transactional batch."""
-    guard = log.producers.verification_guard(producer_id, epoch, sequence, supports_epoch_bump=False)
-    batch = idempotent(producer_id, sequence, count, epoch=epoch, transactional=True)
+    guard = log.producers.verification_guard(producer_id, 0, sequence, supports_epoch_bump=False)
+    batch = idempotent(producer_id, sequence, count, transactional=True)
     return append(log, batch, leader_epoch=leader_epoch, guard=guard)
 
 
@@ -78,20 +78,18 @@ def end_transaction(
     producer_id: int,
     *,
     commit: bool = True,
-    epoch: int = 0,
     coordinator_epoch: int = 0,
-    version: int = 1,
     leader_epoch: int = 0,
     now_ms: int = NOW,
 ) -> AppendInfo:
     return log.append_marker(
         producer_id,
-        epoch,
+        0,
         commit=commit,
         coordinator_epoch=coordinator_epoch,
         leader_epoch=leader_epoch,
         now_ms=now_ms,
-        transaction_version=version,
+        transaction_version=1,
     )
 
 

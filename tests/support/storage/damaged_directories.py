@@ -59,11 +59,11 @@ def _index_after_crash(data: Path) -> None:
     _logs(data)[0].with_suffix(".index").write_bytes(bytes(13))
 
 
-def _second(data: Path, cluster_id: str | None = None, directory_id: str = "DDDDDDDDDDDDDDDDDDDDDg") -> Path:
+def _second(data: Path, cluster_id: str | None = None) -> Path:
     second = data.parent / SECOND
     second.mkdir()
     lines = dict(line.split("=", 1) for line in (data / "meta.properties").read_text().splitlines() if "=" in line)
-    lines["directory.id"] = directory_id
+    lines["directory.id"] = "DDDDDDDDDDDDDDDDDDDDDg"
     lines["cluster.id"] = cluster_id or lines["cluster.id"]
     (second / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     return second
