@@ -35,6 +35,7 @@ from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, kept_frame
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
+from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.registry import API_VERSIONS_KEY, PRODUCE_KEY, Api
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Steps
@@ -252,8 +253,10 @@ class Connection(ConnectionFlow):
         low, high = self.server.api_versions_range
         if api_key != API_VERSIONS_KEY or low <= version <= high:
             return self.router.route(api_key, version)
-        first = self.router.route(API_VERSIONS_KEY, 0)
-        self.core.answer(first.frame(correlation, self.server.unsupported_api_versions()))
+        first, quotas = self.router.route(API_VERSIONS_KEY, 0), self.server.client_quotas
+        call = Call[Message](ApiVersionsRequest(), 0, api_key, self.client_id, self, self.client_host)
+        charge = quotas.charge(self, first, call, len(frame), quotas.now_s()) if quotas.active else None
+        self.core.answer((charge or first).frame(correlation, self.server.unsupported_api_versions()))
         return None
 
     def _without_header(self, frame: memoryview) -> None:

@@ -207,6 +207,17 @@ async def test_requests_of_a_login_where_there_is_none_are_charged_as_by_kafka(
     assert not connection.core.may_read()
 
 
+async def test_an_unknown_version_of_api_versions_is_charged(limited: Peer, node: Node) -> None:
+    """Its header is not read, so the client id is the one of the connection's last request."""
+    await limit(limited, "limited", ("request_percentage", 0.000_1))
+    (connection,) = node.server.connections
+    await limited.call(ApiVersionsRequest(), 0)
+    connection._unmute()
+    connection._muted_until_ms = 0
+    limited.writer.write(b"\0\0\0\x0a\0\x12\x7f\xff\0\0\0\7\0\0")
+    await until(lambda: not connection.core.may_read())
+
+
 async def test_a_quota_of_very_many_clients_applies_in_later_turns(peer: Peer, node: Node) -> None:
     entries = [entry([("client-id", f"c{number}")], ("producer_byte_rate", 1.0)) for number in range(2_000)]
     await peer.call(AlterClientQuotasRequest(entries=entries), 1)
