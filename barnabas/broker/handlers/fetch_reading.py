@@ -173,7 +173,7 @@ class PartitionReader:
             )
             aborted = replica.aborted_transactions(offset, part.next_offset) if self.committed and part.records else []
         except BrokerError as error:
-            return self._refused(wanted, error)
+            return self._refused(wanted, _unless_replaced(wanted.replica, error))
         data = self.without_records(replica, wanted)
         if part.records:
             data.records = part.records
@@ -229,3 +229,16 @@ class PartitionReader:
         data.aborted_transactions = None
         self.urgent = True
         return data
+
+
+def _unless_replaced(replica: Replica | None, error: BrokerError) -> BrokerError:
+    """The refusal of an offset or epoch that this log does not have: NOT_LEADER_OR_FOLLOWER if another broker may lead by now.
+
+    Its log may have them. For OFFSET_OUT_OF_RANGE consumers would go back to the beginning, or on to the end.
+    """
+    if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and replica is not None and replica.is_leader:
+        try:
+            replica.check_leads()
+        except BrokerError as refusal:
+            return refusal
+    return error

@@ -142,6 +142,8 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
                 answer.leader_epoch, answer.end_offset = replica.log.epochs.end_offset_for_epoch(
                     one.leader_epoch, replica.log.log_end_offset
                 )
+                if answer.end_offset < 0:
+                    replica.check_leads()  # another broker that leads by now may know the epoch
             except BrokerError as error:
                 answer.error_code = error.code
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))

@@ -72,6 +72,25 @@ async def test_offsets_that_are_not_there(peer: Peer, offset: int) -> None:
     assert (part.error_code, part.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
+async def test_a_leader_whose_session_may_be_over_does_not_say_that_an_offset_is_out_of_range(
+    peer: Peer, node: Node
+) -> None:
+    """The next leader may have it: a consumer that is told so goes back to the beginning."""
+    await peer.create("t")
+    await produce(peer, 0, b"a", b"b", b"c")
+    replica = node.replicas.leader("t", 0)
+    session = replica._may_lead
+    replica._may_lead = lambda: False
+    for asked in (wanted(0, 4), wanted(0, 1, last_fetched_epoch=replica.leader_epoch + 1)):
+        (part,) = parts(await peer.call(request(asked), 12))
+        assert (part.error_code, part.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    (part,) = parts(await peer.call(request(wanted(0, 1)), 12))
+    assert (part.error_code, offsets(part)) == (0, [0]), "what it has was committed"
+    replica._may_lead = session
+    (part,) = parts(await peer.call(request(wanted(0, 4)), 12))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 async def test_limits_bound_the_answer_but_never_to_nothing(peer: Peer) -> None:
     await peer.create("t", 3)
     for partition in range(3):
