@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
 
 import pytest
@@ -64,6 +65,57 @@ def test_a_flipped_bit_in_the_metadata_log_of_one_voter(leads: bool, clean: bool
         assert not any(broker.fenced for broker in there.node(other).image.brokers.values())
 
     tell(23, story)
+
+
+@pytest.mark.parametrize(
+    ("led", "clean"), [(False, True), (True, False)], ids=["a follower, of a clean stop", "a leader, while it runs"]
+)
+def test_one_node_goes_on_from_an_old_copy_of_its_disk(led: bool, clean: bool) -> None:
+    """It forgets votes, topics and records that it confirmed since; the others have them, and nothing is lost."""
+
+    async def story(there: Story) -> None:
+        world = there.world
+        values = [b"%d" % n for n in range(40)]
+        await world.machine("admin").start(lambda ports: create(ports, "t", 3, 3))
+
+        async def write(ports: Ports, part: list[bytes]) -> None:
+            async with Producer(**clients(ports)) as producer:
+                for value in part:
+                    await producer.send_and_wait("t", value, partition=int(value) % 3)
+
+        await world.machine("writer").start(lambda ports: write(ports, values[:20]))
+        name = there.leader("t", 0) if led else next(each for each in there.brokers if each != there.leader("t", 0))
+        machine = world.machine(name)
+        if clean:
+            await stop(there, name, clean=True)
+        on_sync, machine.disk.on_sync = machine.disk.on_sync, None
+        old = copy.deepcopy(machine.disk)
+        machine.disk.on_sync = on_sync
+        if clean:
+            machine.start(there.brokers[name])
+            await converged(there.brokers)
+        await world.machine("writer").start(lambda ports: write(ports, values[20:]))
+        await world.machine("admin").start(lambda ports: create(ports, "later", 3, 3))
+
+        machine.kill()
+        old.crash(world.rng)
+        machine.disk = old
+        there.watch.forget(name)
+        machine.start(there.brokers[name])
+        await asyncio.sleep(1)
+        await converged(there.brokers)
+        found = await world.machine("reader").start(lambda ports: committed(ports, "t", 3))
+        assert {p: [value for value in values if int(value) % 3 == p] for p in range(3)} == found
+        assert "later" in there.node(name).image.topics_by_name
+        for other in there.brokers:
+            if other != name:
+                world.machine(other).kill()
+                world.machine(other).start(there.brokers[other])
+        await asyncio.sleep(1)
+        await converged(there.brokers)
+        assert await world.machine("reader").start(lambda ports: committed(ports, "t", 3)) == found
+
+    tell(31, story)
 
 
 def test_a_flipped_bit_in_the_end_of_one_replica() -> None:
