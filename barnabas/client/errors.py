@@ -100,7 +100,7 @@ class KafkaError(BarnabasError):
 
 
 class IllegalState(KafkaError):
-    """The call is not allowed in the present state, or a setting is invalid; the text says what is allowed."""
+    """The call is not allowed in the present state, or a setting or an argument is invalid; the text says what is allowed."""
 
 
 class ClientClosed(IllegalState):

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Admin, Consumer, Producer, TopicPartition
+from barnabas.client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from barnabas.client.errors import (
     BrokerUnreachable,
     BufferExhausted,
@@ -219,6 +219,11 @@ async def test_topics_that_are_no_names(bootstrap: str, topic: Any) -> None:
         Consumer(topic, bootstrap_servers=bootstrap)
 
 
+async def test_a_number_that_no_request_can_carry(admin: Admin, name: str) -> None:
+    with pytest.raises(IllegalState, match="cannot carry this value"):
+        await admin.create_topics([NewTopic(name, 1 << 40)])
+
+
 async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, max_block_ms=2_000) as producer:
         with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*; create the topic first") as refused:
@@ -228,8 +233,9 @@ async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin
         for partition in (2, -1):
             with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1"):
                 await producer.send(name, b"x", partition=partition)
-        with pytest.raises(IllegalState, match="a partition must be an int"):
-            await producer.send(name, b"x", partition="1")  # type: ignore[arg-type]  # which is tried
+        for wrong in ("1", [1]):
+            with pytest.raises(IllegalState, match="a partition must be an int"):
+                await producer.send(name, b"x", partition=wrong)  # type: ignore[arg-type]  # which is tried
         assert (await producer.send_and_wait(name, b"there", partition=1)).offset == 0
 
 

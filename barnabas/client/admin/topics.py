@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import NewTopic
-from barnabas.client.errors import KafkaError, error_for
+from barnabas.client.errors import IllegalState, KafkaError, error_for
 from barnabas.client.net.deadline import Deadline
 from barnabas.client.net.metadata import TopicInfo
 from barnabas.client.net.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
@@ -130,7 +130,16 @@ class TopicAdmin(AdminRequests):
 
         Returns:
             Offset −1 if there is no such record.
+
+        Raises:
+            IllegalState: a position is none of these.
+            UnknownTopicOrPartition: the cluster has no such topic or partition.
         """
+        unknown = [at for at in partitions.values() if isinstance(at, str) and at not in _TIMES]
+        if unknown:
+            raise IllegalState(
+                f"Admin.list_offsets: {unknown[0]!r} is neither a timestamp nor one of {', '.join(_TIMES)}"
+            )
         await self._connected()
         wanted = {TopicPartition(*tp): _TIMES[t] if isinstance(t, str) else t for tp, t in partitions.items()}
         return await list_offsets(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
+from barnabas.client.arguments import checks_arguments
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
@@ -45,6 +46,7 @@ from barnabas.ports import Clock, Rng
 __all__ = ["Consumer"]
 
 
+@checks_arguments()
 class Consumer(Generic[ReadKeyT, ReadValueT]):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
@@ -68,8 +70,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         max_poll_records: largest number of records of one `getmany`; None for no limit.
         auto_offset_reset: "latest", "earliest" or "none": where to begin without a committed offset, or if it is out of range.
         enable_auto_commit: with a group_id, polls commit the records of earlier polls, every `auto_commit_interval_ms` and before
-            a rebalance; `stop` commits them as well. `stop` commits the records of the last poll only if the task that polled
-            calls it while no exception is being handled.
+            a rebalance; `stop` commits them as well, and those of the last poll as its documentation says.
         isolation_level: "read_uncommitted" or "read_committed".
         check_crcs: verifies the checksum of every batch.
         client_rack: the rack of this consumer; it reads from replicas in this rack if the brokers have racks (KIP-392).
@@ -127,7 +128,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         # The settings among the arguments have the names of the fields of ConsumerConfig (tested).
         self._assemble(ConsumerConfig.from_arguments(locals()), listener, ClientPorts(clock, rng, network))
         if topics:
-            self.subscribe(topics)
+            self._subscription.subscribe(topics, None, None)
 
     def _assemble(self, config: ConsumerConfig, listener: RebalanceListener | None, ports: ClientPorts) -> None:
         self.group_id = config.group_id
@@ -143,7 +144,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         self._subscription = parts.subscription
         self._commits = parts.commits
         self._group = parts.subscription.group
-        parts.subscription.listener = listener
+        parts.subscription.listen(listener)
         self._cluster.listeners.append(self._on_cluster_change)
         self._returned: list[PartitionState] = []  # partitions whose records the last poll returned
         self._polling_task: asyncio.Task[Any] | None = None  # the task of the last poll
@@ -193,13 +194,12 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
 
     def subscribe(
         self,
-        topics: Iterable[str] = (),
+        topics: str | Iterable[str] = (),
         *,
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
         """Subscribes to topics, or to those whose whole name matches a regular expression. Replaces an earlier subscription.
-
         With `group_protocol="consumer"` the coordinator resolves the expression, in the syntax of RE2.
 
         Raises:

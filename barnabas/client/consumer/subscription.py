@@ -58,6 +58,12 @@ class Subscription:
         """The group membership, unless the partitions are assigned by hand."""
         return None if self._assigned_by_hand else self.group
 
+    def listen(self, listener: RebalanceListener | None) -> None:
+        """Sets the listener of the group. Raises IllegalState for anything else."""
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise IllegalState(f"listener must be a RebalanceListener, not {type(listener).__name__}")
+        self.listener = listener
+
     async def choose_group(self) -> Group | None:
         """Returns the group membership; chooses it first if its protocol depends on the cluster."""
         if self.choice is not None:

@@ -24,6 +24,8 @@ _CHECKED: Final = {"int": int, "str": str, "bool": bool}  # by annotation; other
 def check_setting(name: str, annotation: str, value: object) -> None:
     """Raises IllegalState if a setting does not have its type, or if a number is out of range. The error never shows a text: it may be secret."""
     kind, _, optional = annotation.partition(" | ")
+    if kind in ("Serializer", "Deserializer") and value is not None and not callable(value):
+        raise IllegalState(f"{name} must be a callable, not {type(value).__name__}")
     wanted = _CHECKED.get(kind)
     if wanted is None or optional not in ("", "None") or (value is None and optional):
         return

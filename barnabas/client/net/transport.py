@@ -16,6 +16,7 @@ from typing import Any
 from barnabas.client.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
+    IllegalState,
     KafkaError,
     NotKafka,
     RequestTimedOut,
@@ -24,7 +25,7 @@ from barnabas.client.errors import (
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.connect_errors import connect_failure, other_protocol, tls_failure
 from barnabas.client.net.security import ClientSecurity
-from barnabas.errors import RemoteProtocolError
+from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, NotReady, OnResponse
@@ -217,7 +218,10 @@ class Connection:
             if not answer.done():
                 answer.set_result(outcome)
 
-        self.send(request, done, timeout_ms=timeout_ms, version_max=version_max)
+        try:
+            self.send(request, done, timeout_ms=timeout_ms, version_max=version_max)
+        except LocalProtocolError as error:  # a number is out of range, or a text is too long or not UTF-8
+            raise IllegalState(str(error)) from error
         return answer
 
     def close(self) -> None:

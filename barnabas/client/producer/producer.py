@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
+from barnabas.client.arguments import checks_arguments
 from barnabas.client.committable import group_of
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
 from barnabas.client.net.client_ports import ClientPorts
@@ -53,12 +54,11 @@ from barnabas.protocol.records import EncodedRecords, NewRecord
 __all__ = ["Producer"]
 
 log = logging.getLogger("barnabas.client.producer")
-
 _new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor
-
 _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
+@checks_arguments("send", "send_and_wait")
 class Producer(Generic[SentKeyT, SentValueT]):
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 
@@ -256,7 +256,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         if accumulator.full_batches:
             accumulator.full_batches = 0
             await asyncio.sleep(0)  # lets the delivery send batches and receive answers
-        route = self._routing.routes.get(topic)
+        route = self._routing.routes.get(topic) if type(topic) is str else None
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)
         size = _BARE_RECORD_SIZE_MAX

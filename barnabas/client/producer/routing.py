@@ -50,11 +50,11 @@ class TopicRoute:
         Raises:
             KafkaError: the partition does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         """
+        if type(partition) is not int:
+            raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
         found = self._queues.get(partition)
         if found is not None:
             return found
-        if not isinstance(partition, int):
-            raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
         count = self._metadata.partition_count(self.topic)
         if not 0 <= partition < count:
             raise error_for(
