@@ -120,7 +120,7 @@ class AdminRequests:
             result = result_of(response) if result_of is not None else None
             if result is None or not result.error_code:
                 return response
-            await deadline.pause(error_for(result.error_code, getattr(result, "error_message", None)))
+            await deadline.missing(error_for(result.error_code, getattr(result, "error_message", None)))
 
     async def _coordinated(
         self, kind: str, key: str, request: Any, result_of: Callable[[Any], Any], *, timeout_ms: int | None = None
@@ -162,7 +162,7 @@ class AdminRequests:
             leader = self._cluster.metadata.leaders.get(partition)
             try:
                 if leader is None:
-                    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=topic, partition=number)
+                    raise self._cluster.metadata.no_leader(partition)
                 response = await self._cluster.request(request, node_id=leader, timeout_ms=deadline.left_ms)
                 result = result_of(response)
                 if not result.error_code:
@@ -172,7 +172,7 @@ class AdminRequests:
                 )
             except KafkaError as error:
                 self._cluster.want_update()
-                await deadline.pause(error)
+                await deadline.missing(error)
 
     async def _each(
         self,
@@ -210,6 +210,6 @@ class AdminRequests:
                 if number and refusal is None:
                     refusal = refused
             if problem is not None:
-                await deadline.pause(problem)
+                await deadline.missing(problem)
         if refusal is not None:
             raise refusal

@@ -168,7 +168,7 @@ class TopicAdmin(AdminRequests):
             for tp, offset in left.items():
                 leader = self._cluster.metadata.leaders.get(tp)
                 if leader is None:
-                    problem = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=tp.topic, partition=tp.partition)
+                    problem = self._cluster.metadata.no_leader(tp)
                     continue
                 topics = by_node.setdefault(leader, {})
                 topics.setdefault(tp.topic, DeleteRecordsTopic(name=tp.topic)).partitions.append(
@@ -193,5 +193,5 @@ class TopicAdmin(AdminRequests):
                             done[tp] = p.low_watermark
             if problem is not None:
                 self._cluster.want_update()
-                await deadline.pause(problem)
+                await deadline.missing(problem)
         return done

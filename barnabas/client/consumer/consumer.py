@@ -200,11 +200,11 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         listener: RebalanceListener | None = None,
     ) -> None:
         """Subscribes to topics, or to those whose whole name matches a regular expression. Replaces an earlier subscription.
+
         With `group_protocol="consumer"` the coordinator resolves the expression, in the syntax of RE2.
 
         Raises:
-            IllegalState: neither or both are given, the expression is invalid, or partitions were assigned by hand.
-            InvalidTopic: a topic name is not valid.
+            IllegalState, InvalidTopic: neither or both are given, one is invalid, or partitions were assigned by hand.
         """
         if self._reader.closed:
             raise ClientClosed("the consumer is closed")

@@ -263,7 +263,7 @@ class RangeReader:
                 await self._cluster.fresh_metadata()
                 leader = self._cluster.metadata.leaders.get(self._tp)
             if leader is None:
-                raise self._no_leader()
+                raise self._cluster.metadata.no_leader(self._tp)
             await self._cluster.ready_connection(leader, Purpose.FETCH)
             self._send(self.position, self._epoch)
             answer = self._answer
@@ -274,13 +274,6 @@ class RangeReader:
         if isinstance(outcome, KafkaError):
             raise outcome
         return self._partition_of(outcome)
-
-    def _no_leader(self) -> KafkaError:
-        info = self._cluster.metadata.topics.get(self._tp.topic)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if info is not None and info.error is ErrorCode.NONE and self._tp.partition < len(info.partitions):
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        return error_for(code, topic=self._tp.topic, partition=self._tp.partition)
 
     def _partition_of(self, response: FetchResponse) -> PartitionData:
         if response.error_code:

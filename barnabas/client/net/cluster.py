@@ -202,7 +202,8 @@ class NetworkClient:
             if node_id is not None:
                 if node_id not in self.metadata.brokers:
                     self.want_update()
-                    raise BrokerUnreachable("the cluster has no such broker now", broker=node_id)
+                    live = ", ".join(map(str, sorted(self.metadata.brokers)))
+                    raise BrokerUnreachable(f"no such broker is live; live are {live}", broker=node_id)
                 failed = self._connections.get((node_id, purpose))
                 if failed is not None and failed.backoff and failed.error is not None:
                     raise refused_login([failed]) or unreachable_broker(failed.error, node_id)

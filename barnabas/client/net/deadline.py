@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-from barnabas.client.errors import KafkaError, RequestTimedOut
+from barnabas.client.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
 
 __all__ = ["Deadline"]
+
+
+MISSING_MS: Final = 2_000  # a broker may not know a topic yet that was created at another one
 
 
 class Deadline:
@@ -22,6 +26,7 @@ class Deadline:
         self._cluster = cluster
         self._backoff = Backoff(cluster.retry_backoff_ms, cluster.rng)
         self._refusal: KafkaError | None = None  # the last error that a broker has sent
+        self._missing_since_ms: int | None = None
         self._at_ms = cluster.clock.monotonic_ms() + (cluster.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     @property
@@ -41,7 +46,19 @@ class Deadline:
         if error.code is not None:
             self._refusal = error
         now_ms = self._cluster.clock.monotonic_ms()
+        if not isinstance(error, UnknownTopicOrPartition):
+            self._missing_since_ms = None
         if now_ms >= self._at_ms:
             error = self._refusal or error
             raise RequestTimedOut(f"gave up after retries: {error}", code=error.code) from error
         await asyncio.sleep(min(self._backoff.pause_ms(now_ms), self._at_ms - now_ms) / 1000)
+
+    async def missing(self, error: KafkaError) -> None:
+        """As `pause`, for an error that is final if it is UnknownTopicOrPartition for two seconds: the cluster does not have it."""
+        now_ms = self._cluster.clock.monotonic_ms()
+        if isinstance(error, UnknownTopicOrPartition):
+            if self._missing_since_ms is None:
+                self._missing_since_ms = now_ms
+            if now_ms - self._missing_since_ms >= MISSING_MS:
+                raise error
+        await self.pause(error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from barnabas.client.errors import code_of
+from barnabas.client.errors import KafkaError, code_of, error_for
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -88,6 +88,16 @@ class ClusterMetadata:
             for name in [name for name in self.topics if name not in named]:
                 self._forget(name)
                 del self.topics[name]
+
+    def no_leader(self, tp: TopicPartition) -> KafkaError:
+        """Why a partition has no known leader: the cluster does not have it, or it has no leader now."""
+        info = self.topics.get(tp.topic)
+        if info is None or (info.error is ErrorCode.NONE and tp.partition < len(info.partitions)):
+            return error_for(ErrorCode.LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition)
+        if info.error is ErrorCode.NONE:
+            text = f"the topic has partitions 0 to {len(info.partitions) - 1}"
+            return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=tp.topic, partition=tp.partition)
+        return error_for(info.error, topic=tp.topic, partition=tp.partition)
 
     def hint(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
         """Applies the leader named in an error response, if its epoch is newer (KIP-951); returns whether it was."""

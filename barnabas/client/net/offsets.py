@@ -43,7 +43,8 @@ async def list_offsets(
     Offset −1 means that there is no such record.
 
     Raises:
-        KafkaError: a partition is unknown, or its leader did not answer within `timeout_ms`.
+        UnknownTopicOrPartition: the cluster does not have the partition.
+        RequestTimedOut: its leader did not answer within `timeout_ms`.
     """
     deadline = Deadline(cluster, timeout_ms)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -55,7 +56,7 @@ async def list_offsets(
         for tp, timestamp in left.items():
             leader = cluster.metadata.leaders.get(tp)
             if leader is None:
-                problem = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=tp.topic, partition=tp.partition)
+                problem = cluster.metadata.no_leader(tp)
             else:
                 by_node.setdefault(leader, {})[tp] = timestamp
         for node_id, partitions in by_node.items():
@@ -71,7 +72,7 @@ async def list_offsets(
             problem = _take_listed(response, node_id, left, found) or problem
         if problem is not None:
             cluster.want_update()
-            await deadline.pause(problem)
+            await deadline.missing(problem)
     return found
 
 

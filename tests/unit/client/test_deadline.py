@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.errors import RequestTimedOut, error_for
-from barnabas.client.net.deadline import Deadline
+from barnabas.client.errors import RequestTimedOut, UnknownTopicOrPartition, error_for
+from barnabas.client.net.deadline import MISSING_MS, Deadline
+from barnabas.client.net.metadata import ClusterMetadata
+from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 
 class Clock:
@@ -44,3 +51,36 @@ async def test_without_a_refusal_the_last_error_is_told() -> None:
     clock.now_ms = 50
     with pytest.raises(RequestTimedOut, match="no answer in time"):
         await deadline.pause(RequestTimedOut("no answer in time"))
+
+
+async def test_a_missing_topic_ends_the_call_after_two_seconds_without_it() -> None:
+    clock = Clock()
+    cluster: Any = SimpleNamespace(
+        clock=clock, rng=SimpleNamespace(random=lambda: 0.0), retry_backoff_ms=1, request_timeout_ms=30_000
+    )
+    deadline = Deadline(cluster, None)
+    missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic="orders", partition=7)
+    await deadline.missing(missing)
+    clock.now_ms = MISSING_MS - 1
+    await deadline.missing(missing)
+    await deadline.missing(error_for(ErrorCode.LEADER_NOT_AVAILABLE))  # the topic is there now
+    clock.now_ms = MISSING_MS
+    await deadline.missing(missing)
+    clock.now_ms = 2 * MISSING_MS
+    with pytest.raises(UnknownTopicOrPartition, match=r"topic 'orders', partition 7"):
+        await deadline.missing(missing)
+
+
+def test_the_metadata_tell_why_a_partition_has_no_leader() -> None:
+    metadata = ClusterMetadata()
+    assert metadata.no_leader(TopicPartition("orders", 0)).code is ErrorCode.LEADER_NOT_AVAILABLE  # not asked yet
+    orders = MetadataResponseTopic(
+        name="orders", partitions=[MetadataResponsePartition(partition_index=p, leader_id=-1) for p in (0, 1)]
+    )
+    gone = MetadataResponseTopic(name="gone", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    metadata.update(MetadataResponse(topics=[orders, gone]), 0, whole=False)
+    assert metadata.no_leader(TopicPartition("orders", 1)).code is ErrorCode.LEADER_NOT_AVAILABLE
+    assert "the topic has partitions 0 to 1 (topic 'orders', partition 7)" in str(
+        metadata.no_leader(TopicPartition("orders", 7))
+    )
+    assert isinstance(metadata.no_leader(TopicPartition("gone", 0)), UnknownTopicOrPartition)
