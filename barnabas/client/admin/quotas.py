@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import EllipsisType
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import ClientQuotas
-from barnabas.client.errors import IllegalState
 from barnabas.protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlteredQuotaEntity,
@@ -24,8 +23,6 @@ __all__ = ["QuotaAdmin", "QuotaEntityType"]
 QuotaEntityType: TypeAlias = Literal["user", "client-id", "ip"]
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
-_TYPES: Final = ("user", "client-id", "ip")
-N = TypeVar("N")
 
 
 class QuotaAdmin(AdminRequests):
@@ -49,7 +46,7 @@ class QuotaAdmin(AdminRequests):
             KafkaError: the filter is invalid (INVALID_REQUEST): an ip cannot be combined with other types.
         """
         request = DescribeClientQuotasRequest(
-            components=[_component(kind, name) for kind, name in _checked(entity or {}).items()], strict=strict
+            components=[_component(kind, name) for kind, name in (entity or {}).items()], strict=strict
         )
         response: DescribeClientQuotasResponse = await self._retried(
             lambda _: request, lambda answer: answer, timeout_ms=timeout_ms
@@ -85,7 +82,7 @@ class QuotaAdmin(AdminRequests):
             KafkaError: the entity, a name or a value is invalid (INVALID_REQUEST). Nothing has changed then.
         """
         entry = QuotaAlteration(
-            entity=[AlteredQuotaEntity(entity_type=kind, entity_name=name) for kind, name in _checked(entity).items()],
+            entity=[AlteredQuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
             ops=[
                 QuotaOperation(key=key, value=0.0 if value is None else value, remove=value is None)
                 for key, value in quotas.items()
@@ -101,10 +98,3 @@ def _component(kind: str, name: str | EllipsisType | None) -> QuotaComponent:
     if name is None:
         return QuotaComponent(entity_type=kind, match_type=_DEFAULT, match=None)
     return QuotaComponent(entity_type=kind, match_type=_EXACT, match=name)
-
-
-def _checked(entity: Mapping[QuotaEntityType, N]) -> Mapping[QuotaEntityType, N]:
-    unknown = [kind for kind in entity if kind not in _TYPES]
-    if unknown:
-        raise IllegalState(f"unknown type of a quota entity {unknown[0]!r}; the types are {', '.join(_TYPES)}")
-    return entity

@@ -70,7 +70,7 @@ class ScramUserAdmin(AdminRequests):
             IllegalState: the mechanism is unknown, or the password is empty.
             KafkaError: the number of iterations is refused (UNACCEPTABLE_CREDENTIAL).
         """
-        number, function = _mechanism(mechanism)
+        number, function = _MECHANISMS[mechanism]
         if not password:
             raise IllegalState("the password is empty")
         if not 1 <= iterations <= 2**31 - 1:
@@ -95,16 +95,9 @@ class ScramUserAdmin(AdminRequests):
             IllegalState: the mechanism is unknown.
             KafkaError: the user has no such credential (RESOURCE_NOT_FOUND).
         """
-        deletion = ScramCredentialDeletion(name=user, mechanism=_mechanism(mechanism)[0])
+        deletion = ScramCredentialDeletion(name=user, mechanism=_MECHANISMS[mechanism][0])
         request = AlterUserScramCredentialsRequest(deletions=[deletion])
         await self._retried(lambda _: request, lambda answer: answer.results[0], timeout_ms=timeout_ms)
-
-
-def _mechanism(name: str) -> tuple[int, str]:
-    found = _MECHANISMS.get(name)
-    if found is None:
-        raise IllegalState(f"unknown SCRAM mechanism {name!r}; the mechanisms are {', '.join(_MECHANISMS)}")
-    return found
 
 
 _SALTED_MAX: Final = 20_000  # iterations that are computed; brokers refuse more than 16,384
