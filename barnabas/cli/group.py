@@ -38,7 +38,7 @@ app.command(
     "`barnabas group reset-offsets kitchen --to 2026-11-01T00:00:00 --topic orders --execute`\n\n"
     "`barnabas group reset-offsets kitchen --by -100 --topic orders --partition 0 --execute`\n\n"
     "`barnabas group reset-offsets kitchen --to current --export > kitchen.csv` keeps its offsets, and\n\n"
-    "`barnabas group reset-offsets kitchen --from-file kitchen.csv --execute` brings them back.",
+    "`barnabas group reset-offsets kitchen --file kitchen.csv --execute` brings them back.",
 )
 
 GroupId = Annotated[str, Parameter(help="The consumers' group.id.")]

@@ -49,9 +49,7 @@ def reset_offsets(
     ] = None,
     ago: Annotated[str | None, Parameter(help="The first record of the last 30s, 15m, 2h, 7d, PT1H.")] = None,
     by: Annotated[int | None, Parameter(help="Move forward by this many records; backward if negative.")] = None,
-    from_file: Annotated[
-        Path | None, Parameter(help="The offsets of a CSV file with lines TOPIC,PARTITION,OFFSET.")
-    ] = None,
+    file: Annotated[Path | None, Parameter(help="The offsets of a CSV file with lines TOPIC,PARTITION,OFFSET.")] = None,
     topic: Annotated[
         tuple[str, ...], Parameter(negative=(), help="Only these topics [default: all with committed offsets].")
     ] = (),
@@ -64,12 +62,12 @@ def reset_offsets(
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Reset the committed offsets of a group without members. Offsets stay within the range of each partition."""
-    if sum(each is not None for each in (to, ago, by, from_file)) != 1:
-        return wrong_call(COMMAND, "give one of --to, --ago, --by and --from-file")
+    if sum(each is not None for each in (to, ago, by, file)) != 1:
+        return wrong_call(COMMAND, "give one of --to, --ago, --by and --file")
     if export and json_:
         return wrong_call(COMMAND, "--export excludes --json")
     try:
-        target = _target(group, to, ago, by, from_file)
+        target = _target(group, to, ago, by, file)
     except (ValueError, WrongCall) as error:
         return wrong_call(COMMAND, str(error))
 
@@ -81,7 +79,7 @@ def reset_offsets(
                 known = {tp: offset for tp, offset in target.offsets.items() if not topic or tp.topic in topic}
             chosen = await _choose(admin, known, () if target.offsets is not None else topic, partition)
             if not chosen and target.offsets is not None:
-                raise IllegalState(f"{from_file} has no such partition")
+                raise IllegalState(f"{file} has no such partition")
             if not chosen:
                 raise IllegalState(f"group {group!r} has committed nothing there; name a --topic to begin one")
             moved = await _moved(admin, chosen, committed, target)
@@ -124,10 +122,10 @@ def read_offsets_csv(path: Path, group: str) -> dict[TopicPartition, int]:
     return found
 
 
-def _target(group: str, to: str | None, ago: str | None, by: int | None, from_file: Path | None) -> _Target:
+def _target(group: str, to: str | None, ago: str | None, by: int | None, file: Path | None) -> _Target:
     """Reads the options. Raises ValueError or WrongCall if one cannot be used."""
-    if from_file is not None:
-        return _Target(offsets=read_offsets_csv(from_file, group))
+    if file is not None:
+        return _Target(offsets=read_offsets_csv(file, group))
     if ago is not None:
         return _Target(ago_ms=parse_duration(ago))
     if by is not None or to is None:

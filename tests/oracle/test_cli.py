@@ -106,7 +106,7 @@ def test_kafkas_tools_agree_on_ids_and_csv(kafka: str, tmp_path: Path) -> None:
     theirs = tool("consumer.group.ConsumerGroupCommand", *reset, "--to-latest", "--export")
     file = tmp_path / "offsets.csv"
     file.write_text("".join(f"{line}\n" for line in theirs.splitlines() if "cli-csv" in line))
-    done = called("group", "reset-offsets", "cli-csv-group", "--from-file", str(file), "--execute", "-b", kafka)
+    done = called("group", "reset-offsets", "cli-csv-group", "--file", str(file), "--execute", "-b", kafka)
     assert (done.returncode, done.stdout) == (0, "cli-csv-0  - → 0\ncli-csv-1  - → 0\n"), done
     ours = called("group", "reset-offsets", "cli-csv-group", "--to", "current", "--export", "-b", kafka).stdout
     assert sorted(ours.splitlines()) == sorted(line.replace('"', "") for line in file.read_text().splitlines())
