@@ -251,14 +251,21 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
         return wrong_call(command, str(error))
     except Ended as end:
         return running.code or end.code
-    except LocalProtocolError as error:  # an argument that no request can carry
-        return wrong_call(command, _not_text(error) or str(error))
     except BarnabasError as error:
-        if reason := _not_text(error):
-            return wrong_call(command, reason)
+        if _cannot_be_carried(error):
+            return wrong_call(command, _not_text(error) or str(error))
         print(f"barnabas {command}: {error}", file=sys.stderr)
         return running.code or 1
     return running.code
+
+
+def _cannot_be_carried(error: BaseException) -> bool:
+    """Whether an argument is the cause that no request can carry: a number out of range, or a text that is too long or not UTF-8."""
+    return (
+        isinstance(error, LocalProtocolError)
+        or isinstance(error.__cause__, LocalProtocolError)
+        or bool(_not_text(error))
+    )
 
 
 def _not_text(error: BaseException | None) -> str | None:
@@ -279,8 +286,8 @@ async def each(command: str, names: Iterable[str], act: Callable[[str], Awaitabl
         try:
             await act(name)
         except KafkaError as error:
-            if not isinstance(error, ResponseError | IllegalState):
-                raise  # the cluster does not answer
+            if not isinstance(error, ResponseError | IllegalState) or _cannot_be_carried(error):
+                raise  # the cluster does not answer, or the call is wrong
             sys.stdout.flush()
             print(f"barnabas {command}: {error}", file=sys.stderr)
             refused = True

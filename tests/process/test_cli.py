@@ -226,6 +226,7 @@ def test_refusals_are_told_in_one_line(shared_broker: Broker, command: tuple[str
         (("profile", "create", "p", "bootstrap.servers=x"), 2, "unexpected argument 'bootstrap.servers=x'"),
         (("topic", "create", "\udcff"), 2, r"the argument '\udcff' is not UTF-8 text"),
         (("group", "describe", "g\udcff"), 2, r"the argument 'g\udcff' is not UTF-8 text"),
+        (("group", "delete", "g\udcff"), 2, r"the argument 'g\udcff' is not UTF-8 text"),
         (("consume", "t\udcff"), 2, r"the argument 't\udcff' is not UTF-8 text"),
         (("up", "--port", "65535"), 2, "--port 65535: ports 65535 to 65537 are not within 1 to 65535"),
         (("produce", "t", "--file", "/"), 1, "cannot read /: Is a directory"),
