@@ -126,6 +126,8 @@ class WantedPartition:
                 replica.on_follower_idle(session.follower_id, session.used_ms)
         if session.parked is None:
             replica.watchers.pop(self, None)  # a disconnected peer must not be notified of every append
+            if replica.failed:
+                self.replica = None  # the session may stay for weeks, and with it the log of a deleted partition
         elif (
             session.follower_id < 0
             or not replica.is_leader

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from barnabas import __version__
@@ -22,6 +23,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import WILDCARDS, shown_address
 from barnabas.broker.node import Node
 from barnabas.cli.logs import LogOutput
+from barnabas.cli.streams import drop_output
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.runtime import descriptors
@@ -35,7 +37,7 @@ from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.resolver import look_up
 
-__all__ = ["remedy", "run_node"]
+__all__ = ["announce", "obey_signals", "remedy", "run_node"]
 
 log = logger("kafka.server")
 
@@ -62,10 +64,26 @@ def run_node(
     return code
 
 
+def obey_signals(loop: asyncio.AbstractEventLoop, node: Node, stop: Callable[[], None]) -> None:
+    """SIGHUP reloads the TLS stores of a node; one without TLS stops cleanly, as Kafka does: its terminal may have closed."""
+    for number in STOPS:
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, stop if node.tls is None else partial(_reload_stores, node))
+
+
 def _reload_stores(node: Node) -> None:
     """The files of TLS stores may have changed."""
     if node.tls is not None:
         node.slices.start(node.tls.reload(changed_only=False), lambda _: None, node.reactor.fatal)
+
+
+def announce(lines: str) -> None:
+    """Prints lines to standard output. The node continues if that is closed, full, or no longer read."""
+    try:
+        print(lines, flush=True)
+    except OSError as error:
+        log.warning("Ready line cannot be written to standard output: error=%s", error.strerror)
+        drop_output()
 
 
 async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool, started: str) -> int:
@@ -83,10 +101,7 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         if not all(each.host for each in config.advertised_listeners):
             config.host_name = await loop.run_in_executor(None, _host_name)
         node = _node(config, end)
-        for number in STOPS:
-            loop.add_signal_handler(number, end, 0)
-        if node.tls is not None:
-            loop.add_signal_handler(signal.SIGHUP, _reload_stores, node)
+        obey_signals(loop, node, partial(end, 0))
         starting = loop.create_task(node.start())
         ended.add_done_callback(
             lambda _: starting.cancel()
@@ -109,9 +124,8 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         )
     log.info("Node serves: node_id=%d host=%s port=%d cluster_id=%s", node.node_id, shown, port, node.cluster_id)
     metrics = "" if node.metrics is None else f" metrics={node.metrics.shown_address}"
-    print(f"ready node={node.node_id} listen={shown_address(shown, port)} pid={os.getpid()}{metrics}", flush=True)
-    if started:
-        print(started, flush=True)
+    ready = f"ready node={node.node_id} listen={shown_address(shown, port)} pid={os.getpid()}{metrics}"
+    announce(f"{ready}\n{started}" if started else ready)
     gc.freeze()  # objects of the start-up live as long as the process: the collector skips them
     code = await ended
     if code == 0:

@@ -114,8 +114,10 @@ class PartitionReader:
         if not self.readable.all and (wanted.topic or wanted.topic_id) not in self.readable:
             raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         replica = wanted.replica
-        if replica is not None and not replica.failed:
-            return replica
+        if replica is not None:
+            if not replica.failed:
+                return replica
+            wanted.unwatch()
         replicas = self._needs.replicas
         name = wanted.topic or replicas.topic_name(wanted.topic_id)
         if name is None:

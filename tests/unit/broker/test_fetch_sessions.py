@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from barnabas.broker.fetch_sessions import FetchSession, FetchSessions, PartitionKey, WantedPartition
+from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 
 
@@ -140,6 +142,26 @@ def test_the_next_request_of_a_session_and_its_end_answer_the_one_that_waits() -
         assert not waiting.answered
         act(session)
         assert waiting.answered
+
+
+class Deleted:
+    """A replica as its watchers see it."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.watchers: dict[object, None] = {}
+
+
+def test_a_session_without_its_client_lets_a_deleted_partition_go() -> None:
+    """It may stay until 1,000 newer sessions exist, and kept the logs of all partitions that were deleted meanwhile."""
+    one = create(Cache(), 0).wanted["t", 0]
+    replica = Deleted()
+    one.attach(cast(Replica, replica))
+    one.watch()
+    replica.failed = True
+    one.on_progress(cast(Replica, replica))
+    assert one.replica is None
+    assert not replica.watchers
 
 
 def test_a_full_cache_keeps_fresh_sessions_and_evicts_silent_ones() -> None:
