@@ -18,9 +18,10 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
 
-__all__ = ["UNHEALTHY", "ClusterHealth", "health"]
+__all__ = ["UNHEALTHY", "ClusterHealth", "health", "health_text"]
 
 UNHEALTHY: Final = 10  # as of `rpk cluster health`
+NO_CONTROLLER: Final = "none answers; the lines below are of the time when one did, nodes may be down since"
 SHOWN_MAX: Final = 10  # partitions that the text names
 
 
@@ -64,7 +65,7 @@ def health(
         if json_:
             print_json(_document(found, brokers))
         else:
-            print(_text(found, brokers))
+            print(health_text(found, brokers))
         if not found.is_healthy(brokers):
             raise Ended(1 if found.unreachable else UNHEALTHY)
 
@@ -73,13 +74,13 @@ def health(
             found = await probe.read()
             if exit_when_healthy and found.is_healthy(brokers):
                 raise _Healthy(found)
-            return as_line(_document(found, brokers)) if json_ else _text(found, brokers)
+            return as_line(_document(found, brokers)) if json_ else health_text(found, brokers)
 
         try:
             async with asyncio.timeout(within):
                 await watched(max(every, EVERY_S_MIN), read, in_place=not json_)
         except _Healthy as end:
-            print_json_line(_document(end.found, brokers)) if json_ else print(_text(end.found, brokers))
+            print_json_line(_document(end.found, brokers)) if json_ else print(health_text(end.found, brokers))
         except TimeoutError:
             print(f"barnabas cluster health: not healthy after {within:g} s", file=sys.stderr)
             raise Ended(UNHEALTHY) from None
@@ -160,14 +161,15 @@ def _document(found: ClusterHealth, brokers: int) -> dict[str, Any]:
     }
 
 
-def _text(found: ClusterHealth, brokers: int) -> str:
+def health_text(found: ClusterHealth, brokers: int) -> str:
+    """The lines of `cluster health`, where `brokers` are wanted."""
     if found.unreachable:
         return f"healthy: no\n  {found.unreachable}"
     wanted = f"; {brokers} are wanted" if len(found.serving) < brokers else ""
     return "\n".join(
         (
             f"healthy: {'yes' if found.is_healthy(brokers) else 'no'}",
-            f"  controller: {found.controller if found.controller >= 0 else 'none'}",
+            f"  controller: {found.controller if found.controller >= 0 else NO_CONTROLLER}",
             f"  brokers that serve: {_numbers(found.serving)}{wanted}",
             f"  brokers down: {_numbers(found.down)}",
             f"  partitions without a leader: {_partitions(found.leaderless)}",
