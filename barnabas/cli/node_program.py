@@ -64,11 +64,11 @@ def run_node(
     return code
 
 
-def obey_signals(loop: asyncio.AbstractEventLoop, node: Node, stop: Callable[[], None]) -> None:
-    """SIGHUP reloads the TLS stores of a node; one without TLS stops cleanly, as Kafka does: its terminal may have closed."""
+def obey_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None], reload: Callable[[], None] | None) -> None:
+    """SIGHUP reloads the TLS stores; a node without TLS stops cleanly, as Kafka does: its terminal may have closed."""
     for number in STOPS:
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, stop if node.tls is None else partial(_reload_stores, node))
+    loop.add_signal_handler(signal.SIGHUP, reload or stop)
 
 
 def _reload_stores(node: Node) -> None:
@@ -101,7 +101,7 @@ async def _serve(config: BrokerConfig, output: LogOutput, until_stdin_ends: bool
         if not all(each.host for each in config.advertised_listeners):
             config.host_name = await loop.run_in_executor(None, _host_name)
         node = _node(config, end)
-        obey_signals(loop, node, partial(end, 0))
+        obey_signals(loop, partial(end, 0), partial(_reload_stores, node) if node.tls is not None else None)
         starting = loop.create_task(node.start())
         ended.add_done_callback(
             lambda _: starting.cancel()
@@ -219,7 +219,8 @@ def remedy(error: Exception, config: BrokerConfig) -> str:
     directory = next((each for each in config.log_dirs if path.startswith(each)), config.log_dirs[0])
     if path and error.errno in FORBIDDEN:
         return (
-            f": the node must read and write in {directory}; change its owner or permissions, or name another (--data)"
+            f": the node must read and write in {directory}; change its owner or permissions, or name another (--data); "
+            f"it runs as user id {os.geteuid()}"
         )
     if error.errno not in FULL:
         return ""

@@ -8,13 +8,10 @@ import io
 import os
 import signal
 import sys
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
 from barnabas.cli.node_program import announce, obey_signals, remedy
 
 
@@ -22,6 +19,7 @@ def test_what_to_do_about_a_directory_that_may_not_be_written() -> None:
     config = BrokerConfig({"log.dirs": "one,two"})
     denied = PermissionError(errno.EACCES, "Permission denied", "two/.lock")
     assert remedy(denied, config).startswith(": the node must read and write in two; change its owner or permissions")
+    assert remedy(denied, config).endswith(f"it runs as user id {os.geteuid()}")
     assert remedy(PermissionError(errno.EACCES, "cannot bind 127.0.0.1:80: permission denied"), config) == ""
 
 
@@ -50,7 +48,7 @@ async def test_a_node_without_tls_stops_cleanly_on_a_signal(number: signal.Signa
     """SIGHUP would end it without a clean stop, when its terminal closes."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    obey_signals(loop, cast(Node, SimpleNamespace(tls=None)), stopped.set)
+    obey_signals(loop, stopped.set, None)
     try:
         os.kill(os.getpid(), number)
         async with asyncio.timeout(60):
