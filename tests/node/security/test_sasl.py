@@ -268,3 +268,29 @@ async def test_a_request_after_the_end_of_a_session_is_no_request_before_a_login
     (line,) = [each for each in caplog.records if "is closed by this node" in each.getMessage()]
     assert line.levelno == logging.INFO
     assert "listener=SASL reason=Metadata after the end of its session" in line.getMessage()
+
+
+@pytest.mark.parametrize("name", [b"PLAIN", b"N" * 9_000])
+async def test_a_long_handshake_in_a_full_turn_goes_as_a_short_one(name: bytes) -> None:
+    """It is decoded in a later turn; a mechanism that is not enabled closes the connection without an answer, as in Kafka."""
+    async with sasl_node({**PLAIN_SETTINGS, "connections.max.reauth.ms": "3600000"}, "SASL") as node:
+        client = InMemory(node, "x" * 9_000, "SASL")
+
+        def shakes_hands(mechanism: bytes) -> None:
+            client.sends(17, 1, len(mechanism).to_bytes(2, "big") + mechanism)
+
+        shakes_hands(b"PLAIN")
+        await until(lambda: len(client.written) == 1)
+        client.sends(36, 1, len(ALICE).to_bytes(4, "big") + ALICE)
+        await until(lambda: len(client.written) == 2)
+        node.server.slices.count(10**9)
+        assert node.server.slices.turn_is_over
+        shakes_hands(name)
+        assert len(client.written) == 2
+        if name == b"PLAIN":
+            await until(lambda: len(client.written) == 3)
+            client.sends(36, 1, len(ALICE).to_bytes(4, "big") + ALICE)
+            await until(lambda: len(client.written) == 4)
+        else:
+            await until(lambda: not node.server.connections)
+            assert len(client.written) == 2
