@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from barnabas.client.types import TopicPartition
 from barnabas.errors import BarnabasError, ErrorCode
@@ -83,6 +84,9 @@ class KafkaError(BarnabasError):
         self.partition = partition
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)  # subclasses have other parameters
+
     def __str__(self) -> str:
         where = [
             text
@@ -97,6 +101,13 @@ class KafkaError(BarnabasError):
             if known
         ]
         return f"{self.message} ({', '.join(where)})" if where else self.message
+
+
+def _restored(kind: type[KafkaError], args: tuple[Any, ...], attributes: dict[str, Any]) -> KafkaError:
+    """A copy of an error, from another process or thread, by `pickle` or `copy`."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class IllegalState(KafkaError):

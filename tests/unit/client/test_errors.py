@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from barnabas.client import errors
 from barnabas.client.errors import KafkaError, error_for
+from barnabas.client.types import TopicPartition
 from barnabas.errors import BarnabasError, ErrorCode
 
 
@@ -44,3 +48,20 @@ def test_one_tree() -> None:
     assert errors.ProducerFenced("x").fatal
     assert errors.TransactionFailed("x").txn_requires_abort
     assert not errors.TransactionFailed("x").fatal
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ProducerFenced("fenced", topic="orders"),
+        errors.SendFailed(2, [errors.RequestTimedOut("late", broker=1)]),
+        errors.LogTruncated(TopicPartition("orders", 0), 5, 3),
+        errors.CorruptRecords(TopicPartition("orders", 0), 5, "damaged", next_offset=7),
+        errors.PartlyWritten({1: errors.RecordTooLarge("too large")}, 3),
+    ],
+)
+def test_an_error_can_be_sent_to_another_process(error: KafkaError) -> None:
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), there.args) == (type(error), str(error), error.args)
+    assert vars(there).keys() == vars(error).keys()
+    assert str(copy.copy(error)) == str(error)
