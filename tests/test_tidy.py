@@ -48,7 +48,7 @@ BANNED: dict[str, tuple[tuple[str, ...], str]] = {
     "time.time_ns": (("runtime", "cli"), "Clock.now_ms"),
     "time.monotonic": (("runtime", "cli"), "Clock.monotonic_ms"),
     "time.perf_counter": (("runtime", "cli"), "Clock.monotonic_ms"),
-    "time.sleep": (("cli",), "loop.call_later or asyncio.sleep"),
+    "time.sleep": (("cli", "testing"), "loop.call_later or asyncio.sleep"),
     "datetime.now": ((), "Clock.now_ms"),
     "random.random": (("runtime",), "Rng.random"),
     "random.randrange": (("runtime",), "Rng.randrange"),

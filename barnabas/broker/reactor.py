@@ -89,6 +89,7 @@ class Reactor:
         self.rng = rng
         self.scope = Scope(name, on_crash=self.fatal)
         self.failure: BaseException | None = None
+        self._killed = False
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: list[Callable[[], None]] = []
@@ -144,7 +145,7 @@ class Reactor:
 
     def fatal(self, error: BaseException) -> None:
         """Stops serving and notifies the owner: the node cannot continue. Only the first error counts."""
-        if self.failure is None:
+        if self.failure is None and not self._killed:
             self.failure = error
             self._on_fatal(error)
 
@@ -156,7 +157,8 @@ class Reactor:
         self._run_soon()
 
     def kill(self) -> None:
-        """Ends at once: no task, deadline or callback runs any more."""
+        """Ends at once: no task, deadline or callback runs any more, and no later error is fatal."""
+        self._killed = True
         self._soon.clear()
         self.timers.stop()
         self.client_time.timers.stop()

@@ -1,11 +1,14 @@
 """JSON values in both directions over a connected socket, one per line: the link between a process and a child that it has started.
 
 Driven by: the loop, `send`. Emits: `on_value` for each line of the peer, `on_end` once when the peer has closed or died.
+
+A value leaves before `send` returns, unless the peer is slow to read. So it arrives although this process dies right after.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Callable
@@ -19,7 +22,8 @@ LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer line ends the connection
 class JsonLines(asyncio.Protocol):
     """One end of the link; `open` makes it."""
 
-    def __init__(self, on_value: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, connected: socket.socket, on_value: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+        self._socket = connected
         self._on_value = on_value
         self._on_end = on_end
         self._transport: asyncio.WriteTransport | None = None
@@ -32,13 +36,19 @@ class JsonLines(asyncio.Protocol):
         """Takes over a connected stream socket of the family AF_UNIX."""
         connected.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_unix_connection(lambda: cls(on_value, on_end), sock=connected)
+        _, protocol = await loop.create_unix_connection(lambda: cls(connected, on_value, on_end), sock=connected)
         return protocol
 
     def send(self, value: Any) -> None:
         """Sends a value; does nothing after the end."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(json.dumps(value).encode() + b"\n")
+        if self._transport is None or self._transport.is_closing():
+            return
+        data, sent = json.dumps(value).encode() + b"\n", 0
+        if not self._transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):  # the socket is full, or has ended, which the transport notices
+                sent = self._socket.send(data)
+        if sent < len(data):
+            self._transport.write(data[sent:])
 
     def close(self) -> None:
         """Ends the link; what was sent still leaves."""

@@ -280,8 +280,12 @@ class Backend(Protocol):
         """Whether it runs."""
         ...
 
-    def may_fail(self, broker_id: int) -> None:
-        """If this broker stops by itself, before its next start, that is no failure."""
+    def may_end(self, broker_id: int, allowed: bool = True) -> None:
+        """Whether the end of this broker, before its next start, is no failure."""
+        ...
+
+    async def settle(self, broker_id: int) -> None:
+        """Returns when everything is here that the broker has reported so far."""
         ...
 
     def failures(self) -> list[str]:

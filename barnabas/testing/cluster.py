@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.testing.clock.handles import KafkaClock
     from barnabas.testing.faults.handles import Faults
     from barnabas.testing.history.handles import History
+    from barnabas.testing.world.ends import ExpectedEnd
 
 __all__ = ["Broker", "BrokerHandle", "Cluster"]
 
@@ -80,6 +81,10 @@ class BrokerHandle:
     def kill(self, *, lose: Lose = "nothing") -> None:
         """As `Cluster.kill`."""
         self._cluster.kill(self.id, lose=lose)
+
+    def expect_end(self) -> ExpectedEnd:
+        """As `Cluster.expect_end`."""
+        return self._cluster.expect_end(self.id)
 
     def stop(self) -> None:
         """As `Cluster.stop_broker`."""
@@ -354,6 +359,10 @@ class Broker(Cluster):
     def kill(self, broker_id: int = 1, *, lose: Lose = "nothing") -> None:
         """Ends the broker as SIGKILL does."""
         super().kill(broker_id, lose=lose)
+
+    def expect_end(self, broker_id: int = 1) -> ExpectedEnd:
+        """The end of the broker, by whatever the test does, is no failure of the test."""
+        return super().expect_end(broker_id)
 
     def stop_broker(self, broker_id: int = 1) -> None:
         """Stops the broker cleanly; `restart` starts it again."""

@@ -176,7 +176,9 @@ class Core(CoreBase):
 
             admin = await self.admin()
             try:
-                await admin.delete_topics(names)
+                await self._while_one_runs(
+                    admin.delete_topics(names), f"the topics {', '.join(names)} were not deleted"
+                )
             except UnknownTopicOrPartition as error:
                 known = await admin.list_topics()
                 unknown_one = next((each for each in names if each not in known), names[0])
@@ -367,6 +369,11 @@ class Core(CoreBase):
             if was_paused and self.backend.state(broker_id) == "running":
                 for extension in self.extensions:
                     await extension.on_resumed(broker_id)
+
+    async def verified(self) -> None:
+        """Raises KitError if a fault of the test has met nothing, and had to."""
+        for each in self.extensions:
+            await each.verified()
 
     async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """Runs a command inside a running broker (node_commands.py)."""

@@ -14,6 +14,7 @@ from barnabas.errors import BarnabasError
 
 __all__ = [
     "ADMIN_CLIENT_ID",
+    "BrokerKilledError",
     "KitError",
     "KitTimeout",
     "LeakedClientWarning",
@@ -41,6 +42,10 @@ class KitError(BarnabasError):
 
 class KitTimeout(KitError, TimeoutError):
     """Something did not happen within its time; the text names it."""
+
+
+class BrokerKilledError(KitError):
+    """A fault of the test has ended the broker that was asked to do something; the text names it."""
 
 
 class NotPossible(KitError):

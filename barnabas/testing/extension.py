@@ -47,6 +47,9 @@ class Extension:
     async def on_resumed(self, broker_id: int) -> None:
         """A broker has missed commands: a paused one continues, or one serves that started while the test went on."""
 
+    async def verified(self) -> None:
+        """A test that has passed ends. Raises KitError if something that it has written met nothing, and had to."""
+
     async def on_test_end(self) -> None:
         """A test that has shared its brokers with others ends: what it has put into them goes."""
 

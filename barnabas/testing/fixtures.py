@@ -383,7 +383,7 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
     wrong = ""
     try:
         if not request.node.stash.get(FAILED, False):
-            kafka.faults.verify()
+            kafka.wait(kafka.core().verified())
     except KitError as error:
         wrong = str(error)
     finally:

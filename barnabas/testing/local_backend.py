@@ -8,15 +8,22 @@ Invariants: the ports of all brokers stay reserved until `abandon`, also while a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.testing.backend import Mode, RunState, Shape
+from barnabas.testing.errors import KitError
 from barnabas.testing.extension import Commands
 from barnabas.testing.ports import HOST, ReservedPorts
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "killed_text"]
+
+
+def killed_text(broker_id: int) -> str:
+    """Why a broker did not do what it was asked to."""
+    return f"a fault of its disk has killed broker {broker_id}, so it did not do this: restart it first"
 
 
 class LocalBroker(Protocol):
@@ -27,7 +34,7 @@ class LocalBroker(Protocol):
         """Whether it runs."""
         ...
 
-    may_fail: bool  # its end by itself is no failure
+    may_end: bool  # its end is no failure
 
 
 B = TypeVar("B", bound=LocalBroker)
@@ -75,8 +82,14 @@ class LocalBackend(ABC, Generic[B]):
     def state(self, broker_id: int) -> RunState:
         return self._brokers[broker_id].state
 
-    def may_fail(self, broker_id: int) -> None:
-        self._brokers[broker_id].may_fail = True
+    def may_end(self, broker_id: int, allowed: bool = True) -> None:
+        self._brokers[broker_id].may_end = allowed
+
+    async def settle(self, broker_id: int) -> None:
+        if self.state(broker_id) == "running":
+            with contextlib.suppress(RuntimeError, KitError):  # it has ended before its answer
+                await self.command(broker_id, "live_brokers", {})  # its answer comes after the events before it
+        await asyncio.sleep(0)
 
     def failures(self) -> list[str]:
         found, self._failures = self._failures, []
@@ -96,6 +109,10 @@ class LocalBackend(ABC, Generic[B]):
 
     @abstractmethod
     async def start_broker(self, broker_id: int) -> None:
+        """See `Backend`."""
+
+    @abstractmethod
+    async def command(self, broker_id: int, name: str, arguments: Mapping[str, Any]) -> Any:
         """See `Backend`."""
 
     @abstractmethod

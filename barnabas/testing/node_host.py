@@ -1,7 +1,7 @@
 """NodeHost: one node with its disks, inside the running event loop; the same for a thread of this process and for a process of its own.
 
 Driven by: a backend, or the main program of a node's process: `start`, `stop`, `kill`, `command`.
-Emits: events through `emit`, for extensions; `on_fatal` if the node stops by itself.
+Emits: events through `emit`, for extensions; `on_fatal` if the node stops by itself; `on_kill` if a fault of a disk ends it.
 
 A host belongs to one incarnation of a node: a restart makes another host on the same disks.
 
@@ -62,15 +62,20 @@ class NodeHost:
         *,
         emit: Callable[[str, JsonValue], None],
         on_fatal: Callable[[BaseException], None],
+        on_kill: Callable[[str], None],
     ) -> None:
-        """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong."""
+        """Takes a disk for each of `log.dirs`. Raises BrokerError: a setting is wrong.
+
+        Args:
+            on_kill: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
+        """
         self.config = BrokerConfig(settings)
         self.node_id = self.config.node_id
         self.travel = Travel(SystemClock())
         self.clock: Clock = self.travel.clock
         self.rng: Rng = SystemRng()
         self.emit = emit
-        self.files = [WorldDisk(each, self._on_disk_fault) for each in disks]
+        self.files = [WorldDisk(each, self._on_disk_fault, on_kill) for each in disks]
         self.disks: list[Disk] = [*self.files]
         listeners = [each for each in self.config.listeners if each.name != INTERNAL_LISTENER]
         self.links = WorldNetwork(AsyncioNetwork(), self.rng, frozenset(each.port for each in listeners))
@@ -106,8 +111,13 @@ class NodeHost:
             self.node.server.api_versions_range = self.release.served[API_VERSIONS_KEY]
         await self.node.start()
 
-    def _on_disk_fault(self, fault: int, call: str, path: str) -> None:
-        self.emit("disk", {"id": fault, "call": call, "path": path})
+    def _on_disk_fault(self, fault: int, call: str, path: str, size: int) -> None:
+        self.emit("disk", {"id": fault, "call": call, "path": path, "size": size})
+
+    def lose_page_cache(self) -> None:
+        """Loses what the disks have not synced; the node must have ended."""
+        for each in self.files:
+            each.lose_page_cache()
 
     def _make_router(self, node: Node) -> FaultyRouter:
         self.recorder.now_ms = self.clock.now_ms
@@ -125,6 +135,8 @@ class NodeHost:
 
     def kill(self) -> None:
         """Ends the node as a crash does."""
+        for each in self.files:
+            each.end()
         if self.node is not None:
             self.node.kill()
         self.links.end()

@@ -4,7 +4,7 @@ Driven by: one socket to the process that started it, with one JSON value per li
 directory of the cluster. Every later line is a command: {"id": 1, "name": "partitions", "arguments": {}}; the name "stop" stops the
 node cleanly and ends the process. Emits: {"ready": true} once the node serves, or {"error": text}; {"id": 1, "value": …} or
 {"id": 1, "error": text} for each command; {"event": name, "value": …} for what an extension reports; {"failed": text} if the node
-stops by itself.
+stops by itself; {"killed": what it loses} right before SIGKILL at a call of its disk.
 
 Invariants: the end of the socket is the end of the starting process. The node then ends at once, and removes the directory of the
 cluster, which has no owner any more.
@@ -63,7 +63,7 @@ class _Program:
         folders = settings["log.dirs"].split(",")
         disks = [FileDisk(each, open_files_max=descriptors.open_files_max(len(folders))) for each in folders]
         try:
-            self._host = NodeHost(settings, disks, emit=self._emit, on_fatal=self._on_fatal)
+            self._host = NodeHost(settings, disks, emit=self._emit, on_fatal=self._on_fatal, on_kill=self._on_kill)
             await self._host.start(given["commands"])
         except (BarnabasError, OSError) as error:
             self._send({"error": str(error)})
@@ -102,6 +102,13 @@ class _Program:
 
     def _on_fatal(self, error: BaseException) -> None:
         self._send({"failed": str(error)})
+
+    def _on_kill(self, lose: str) -> None:
+        """A call of the disk has met a fault that ends this process."""
+        if lose == "page_cache" and self._host is not None:
+            self._host.lose_page_cache()
+        self._send({"killed": lose})
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _send(self, value: Any) -> None:
         if self._link is not None:

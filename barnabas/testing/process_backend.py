@@ -25,8 +25,8 @@ from typing import Any, Final
 from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.json_lines import JsonLines
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, Shape
-from barnabas.testing.errors import KitError, NotPossible
-from barnabas.testing.local_backend import LocalBackend
+from barnabas.testing.errors import BrokerKilledError, KitError, NotPossible
+from barnabas.testing.local_backend import LocalBackend, killed_text
 
 __all__ = ["ProcessBackend"]
 
@@ -53,7 +53,8 @@ class _Broker:
         self.paused = False
         self.ended = False  # its link has ended, so its process ends now
         self.expected_to_end = True
-        self.may_fail = False
+        self.may_end = False
+        self.killed = False  # by a fault of its disk
         self.losses = 0  # how often its page cache was lost
         self.ready: asyncio.Future[None] | None = None
         self.answers: dict[int, asyncio.Future[Any]] = {}
@@ -132,7 +133,7 @@ class ProcessBackend(LocalBackend[_Broker]):
             ours = _launch(broker)
         finally:
             broker.launching = False
-        broker.ended = broker.paused = broker.expected_to_end = broker.may_fail = False
+        broker.ended = broker.paused = broker.expected_to_end = broker.may_end = broker.killed = False
         try:
             broker.link = await JsonLines.open(
                 ours, lambda value: self._on_value(broker, value), lambda: self._on_end(broker)
@@ -156,7 +157,8 @@ class ProcessBackend(LocalBackend[_Broker]):
     async def stop_broker(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
         broker.expected_to_end = True
-        await self.command(broker_id, "stop", {})
+        with contextlib.suppress(BrokerKilledError):
+            await self.command(broker_id, "stop", {})
         await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
 
     async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
@@ -168,6 +170,12 @@ class ProcessBackend(LocalBackend[_Broker]):
         if broker.process is not None and broker.process.poll() is None:
             broker.process.kill()
         await asyncio.get_running_loop().run_in_executor(None, _reap, broker)
+
+    async def settle(self, broker_id: int) -> None:
+        broker = self._brokers[broker_id]
+        while broker.link is not None and broker.state == "down" and not broker.ended:  # noqa: ASYNC110  # for a turn of the loop: its last lines are to be read
+            await asyncio.sleep(POLL_S)
+        await super().settle(broker_id)
 
     async def pause_broker(self, broker_id: int) -> None:
         while self._brokers[broker_id].launching:  # noqa: ASYNC110  # for milliseconds; there is no process yet
@@ -212,21 +220,26 @@ class ProcessBackend(LocalBackend[_Broker]):
         elif "error" in value:
             _settle(broker.ready, None, KitError(f"broker {broker.node_id} did not start: {value['error']}"))
         elif "failed" in value:
-            if not broker.may_fail:
+            if not broker.may_end:
                 self._failures.append(f"broker {broker.node_id} stopped by itself: {value['failed']}")
             broker.expected_to_end = True
             if broker.process is not None and broker.ready is not None and broker.ready.done():
                 broker.process.kill()  # its node has ended
+        elif "killed" in value:
+            broker.killed = broker.expected_to_end = True
+            broker.losses += value["killed"] == "page_cache"
         elif "event" in value:
             self.on_event(broker.node_id, value["event"], value["value"])
 
     def _on_end(self, broker: _Broker) -> None:
         """The process has ended, or ends now."""
         broker.ended = True
-        problem = KitError(f"broker {broker.node_id} ended; the end of its log: {broker.last_lines()}")
+        problem: KitError = BrokerKilledError(killed_text(broker.node_id))
+        if not broker.killed:
+            problem = KitError(f"broker {broker.node_id} ended; the end of its log: {broker.last_lines()}")
         for waiting in (broker.ready, *broker.answers.values()):
             _settle(waiting, None, problem)
-        if not broker.expected_to_end:
+        if not (broker.expected_to_end or broker.may_end):
             self._failures.append(str(problem))
 
 

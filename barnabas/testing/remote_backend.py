@@ -55,7 +55,10 @@ class RemoteBackend:
     def state(self, broker_id: int) -> RunState:
         return "running"
 
-    def may_fail(self, broker_id: int) -> None:
+    def may_end(self, broker_id: int, allowed: bool = True) -> None:
+        pass
+
+    async def settle(self, broker_id: int) -> None:
         pass
 
     def failures(self) -> list[str]:

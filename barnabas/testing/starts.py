@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from barnabas.runtime.scope import Scope
 from barnabas.testing.backend import Backend
+from barnabas.testing.errors import BrokerKilledError
 
 __all__ = ["Starts"]
 
@@ -42,6 +43,8 @@ class Starts:
         try:
             await self._backend.start_broker(broker_id)
             await self._on_started(broker_id)
+        except BrokerKilledError:
+            pass  # the test wanted it
         except Exception as error:  # the test gets it
             self._errors[broker_id] = error
         finally:

@@ -8,7 +8,8 @@ Invariants: a node that is down has no thread, and its port stays reserved. Its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import contextlib
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -16,9 +17,10 @@ from barnabas.broker.logger_levels import restore_levels
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState
-from barnabas.testing.errors import NotPossible
-from barnabas.testing.local_backend import LocalBackend
+from barnabas.testing.errors import BrokerKilledError, NotPossible
+from barnabas.testing.local_backend import LocalBackend, killed_text
 from barnabas.testing.node_host import NodeHost
+from barnabas.testing.world.disks import BrokerKilled
 
 __all__ = ["ThreadBackend"]
 
@@ -36,7 +38,8 @@ class _Broker:
         self.disks = [MemoryDisk(each) for each in settings["log.dirs"].split(",")]
         self.host: NodeHost | None = None
         self.thread: LoopThread | None = None
-        self.may_fail = False
+        self.may_end = False
+        self.killed = False  # by a fault of its disk
         self.serves = False  # its start has ended
 
     @property
@@ -87,13 +90,21 @@ class ThreadBackend(LocalBackend[_Broker]):
             loop.call_soon_threadsafe(self.on_event, broker_id, name, value)
 
         def on_fatal(error: BaseException) -> None:
-            if not broker.may_fail:
+            if not broker.may_end:
                 self._failures.append(f"broker {broker_id} stopped by itself: {error}")
             loop.call_soon_threadsafe(_end_failed, broker, host)
 
-        broker.may_fail = broker.serves = False
-        host = NodeHost(broker.settings, broker.disks, emit=emit, on_fatal=on_fatal)
-        broker.host, broker.thread = host, LoopThread(f"barnabas-broker-{broker_id}")
+        def on_kill(lose: str) -> None:
+            broker.killed = True
+            _kill(host, broker.disks, lose)
+            asyncio.get_running_loop().set_exception_handler(_ignore)  # what its tasks raise from now on is the kill
+            thread.end_soon()
+
+        _end(broker)  # one that has ended by itself may not have left its port yet
+        broker.may_end = broker.killed = broker.serves = False
+        host = NodeHost(broker.settings, broker.disks, emit=emit, on_fatal=on_fatal, on_kill=on_kill)
+        thread = LoopThread(f"barnabas-broker-{broker_id}")
+        broker.host, broker.thread = host, thread
         try:
             await self._within(broker, host.start(self.before_start(broker_id)))
         except BaseException:
@@ -104,7 +115,8 @@ class ThreadBackend(LocalBackend[_Broker]):
     async def stop_broker(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
         if broker.host is not None:
-            await self._within(broker, broker.host.stop())
+            with contextlib.suppress(BrokerKilledError):
+                await self._within(broker, broker.host.stop())
         _end(broker)
 
     async def kill_broker(self, broker_id: int, lose: Lose = "nothing") -> None:
@@ -133,7 +145,9 @@ class ThreadBackend(LocalBackend[_Broker]):
             raise RuntimeError(f"broker {broker.node_id} is down")
         try:
             return await asyncio.wrap_future(broker.thread.submit(work))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, BrokerKilled):
+            if broker.killed:
+                raise BrokerKilledError(killed_text(broker.node_id)) from None
             waiting = asyncio.current_task()
             if waiting is None or waiting.cancelling():
                 raise
@@ -146,15 +160,24 @@ def _end_soon(broker: _Broker, lose: Lose = "nothing") -> None:
 
     def kill() -> None:
         if host is not None:
-            host.kill()
-        for disk in broker.disks:
-            if lose == "nothing":
-                disk.kill()  # before tasks are cancelled: what they still do has no effect
-            else:
-                disk.crash()
+            _kill(host, broker.disks, lose)
 
     if broker.thread is not None:
         broker.thread.end_soon(kill)
+
+
+def _kill(host: NodeHost, disks: Sequence[MemoryDisk], lose: str) -> None:
+    """Ends a node, before its tasks are cancelled: what they still do has no effect. Runs in the thread of the node."""
+    host.kill()
+    for disk in disks:
+        if lose == "nothing":
+            disk.kill()
+        else:
+            disk.crash()
+
+
+def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    pass
 
 
 def _end_failed(broker: _Broker, host: NodeHost) -> None:

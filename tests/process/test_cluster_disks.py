@@ -32,7 +32,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KitCluster]:
     """Three nodes that may end by themselves. The parameter is the number of their log directories."""
     with KitCluster(log_dirs=getattr(request, "param", 1)) as cluster:
         for each in cluster.nodes:
-            cluster.kafka.backend("the test").may_fail(each)
+            cluster.kafka.expect_end(each)
         yield cluster
 
 

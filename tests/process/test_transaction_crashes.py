@@ -1,19 +1,19 @@
-"""Crash matrix with real processes: SIGKILL at every log write of a transaction's life, some of them half done, under librdkafka.
+"""Crash matrix: the broker is killed at every log write of a transaction's life, some of them half done, under librdkafka.
 
 The client lives on: it asks again until its commit or abort is answered. After the restart what was acknowledged is there, the
 transaction is seen whole or not at all, its offsets with it, and nothing is left open. Where Java is, Kafka's own tool then reads
-every log that the runs left behind.
+every log that the runs left behind. All points are tried in a thread; some of them again by SIGKILL of a process.
 """
 
 from __future__ import annotations
 
-import os
-import signal
+import logging
+import shutil
 import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ import pytest
 
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
+from barnabas.testing import Broker
+from barnabas.testing.backend import Mode
 from barnabas.testing.simulation.invariants import TransactionHistory, TransactionOutcome, check_atomic, check_stable
 from tests.support.clients.librdkafka import value_of
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
-from tests.support.processes.served import ServedBroker  # not the kit: a main program of its own
+from tests.support.processes.fixtures import process_broker
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition  # noqa: E402  # after the check that it is there
@@ -33,8 +35,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition  
 pytestmark = pytest.mark.process
 
 TOPIC, GROUP, PARTITIONS = "crashes", "crashes-group", 2
-NEVER = 1 << 30
 SETTINGS = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", f"num.partitions={PARTITIONS}")
+LIMIT_S = 60
+LOGS = "*.log"
 QUICK = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
@@ -44,67 +47,42 @@ QUICK = {
 }
 
 
-class CrashingBroker:
-    """A broker that kills itself at the write that the test names. It is started again."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.order = folder / "crash-at-write"
-        monkeypatch.setenv("CRASH_AT_WRITE", str(self.order))
-        self.broker = ServedBroker(folder / "data", *SETTINGS, module="tests.support.processes.crashing_broker").start()
-        self.crashes = 0
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch)
-        self._watcher.start()
-
-    def arm(self, at: int, *, half: bool) -> None:
-        self.order.write_text(f"{at} {'half' if half else 'whole'}")
-        os.kill(self.broker.pid, signal.SIGUSR1)
-        self._wait_for(self.order.with_suffix(".armed"))
-
-    def disarm(self) -> list[str]:
-        """The log files that were written while armed; empty after a crash."""
-        os.kill(self.broker.pid, signal.SIGUSR2)
-        return self._wait_for(self.order.with_suffix(".passed")).read_text().split()
-
-    def end(self) -> None:
-        self._over.set()
-        self._watcher.join()
-        if self.broker.alive:
-            assert self.broker.stop() == 0, self.broker.log()
-        assert "Traceback" not in self.broker.log(), self.broker.log()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.01):
-            if not self.broker.alive:
-                self.crashes += 1
-                self.broker.kill()  # closes what is left of it
-                self.broker.start()
-
-    def _wait_for(self, path: Path) -> Path:
-        deadline = time.monotonic() + 60
-        while not path.exists():
-            assert time.monotonic() < deadline, f"{path} does not appear"
-            time.sleep(0.002)
-        return path
+def save_logs(kafka: Broker, folder: Path) -> None:
+    """Copies the log files of the broker."""
+    if kafka.mode == "process":
+        shutil.copytree(kafka.broker(1).directory, folder)
+        return
+    disk = kafka.backend("its files")._brokers[1].disks[0]  # type: ignore[attr-defined]  # files in memory have no public way out
+    for name in disk.listdir(""):
+        for each in disk.listdir(name) if name.rpartition("-")[2].isdigit() else ():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / each).write_bytes(disk.read(f"{name}/{each}"))
 
 
 class Run:
-    """One transaction, during which the broker crashes once at most."""
+    """One transaction, during which the broker crashes at one write of a log, or at none.
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, at: int, *, commit: bool, half: bool) -> None:
-        folder.mkdir()
-        self.crashing = CrashingBroker(folder, monkeypatch)
+    Attributes:
+        writes: paths of the writes of logs, if it does not crash.
+    """
+
+    def __init__(self, folder: Path, mode: Mode, at: int | None, *, commit: bool, half: bool) -> None:
+        self.at = at
+        self.half = half
         self.commit = commit
-        self.passed: list[str] = []
-        try:
-            self._play(at, half)
+        self.writes: list[str] = []
+        self.kafka = process_broker(*SETTINGS, mode=mode)
+        with self.kafka:
+            self._play()
             self._judge()
-        finally:
-            self.crashing.end()
+            self.kafka.stop_broker()
+            save_logs(self.kafka, folder)
+            if mode == "process":
+                assert "Traceback" not in self.kafka.broker(1).log, self.kafka.broker(1).log
 
-    def _play(self, at: int, half: bool) -> None:
+    def _play(self) -> None:
         settings: dict[str, Any] = {
-            "bootstrap.servers": self.crashing.broker.address,
+            "bootstrap.servers": self.kafka.bootstrap_servers,
             "transactional.id": uuid.uuid4().hex,
             "linger.ms": 1,
             **QUICK,
@@ -113,20 +91,37 @@ class Run:
         producer.init_transactions(60)
         self._write(producer, "first", 1)
         self._until_done(producer.commit_transaction)
-        self.crashing.arm(at, half=half)
-        self._write(producer, "second", 2)
-        self._until_done(producer.commit_transaction if self.commit else producer.abort_transaction)
-        if at == NEVER:
-            self._await_state(settings["transactional.id"], "CompleteCommit" if self.commit else "CompleteAbort")
-            self.passed = self.crashing.disarm()
+        disk, end = self.kafka.disk(1), self._end_of(producer)
+        if self.at is None:
+            with disk.watch("write", path=LOGS) as writes:
+                end()
+                self._await_state(settings["transactional.id"], "CompleteCommit" if self.commit else "CompleteAbort")
+                self.writes = [each["path"] for each in writes.calls]
+        else:
+            kill = disk.kill("write", nth=self.at + 1, done="half" if self.half else "nothing", path=LOGS)
+            ending = threading.Thread(target=end)
+            ending.start()
+            kill.wait(timeout=LIMIT_S)
+            self.kafka.restart(1)
+            ending.join()
+            assert kill.hits == 1
         # The next transaction goes through, so that one is complete.
         producer.begin_transaction()
         producer.produce(TOPIC, b"third", partition=0)
         self._until_done(producer.commit_transaction)
         self._await_state(settings["transactional.id"], "CompleteCommit")
 
+    def _end_of(self, producer: Any) -> Callable[[], None]:
+        """The second transaction."""
+
+        def end() -> None:
+            self._write(producer, "second", 2)
+            self._until_done(producer.commit_transaction if self.commit else producer.abort_transaction)
+
+        return end
+
     def _write(self, producer: Any, name: str, offset: int) -> None:
-        consumer = Consumer({"bootstrap.servers": self.crashing.broker.address, "group.id": GROUP})
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": GROUP})
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             producer.produce(TOPIC, f"{name}-{partition}".encode(), partition=partition)
@@ -144,7 +139,7 @@ class Run:
         while told != state:
             assert time.monotonic() < deadline, f"{told} instead of {state}"
             try:
-                with Wire(self.crashing.broker.address) as wire:
+                with Wire(self.kafka.bootstrap_servers) as wire:
                     told = wire.call(request, 0).transaction_states[0].transaction_state
             except OSError:
                 pass  # it is asked again
@@ -163,7 +158,7 @@ class Run:
     def _judge(self) -> None:
         reader = Consumer(
             {
-                "bootstrap.servers": self.crashing.broker.address,
+                "bootstrap.servers": self.kafka.bootstrap_servers,
                 "group.id": GROUP,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
@@ -171,7 +166,7 @@ class Run:
                 **QUICK,
             }
         )
-        with Wire(self.crashing.broker.address) as wire:
+        with Wire(self.kafka.bootstrap_servers) as wire:
             for partition in range(PARTITIONS):
                 check_stable(end_offset(wire, partition, 1), end_offset(wire, partition, 0))
         reader.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
@@ -218,7 +213,7 @@ def end_offset(wire: Wire, partition: int, isolation_level: int) -> int:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Where the runs keep their data; afterwards Kafka's tool has read every log in it."""
     yield tmp_path
-    logs = sorted(str(path) for path in tmp_path.glob("*/data/*-*/*.log") if path.stat().st_size)
+    logs = sorted(str(path) for path in tmp_path.glob("*/*-*/*.log") if path.stat().st_size)
     assert logs
     needs_java("the logs were not read by DumpLogSegments")
     command = ["bash", str(KAFKA_UP), "tool", "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
@@ -232,17 +227,26 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         assert trouble not in dumped.stdout, dumped.stdout[-2000:]
 
 
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     ("commit", "half"),
     [(True, False), (True, True), (False, True)],
     ids=["commit-before", "commit-half-way", "abort-half-way"],
 )
-def test_killed_at_every_write(folder: Path, monkeypatch: pytest.MonkeyPatch, commit: bool, half: bool) -> None:
-    writes = Run(folder / "whole", monkeypatch, NEVER, commit=commit, half=half).passed
+
+
+@KINDS
+def test_killed_at_every_write(folder: Path, commit: bool, half: bool, caplog: pytest.LogCaptureFixture) -> None:
+    writes = Run(folder / "whole", "thread", None, commit=commit, half=half).writes
     folders = [path.split("/")[-2].rsplit("-", 1)[0] for path in writes]
     assert folders.count(TOPIC) == 2 * PARTITIONS
     assert folders.count("__consumer_offsets") == 2
     assert folders.count("__transaction_state") >= 4
     for at in range(len(writes)):
-        run = Run(folder / f"at-{at}", monkeypatch, at, commit=commit, half=half)
-        assert run.crashing.crashes == 1
+        Run(folder / f"at-{at}", "thread", at, commit=commit, half=half)
+    assert not [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+@KINDS
+def test_a_process_is_killed_at_a_write(folder: Path, commit: bool, half: bool) -> None:
+    """The write of one of the markers."""
+    Run(folder / "at-8", "process", 8, commit=commit, half=half)

@@ -166,6 +166,7 @@ def test_aio_has_every_method_of_a_cluster() -> None:
         "history",
         "mode",
         "disk",
+        "expect_end",
         "group",
         "link",
     }

@@ -279,8 +279,7 @@ class Faults(NearestNames, Extension):
         """What `settle` does, as a coroutine of the kit's thread; also, faults that are used up have ended everywhere."""
         backend = self._cluster.core().backend
         for each in backend.broker_ids:
-            if backend.state(each) == "running":
-                await backend.command(each, "live_brokers", {})  # its answer comes after the hits before it
+            await backend.settle(each)
         await asyncio.gather(*self._endings, return_exceptions=True)  # the faults of a broker end with the broker
 
     def check_rewrite(self) -> None:

@@ -1,32 +1,49 @@
-"""WorldDisk: a broker's disk that a test can make fail, fill, slow down or corrupt, and whose unsynced bytes it can lose.
+"""WorldDisk: a broker's disk that a test can make fail, fill, slow down or corrupt, that can end its broker, and whose unsynced bytes
+a test can lose.
 
-Driven by: the node, as `Disk`; `commands.py`, which brings the faults. Emits: calls of the real disk, OSErrors of faults, and one event
-for each fault that was met.
+Driven by: the node, as `Disk`; `commands.py`, which brings the faults. Emits: calls of the real disk, OSErrors of faults, one event for
+each call that has met a fault, and the end of the broker.
 
 While there is no fault, a file's methods are those of the real file. Where the disk is a real one, writes pass the page cache, which
 notes what is not synced; the memory disk does that itself.
+
+Invariants: a broker that was killed at a call changes nothing more, although its thread still runs to its end: every later call of
+its disks raises BrokerKilled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final
+from typing import Any, Final, Literal, TypeVar
 
 from barnabas.ports import Buffer, Disk, DiskLock, File
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.world.page_cache import CachedFile, PageCache
 
-__all__ = ["CALLS", "DiskRule", "WorldDisk", "WorldFile"]
+__all__ = ["CALLS", "CHANGE", "PARTS_DONE", "BrokerKilled", "DiskRule", "PartDone", "WorldDisk", "WorldFile"]
 
-CALLS: Final = ("fsync", "write", "read", "open")
-_FULL: Final = "full"  # a fault that all writing calls meet
-_SLOW: Final = "slow"
+T = TypeVar("T")
+
+PartDone = Literal["nothing", "half", "all"]
+
+CHANGES: Final = ("write", "fsync", "rename", "remove")
+CHANGE: Final = "change"  # each of CHANGES
+CALLS: Final = (*CHANGES, "read", "open", CHANGE)
+PARTS_DONE: Final[tuple[PartDone, ...]] = ("nothing", "half", "all")
+SPACE: Final = "space"  # what every call needs that writes
+
+_WRITE: Final = ("write", SPACE)
+
+
+class BrokerKilled(BaseException):
+    """The broker has ended at this call. No handler of errors takes it for one of a disk."""
 
 
 @dataclass(slots=True)
@@ -34,25 +51,41 @@ class DiskRule:
     """One fault.
 
     Attributes:
-        call: one of CALLS, "full" or "slow".
+        effect: "fail", "kill", "slow" or "watch".
+        call: one of CALLS, or SPACE.
         number: errno of the failure.
         path: pattern of paths, relative to the log directory.
-        times: calls that still fail; -1: all.
-        seconds: that each sync takes longer.
+        skip: calls that pass before the first one that is met.
+        times: calls that are still met; -1: all.
+        seconds: that each call takes longer.
+        done: how much of the call is done at which the broker ends.
+        lose: what the broker loses at its end.
         log_dir: number of the log directory, from 1; None: all of the broker.
     """
 
     id: int
+    effect: str
     call: str
     number: int = 0
     path: str = "*"
+    skip: int = 0
     times: int = -1
     seconds: float = 0.0
+    done: PartDone = "nothing"
+    lose: str = "nothing"
     log_dir: int | None = None
 
-    def meets(self, call: str, path: str) -> bool:
-        """Whether a call fails."""
-        return self.call == call and self.times != 0 and fnmatchcase(path, self.path)
+    def met_call(self, calls: Sequence[str], paths: Sequence[str]) -> str:
+        """The call of `calls` that the rule is about; empty if it is about none of them, or about none of the paths."""
+        if self.times == 0 or not any(fnmatchcase(each, self.path) for each in paths):
+            return ""
+        if self.call == CHANGE:
+            return next((each for each in calls if each in CHANGES), "")
+        return self.call if self.call in calls else ""
+
+
+def _nothing() -> None:
+    pass
 
 
 class _CheckedFile:
@@ -71,18 +104,19 @@ class _CheckedFile:
         return self._path
 
     def pread(self, size: int, offset: int) -> bytes:
-        self._disk.check("read", self._path)
-        return self.inner.pread(size, offset)
+        return self._disk.perform(("read",), (self._path,), lambda: self.inner.pread(size, offset), size=size)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        self._disk.check_write(self._path)
-        self._noted_write(data, offset)
+        self._disk.perform(
+            _WRITE,
+            (self._path,),
+            lambda: self._noted_write(data, offset),
+            lambda: self._noted_write(memoryview(data)[: len(data) // 2], offset),
+            size=len(data),
+        )
 
     def truncate(self, size: int) -> None:
-        self._disk.check("write", self._path)
-        if self._cached is not None:
-            self._cached.before_truncate(self.inner, size)
-        self.inner.truncate(size)
+        self._disk.perform(("write",), (self._path,), lambda: self._noted_truncation(size))
 
     def size(self) -> int:
         return self.inner.size()
@@ -96,6 +130,11 @@ class _CheckedFile:
         if cached is not None and offset < cached.synced:
             cached.before_write(self.inner, len(data), offset)
         self.inner.pwrite(data, offset)
+
+    def _noted_truncation(self, size: int) -> None:
+        if self._cached is not None:
+            self._cached.before_truncate(self.inner, size)
+        self.inner.truncate(size)
 
 
 class WorldFile(_CheckedFile):
@@ -123,13 +162,16 @@ class WorldDisk:
 
     Args:
         real: the disk with the contents.
-        met: called with the id of a fault, the call and the path, for each call that has met it.
+        met: called with the id of a fault, the call, the path and the bytes to read or write, for each call that has met it.
+        kill: called with what the broker loses when a call has met a fault that kills; ends all disks of the broker.
     """
 
-    def __init__(self, real: Disk, met: Callable[[int, str, str], None]) -> None:
+    def __init__(self, real: Disk, met: Callable[[int, str, str, int], None], kill: Callable[[str], None]) -> None:
         self.real = real
         self.losses = 0  # how often the page cache of this disk was lost before, where the real disk cannot know
         self._met = met
+        self._kill = kill
+        self._dead = False
         self._faults: list[DiskRule] = []
         self._files: weakref.WeakSet[WorldFile] = weakref.WeakSet()
         self._cache = None if isinstance(real, MemoryDisk) else PageCache(real)
@@ -139,41 +181,86 @@ class WorldDisk:
     @property
     def faulty(self) -> bool:
         """Whether calls must be checked."""
-        return bool(self._faults)
+        return self._dead or bool(self._faults)
 
     def set_faults(self, faults: list[DiskRule]) -> None:
         """Replaces all faults. One that stays has as many calls left as it has now: its last ones may not be reported yet."""
-        left = {each.id: each.times for each in self._faults}
+        known = {each.id: each for each in self._faults}
         for fault in faults:
+            former = known.get(fault.id, fault)
+            fault.skip = min(fault.skip, former.skip)
             if fault.times >= 0:
-                fault.times = min(fault.times, left.get(fault.id, fault.times))
+                fault.times = min(fault.times, former.times)
         self._faults = faults
+        self._use()
+
+    def _use(self) -> None:
         for file in self._files:
             file.use(self.faulty)
 
-    def lose_page_cache(self) -> dict[str, int]:
-        """Loses what is not synced; the node must have ended. Returns the bytes that files have lost at their ends, by path."""
-        return {} if self._cache is None else self._cache.lose()
+    def end(self) -> None:
+        """The broker has ended: every later call raises BrokerKilled."""
+        self._dead = True
+        self._use()
 
-    def check(self, call: str, path: str) -> None:
-        """Raises the OSError of a fault that the call meets."""
+    def lose_page_cache(self) -> None:
+        """Loses what is not synced; the node must have ended."""
+        if self._cache is not None:
+            self._cache.lose()
+
+    def perform(
+        self,
+        calls: Sequence[str],
+        paths: Sequence[str],
+        whole: Callable[[], T],
+        half: Callable[[], Any] = _nothing,
+        size: int = 0,
+    ) -> T:
+        """Makes a call, unless it meets a fault. Raises the OSError of the fault, or BrokerKilled.
+
+        Args:
+            calls: what the call is: of CHANGES, "read", "open" and SPACE, the best name first.
+            paths: the path, relative to the log directory; of a rename also the new one.
+            half: does half of it, if it has a half.
+            size: bytes that it reads or writes.
+        """
+        fatal = self._check(calls, paths, size)
+        if fatal is None:
+            return whole()
+        if fatal.done == "all":
+            whole()
+        elif fatal.done == "half":
+            half()
+        raise self._killed_by(fatal)
+
+    def _check(self, calls: Sequence[str], paths: Sequence[str], size: int = 0) -> DiskRule | None:
+        """Meets the faults of a call; returns the one that kills. Raises the OSError of one that fails."""
+        if self._dead:
+            raise BrokerKilled
         for fault in self._faults:
-            if fault.meets(call, path):
-                if fault.times > 0:
-                    fault.times -= 1
-                self._met(fault.id, call, path)
-                raise OSError(fault.number, os.strerror(fault.number), f"{self.real.root}/{path}")
+            call = fault.met_call(calls, paths)
+            if not call:
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+                continue
+            if fault.effect == "slow":
+                if call != "fsync":  # `sync` has waited; those of a start and of a clean stop are as fast as before
+                    time.sleep(fault.seconds)
+                continue
+            if fault.times > 0:
+                fault.times -= 1
+            self._met(fault.id, call, paths[0], size)
+            if fault.effect == "fail":
+                raise OSError(fault.number, os.strerror(fault.number), f"{self.real.root}/{paths[0]}")
+            if fault.effect == "kill":
+                return fault
+        return None
 
-    def check_write(self, path: str) -> None:
-        """As `check`, for a call that needs space."""
-        if self._faults:
-            self.check("write", path)
-            self.check(_FULL, path)
-
-    def _check_sync(self, files: Sequence[File]) -> None:
-        if self._faults:
-            for file in files:
-                self.check("fsync", file.path)
+    def _killed_by(self, fatal: DiskRule) -> BrokerKilled:
+        """Ends the broker; returns what its thread raises, if it has no process of its own."""
+        self._kill(fatal.lose)
+        return BrokerKilled()
 
     def closed(self, file: _CheckedFile) -> None:
         """A file was closed."""
@@ -191,13 +278,13 @@ class WorldDisk:
         return f"{self.real.boot_id} {self.losses}" if self.losses else self.real.boot_id
 
     def open(self, path: str, *, create: bool = False) -> File:
-        existed = True
-        if self._faults:
-            self.check("open", path)
-        if create and (self._faults or self._cache is not None):
-            existed = self.real.exists(path)
-            if not existed:
-                self.check_write(path)
+        if not self.faulty and self._cache is None:
+            return self._opened(path, create, True)
+        existed = not create or self.real.exists(path)
+        calls = ("open",) if existed else ("open", *_WRITE)
+        return self.perform(calls, (path,), lambda: self._opened(path, create, existed))
+
+    def _opened(self, path: str, create: bool, existed: bool) -> File:
         inner = self.real.open(path, create=create)
         cached = None if self._cache is None else self._cache.opened(path, inner, existed)
         return self._add(WorldFile(self, path, inner, cached))
@@ -214,27 +301,46 @@ class WorldDisk:
         return self.real.exists(path)
 
     def listdir(self, path: str) -> list[str]:
-        if self._faults:
-            self.check("read", path)
-        return self.real.listdir(path)
+        return self.perform(("read",), (path,), lambda: self.real.listdir(path))
 
     def mkdir(self, path: str, *, private: bool = False) -> None:
-        self.check_write(path)
-        self.real.mkdir(path, private=private)
+        self.perform(_WRITE, (path,), lambda: self.real.mkdir(path, private=private))
 
     def remove(self, *paths: str) -> None:
+        if not self.faulty:
+            self._remove(*paths)
+            return
+        for path in paths:
+            if self.real.exists(path):
+                self.perform(("remove",), (path,), partial(self._remove, path))
+
+    def _remove(self, *paths: str) -> None:
         self.real.remove(*paths)
         if self._cache is not None:
             for path in paths:
                 self._cache.replaced(path)
 
     async def discard(self, *paths: str) -> None:
+        if not self.faulty:
+            await self._discard(*paths)
+            return
+        for path in paths:
+            fatal = self._check(("remove",), (path,)) if self.real.exists(path) else None
+            if fatal is None or fatal.done == "all":
+                await self._discard(path)
+            if fatal is not None:
+                raise self._killed_by(fatal)
+
+    async def _discard(self, *paths: str) -> None:
         if self._cache is not None:
             for path in paths:
                 self._cache.removed(path)
         await self.real.discard(*paths)
 
     def rename(self, source: str, target: str) -> None:
+        self.perform(("rename",), (source, target), lambda: self._rename(source, target))
+
+    def _rename(self, source: str, target: str) -> None:
         self.real.rename(source, target)
         if self._cache is not None:
             self._cache.renamed(source, target)
@@ -243,15 +349,12 @@ class WorldDisk:
         return self.real.size(path)
 
     def read(self, path: str) -> bytes:
-        if self._faults:
-            self.check("open", path)
-            self.check("read", path)
-        return self.real.read(path)
+        return self.perform(("read", "open"), (path,), lambda: self.real.read(path))
 
     def replace(self, path: str, data: Buffer) -> None:
-        if self._faults:
-            self.check_write(path)
-            self.check("fsync", path)
+        self.perform((*_WRITE, "fsync"), (path,), lambda: self._replace(path, data), size=len(data))
+
+    def _replace(self, path: str, data: Buffer) -> None:
         self.real.replace(path, data)
         if self._cache is not None:
             self._cache.replaced(path)
@@ -260,24 +363,41 @@ class WorldDisk:
         return self.real.lock(path)
 
     async def sync(self, files: Sequence[File]) -> None:
-        if self._faults:
-            await asyncio.sleep(sum(each.seconds for each in self._faults if each.call == _SLOW))
+        if self.faulty:
+            await asyncio.sleep(
+                sum(each.seconds for each in self._faults if each.effect == "slow" and _syncs(each, files))
+            )
             self._check_sync(files)
         marks = self._marks(files)
         await self.real.sync([each.inner if isinstance(each, WorldFile) else each for each in files])
         self._synced(marks)
 
     def sync_now(self, files: Sequence[File]) -> None:
-        self._check_sync(files)
+        if self.faulty:
+            self._check_sync(files)
+        self._sync_now(files)
+
+    def _sync_now(self, files: Sequence[File]) -> None:
         marks = self._marks(files)
         self.real.sync_now([each.inner if isinstance(each, WorldFile) else each for each in files])
         self._synced(marks)
+
+    def _check_sync(self, files: Sequence[File]) -> None:
+        """Each file is one fsync. A fault that kills lets the ones before it be synced."""
+        if not files and self._dead:
+            raise BrokerKilled
+        for number, file in enumerate(files):
+            fatal = self._check(("fsync",), (file.path,))
+            if fatal is not None:
+                if synced := files[: number + 1 if fatal.done == "all" else number]:
+                    self._sync_now(synced)
+                raise self._killed_by(fatal)
 
     def total_bytes(self) -> int:
         return self.real.total_bytes()
 
     def available_bytes(self) -> int:
-        return 0 if any(each.call == _FULL for each in self._faults) else self.real.available_bytes()
+        return 0 if any(each.call == SPACE for each in self._faults) else self.real.available_bytes()
 
     # -- what is synced
 
@@ -294,3 +414,8 @@ class WorldDisk:
     def _synced(self, marks: list[tuple[CachedFile, tuple[int, int]]]) -> None:
         for cached, mark in marks:
             cached.synced_up_to(mark)
+
+
+def _syncs(rule: DiskRule, files: Sequence[File]) -> bool:
+    """Whether a sync of these files meets the rule."""
+    return bool(rule.met_call(("fsync",), [each.path for each in files]))

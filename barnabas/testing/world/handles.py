@@ -9,6 +9,7 @@ from barnabas.testing.backend import Lose, not_possible
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.handle import Handle
 from barnabas.testing.world.broker_disk import BrokerDisk
+from barnabas.testing.world.ends import ExpectedEnd
 from barnabas.testing.world.groups import GroupActions
 from barnabas.testing.world.links import Cut, Link
 from barnabas.testing.world.placement import move_coordinator
@@ -61,6 +62,13 @@ class WorldMethods(Handle):
         """
         self.wait(self.core().kill(broker_id, lose))
 
+    def expect_end(self, broker_id: int) -> ExpectedEnd:
+        """The end of a broker, by whatever the test does, is no failure of the test; until the next start of that broker.
+
+        The end of a block `with kafka.expect_end(2):` waits until the broker is down; so does `wait` of the result.
+        """
+        return ExpectedEnd(world_of(self, "expect_end"), self.core().check_broker(broker_id))
+
     def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
         """Cuts the links between two sides, as if cables were pulled: nothing arrives, and no side is told.
 
@@ -93,7 +101,7 @@ class WorldMethods(Handle):
 
     @named_arguments
     def disk(self, broker_id: int, *, log_dir: int | None = None) -> BrokerDisk:
-        """The disk of a broker, to make it fail, fill it, slow it down or damage a record.
+        """The disk of a broker, to make it fail, fill it, slow it down, damage a record, or end the broker at a call.
 
         Args:
             log_dir: one log directory, from 1, where `log_dirs` gives the brokers several; None: all of them.

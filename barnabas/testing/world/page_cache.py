@@ -62,15 +62,13 @@ class CachedFile:
         while self.undo and self.undone < mark[1]:
             self._drop_first()
 
-    def lose(self, file: File) -> int:
-        """Gives the file its synced contents; returns how many bytes it loses at its end."""
-        before = file.size()
+    def lose(self, file: File) -> None:
+        """Gives the file its synced contents."""
         while self.undo:
             offset, data = self.undo.pop()
             file.pwrite(data, offset)
         if file.size() != self.synced:
             file.truncate(self.synced)
-        return max(before - self.synced, 0)
 
 
 class PageCache:
@@ -106,19 +104,16 @@ class PageCache:
             for each, kept in self._files.items()
         }
 
-    def lose(self) -> dict[str, int]:
-        """Loses what is not synced; returns the bytes that files have lost at their ends, by path."""
-        lost: dict[str, int] = {}
+    def lose(self) -> None:
+        """Loses what is not synced."""
         for path, cached in self._files.items():
             if not self._disk.exists(path):
                 continue
             file = self._disk.open(path)
             try:
-                if count := cached.lose(file):
-                    lost[path] = count
+                cached.lose(file)
             finally:
                 file.close()
-        return lost
 
 
 def _within(path: str, folder: str) -> bool:

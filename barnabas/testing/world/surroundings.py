@@ -9,13 +9,13 @@ history of changes. A broker that restarts has it before its first step.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from barnabas.testing.errors import KitError, KitTimeout
 from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.world.disks import DiskRule, PartDone
 from barnabas.testing.world.flow import FREE, Flow
 from barnabas.testing.world.sides import Side
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["DiskState", "LinkState", "Surroundings", "WorldHost", "with_cut"]
 
 T = TypeVar("T")
+
+CALLS_KEPT: Final = 1_000  # of each fault
+POLL_S: Final = 0.001
 
 
 class WorldHost(Protocol):
@@ -73,37 +76,66 @@ class LinkState:
 
 @dataclass(eq=False)
 class DiskState:
-    """One fault of one broker's disk.
+    """One fault of one broker's disk: a `DiskRule`, and what has met it.
 
     Attributes:
-        times: calls that may still fail; -1: all.
-        met: how many have.
-        log_dir: number of the log directory, from 1; None: all.
+        times: calls that may meet it; -1: all.
+        strict: a test that passes fails if no call has met it.
+        met: the first calls that have.
+        count: how many have.
     """
 
     broker: int
+    effect: str
     call: str
     number: int = 0
     path: str = "*"
+    skip: int = 0
     times: int = -1
     seconds: float = 0.0
+    done: PartDone = "nothing"
+    lose: str = "nothing"
     log_dir: int | None = None
+    strict: bool = False
     id: int = 0
     met: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # replaced at each hit
+
+    @property
+    def used_up(self) -> bool:
+        """Whether no further call meets it."""
+        return 0 <= self.times <= self.count
+
+    def note(self, call: dict[str, Any]) -> None:
+        """A call has met it."""
+        self.count += 1
+        if len(self.met) < CALLS_KEPT:
+            self.met.append(call)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def __str__(self) -> str:
+        what = {"kill": f"kill at {self.call}", "watch": f"watch of {self.call}", "slow": f"slow {self.call}"}
+        path = f", path {self.path!r}" if self.path != "*" else ""
+        return f"{what.get(self.effect, f'{self.call} fails')} on broker {self.broker}{path}"
 
     def to_json(self) -> dict[str, Any]:
         """What the broker gets."""
-        times = self.times if self.times < 0 else max(self.times - self.count, 0)
-        return {
-            "id": self.id,
-            "call": self.call,
-            "number": self.number,
-            "path": self.path,
-            "times": times,
-            "seconds": self.seconds,
-            "log_dir": self.log_dir,
-        }
+        rule = DiskRule(
+            self.id,
+            self.effect,
+            self.call,
+            self.number,
+            self.path,
+            self.skip,
+            self.times if self.times < 0 else self.times - self.count,
+            self.seconds,
+            self.done,
+            self.lose,
+            self.log_dir,
+        )
+        return asdict(rule)
 
 
 class Surroundings(Extension):
@@ -115,6 +147,7 @@ class Surroundings(Extension):
         self.disks: list[DiskState] = []
         self._last_id = 0
         self._touched: set[int] = set()  # brokers that have got a rule
+        self._ends: set[int] = set()  # brokers whose end was allowed
         host.core().extensions.append(self)
 
     # -- as an extension
@@ -133,9 +166,7 @@ class Surroundings(Extension):
         if name == "disk":
             for each in self.disks:
                 if each.id == value["id"]:
-                    each.count += 1
-                    if len(each.met) < 1_000:
-                        each.met.append({"broker": broker_id, "call": value["call"], "path": value["path"]})
+                    each.note({"broker": broker_id, **{name: value[name] for name in ("call", "path", "size")}})
 
     def explain(self) -> str:
         """As of Extension."""
@@ -222,19 +253,45 @@ class Surroundings(Extension):
         for broker_id in sorted({each.broker for each in states}):
             await self._send_disk(broker_id)
 
+    async def met(self, state: DiskState, hits: int) -> None:
+        """Returns when so many calls have met a fault, and its broker is down if the fault ends it."""
+        while state.count < hits:
+            await state.changed.wait()
+        if state.effect == "kill":
+            await self.ended(state.broker)
+
+    async def ended(self, broker_id: int) -> None:
+        """Returns when a broker is down, and what it has reported is here."""
+        backend = self.host.backend("brokers")
+        while backend.state(broker_id) != "down":  # noqa: ASYNC110  # the end of a process of the system has no event
+            await asyncio.sleep(POLL_S)
+        await self.settled(broker_id)
+
+    def allow_end(self, broker_id: int) -> None:
+        """The end of a broker, before its next start, is no failure."""
+        self._ends.add(broker_id)
+        self.host.backend("brokers").may_end(broker_id)
+
     async def settled(self, broker_id: int) -> None:
-        """Returns when every call that has failed on a broker is counted."""
-        backend = self.host.backend("disks")
-        if backend.state(broker_id) == "running":
-            with contextlib.suppress(RuntimeError, KitError):  # it stops because of the fault
-                await backend.command(broker_id, "live_brokers", {})  # its answer comes after the events before it
-        await asyncio.sleep(0)
+        """Returns when every call that has met a fault on a broker is counted."""
+        await self.host.backend("disks").settle(broker_id)
+
+    async def verified(self) -> None:
+        """As of Extension."""
+        for each in self.disks:
+            await self.settled(each.broker)
+        idle = [f"<{each}>" for each in self.disks if each.strict and not each.count]
+        if idle:
+            raise KitError(
+                f"no call of a disk met {', '.join(idle)}: the broker has made no such call, or not so many; "
+                "a fault that may stay without effect is written with strict=False"
+            )
 
     def _disk_commands(self, broker_id: int) -> Commands:
-        faults = [each.to_json() for each in self.disks if each.broker == broker_id]
-        if faults:
-            self.host.backend("disks").may_fail(broker_id)
-        return [("set_disk_faults", {"faults": faults})]
+        faults = [each for each in self.disks if each.broker == broker_id and not each.used_up]
+        if any(each.effect == "fail" for each in faults):
+            self.allow_end(broker_id)
+        return [("set_disk_faults", {"faults": [each.to_json() for each in faults]})]
 
     async def _send_disk(self, broker_id: int) -> None:
         await self._send({broker_id: self._disk_commands(broker_id)})
@@ -245,6 +302,8 @@ class Surroundings(Extension):
         """As of Extension."""
         await self.remove_links(list(self.links))
         await self.remove_disk_faults(list(self.disks))
+        for each in self._ends:
+            self.host.backend("brokers").may_end(each, False)
 
     async def _send(self, commands: dict[int, Commands]) -> None:
         """Sends commands to all brokers that run or start, at once. A broker that ends before it answers does not need them."""

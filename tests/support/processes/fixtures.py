@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.testing import Broker
+from barnabas.testing.backend import Mode
 
 Serve = Callable[..., Broker]
 
 START_SECONDS_MAX = 120.0  # far above what it takes: two cores may be busy with much else
 
 
-def process_broker(*settings: str, port: int = 0) -> Broker:
+def process_broker(*settings: str, mode: Mode = "process", port: int = 0) -> Broker:
     """A broker as a process, not started yet; settings as "key=value"."""
     config = dict(setting.split("=", 1) for setting in settings)
-    return Broker(mode="process", config=config, port=port, timeout=START_SECONDS_MAX)
+    return Broker(mode=mode, config=config, port=port, timeout=START_SECONDS_MAX)
 
 
 @pytest.fixture

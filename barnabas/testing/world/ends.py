@@ -1,0 +1,86 @@
+"""ExpectedEnd: the end of a broker that the test, and not the kit, brings about.
+
+    with kafka.expect_end(2):
+        os.kill(kafka.broker(2).pid, signal.SIGKILL)
+
+Driven by: a test, from any thread or loop. Emits: to the backend, that the end is no failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Self
+
+from barnabas.testing import kit_thread
+from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_seconds
+from barnabas.testing.world.surroundings import Surroundings
+
+__all__ = ["ExpectedEnd", "ExpectedEndAio"]
+
+WAIT_S: Final = 10.0
+MARGIN_S: Final = 5.0  # a wait ends by itself; its caller waits this much longer
+
+
+class ExpectedEnd(NearestNames):
+    """See the module. The end of a block `with` or `async with` waits for the end of the broker, unless the block has raised."""
+
+    def __init__(self, world: Surroundings, broker_id: int) -> None:
+        backend = world.host.backend("expect_end")
+        if backend.state(broker_id) == "down":
+            raise KitError(f"broker {broker_id} is down already, so it cannot end: restart it first")
+        self._world = world
+        self._broker = broker_id
+        world.allow_end(broker_id)
+
+    @property
+    def aio(self) -> ExpectedEndAio:
+        """The method that waits, as a coroutine."""
+        return ExpectedEndAio(self)
+
+    def wait(self, timeout: float = WAIT_S) -> None:
+        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
+        checked_seconds("wait: timeout", timeout, zero=True)
+        kit_thread.wait(self.until_ended(timeout), timeout + MARGIN_S)
+
+    async def until_ended(self, timeout: float) -> None:
+        """For the kit: what `wait` does, as a coroutine of the kit's thread."""
+        checked_seconds("wait: timeout", timeout, zero=True)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._world.ended(self._broker)
+        except TimeoutError:
+            state = self._world.host.backend("expect_end").state(self._broker)
+            raise KitTimeout(f"broker {self._broker} has not ended within {timeout:g} s; it is {state}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.aio.wait()
+
+    def __repr__(self) -> str:
+        return f"<the end of broker {self._broker}>"
+
+
+class ExpectedEndAio:
+    """The method of an expected end that waits, as a coroutine for asyncio and trio."""
+
+    def __init__(self, end: ExpectedEnd) -> None:
+        self._end = end
+
+    async def wait(self, timeout: float = WAIT_S) -> None:
+        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
+        await kit_thread.wait_async(self._end.until_ended(timeout), timeout + MARGIN_S)
