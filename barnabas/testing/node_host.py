@@ -111,8 +111,8 @@ class NodeHost:
             self.node.server.api_versions_range = self.release.served[API_VERSIONS_KEY]
         await self.node.start()
 
-    def _on_disk_fault(self, fault: int, call: str, path: str, size: int) -> None:
-        self.emit("disk", {"id": fault, "call": call, "path": path, "size": size})
+    def _on_disk_fault(self, fault: int, call: str, path: str, offset: int, size: int) -> None:
+        self.emit("disk", {"id": fault, "call": call, "path": path, "offset": offset, "size": size})
 
     def lose_page_cache(self) -> None:
         """Loses what the disks have not synced; the node must have ended."""

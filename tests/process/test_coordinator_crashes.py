@@ -1,4 +1,4 @@
-"""Crash matrix over brokers: the coordinator kills itself at each log write of a transaction's end, some of them half done.
+"""Crash matrix over brokers: the coordinator is killed at each log write of a transaction's end, some of them half done.
 
 Its partitions have leaders on all three brokers, so that between PREPARE and COMPLETE there is a death before, between and after
 the markers. The producer asks again, of whoever coordinates then; each transaction is seen whole or not at all in every partition,
@@ -7,19 +7,19 @@ by the outcome that was answered, and nothing hangs.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from functools import partial
 from operator import eq
-from pathlib import Path
 
 import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import ElectLeadersRequest
-from tests.support.processes.cluster import Cluster, Node, barnabas_nodes  # not the kit: a main program of its own
+from barnabas.testing.world.broker_disk import DiskFault
+from barnabas.testing.world.disks import PartDone
+from tests.support.processes.cluster import Node
+from tests.support.processes.kit_cluster import KitCluster
 from tests.support.processes.raw_producer import (
     PARTITIONS,
     SETTINGS,
@@ -31,39 +31,26 @@ from tests.support.processes.raw_producer import (
     read_committed,
 )
 
-pytestmark = pytest.mark.process
-
 PREFERRED = 0  # of the elections
 POINTS = [(1, "whole"), (2, "half"), (3, "whole"), (5, "half"), (6, "whole"), (8, "whole")]
 ALL_POINTS = [(at, how) for at in range(16) for how in ("whole", "half")]
 
 
-class CrashingCluster(Cluster):
-    """Nodes that kill themselves at the write that the test names."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.order = folder / "crash-at-write"
-        monkeypatch.setenv("CRASH_AT_WRITE", str(self.order))
-        super().__init__(barnabas_nodes(folder, *SETTINGS, module="tests.support.processes.crashing_broker"))
-
-    def arm(self, node_id: int, at: int, how: str) -> None:
-        """Lets `at` log writes of this node pass; the next one kills it."""
-        self.order.write_text(f"{at} {how}")
-        os.kill(self.nodes[node_id].pid, signal.SIGUSR1)
-        armed = self.order.with_suffix(".armed")
-        self.wait_until(armed.exists, "the node has read the order", 60)
-        armed.unlink()
-
-
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CrashingCluster]:
-    """Three such nodes, with sessions of six seconds."""
-    with CrashingCluster(tmp_path, monkeypatch) as cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[KitCluster]:
+    """Three brokers, with sessions of six seconds. The parameter is their mode."""
+    with KitCluster(*SETTINGS, mode=request.param) as cluster:
         prepare(cluster)
         yield cluster
 
 
-def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
+def armed(cluster: KitCluster, node_id: int, at: int, how: str) -> DiskFault:
+    """Lets `at` log writes of this node pass; the next one kills it."""
+    done: PartDone = "half" if how == "half" else "nothing"
+    return cluster.kafka.disk(node_id).kill("write", nth=at + 1, done=done, path="*.log", strict=False)
+
+
+def cross(cluster: KitCluster, points: list[tuple[int, str]]) -> None:
     """One transaction a point, ended while its coordinator dies there."""
     expected: list[bytes] = []
     crashes = 0
@@ -80,7 +67,7 @@ def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
         for partition in range(PARTITIONS):
             assert producer.produce("safe", partition, value) is ErrorCode.NONE
         commit = number % 3 != 1
-        cluster.arm(coordinator, at, how)
+        kill = armed(cluster, coordinator, at, how)
         assert producer.end(commit=commit) is ErrorCode.NONE
         producer.await_state("CompleteCommit" if commit else "CompleteAbort")
         if commit:
@@ -90,13 +77,12 @@ def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
             time.sleep(0.01)
         died = not cluster.nodes[coordinator].alive
         if not died:
-            os.kill(cluster.nodes[coordinator].pid, signal.SIGUSR2)
+            kill.remove()
 
         def is_over(partition: int, node: Node = cluster.nodes[coordinator]) -> bool:
             nonlocal died
             died = died or not node.alive  # on a busy machine it dies later
             if not node.alive:
-                node.kill()  # closes what is left of it
                 cluster.start_node(node.node_id)
             return is_stable(cluster, partition)
 
@@ -107,10 +93,13 @@ def cross(cluster: CrashingCluster, points: list[tuple[int, str]]) -> None:
     assert crashes >= len(points) // 2, f"only {crashes} crashes at {points}"
 
 
-def test_the_coordinator_dies_within_the_end_of_a_transaction(cluster: CrashingCluster) -> None:
+@pytest.mark.parametrize("cluster", ["thread"], indirect=True)
+def test_the_coordinator_dies_within_the_end_of_a_transaction(cluster: KitCluster) -> None:
     cross(cluster, POINTS)
 
 
+@pytest.mark.process
 @pytest.mark.soak
-def test_the_coordinator_dies_at_every_write_of_the_end_of_a_transaction(cluster: CrashingCluster) -> None:
+@pytest.mark.parametrize("cluster", ["process"], indirect=True)
+def test_the_coordinator_dies_at_every_write_of_the_end_of_a_transaction(cluster: KitCluster) -> None:
     cross(cluster, ALL_POINTS)

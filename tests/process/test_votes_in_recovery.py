@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 
+import pytest
 from confluent_kafka import Producer
 
-from tests.support.processes.cluster import (  # not the kit: a main program of its own
-    READY_SECONDS_MAX,
-    Cluster,
-    barnabas_nodes,
-)
-from tests.support.processes.served import ServedBroker  # not the kit: a main program of its own
-from tests.support.processes.slow_disk import READ_BYTES, READ_S, fast_from_now_on
+from barnabas.storage import replay
+from barnabas.testing import Cluster
 
 PARTITIONS = 12
+READ_S = 0.1
+READ_BYTES = 16 * 1024
+LIMIT_S = 60.0
 RECORD_BYTES = 64_000
 RECORDS = 30  # of each partition: 1.9 MB, more than a start reads before it serves
-RECOVERY_SECONDS_MIN = PARTITIONS * RECORDS * RECORD_BYTES / READ_BYTES * READ_S
+READS = (
+    PARTITIONS * RECORDS * 2
+)  # for each batch, which is longer than READ_BYTES, the first of them and then the batch
+RECOVERY_SECONDS_MIN = READS * READ_S
 
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int, size: int) -> None:
@@ -46,38 +48,30 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, size: int) -
     assert not errors
 
 
-def test_a_node_that_reads_its_logs_after_a_power_loss_votes(tmp_path: Path) -> None:
+def test_a_node_that_reads_its_logs_after_a_power_loss_votes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller is killed while another of three voters reads its logs: the third one needs its vote.
 
     The logs are read slowly until there is a new controller. That takes longer than anything is waited for.
     """
-    assert RECOVERY_SECONDS_MIN > READY_SECONDS_MAX
-    with Cluster(barnabas_nodes(tmp_path)) as cluster:
-        cluster.create_topic("t", PARTITIONS, min__insync__replicas="1")
-        fill(cluster.bootstrap, "t", PARTITIONS, RECORDS, RECORD_BYTES)
-        cluster.wait_in_sync("t")
-        controller = cluster.controller()
-        reading, other = (node_id for node_id in cluster.nodes if node_id != controller)
-        cluster.kill(reading)
-        node = cluster.nodes[reading]
-        assert isinstance(node, ServedBroker)
-        node.module = "tests.support.processes.slow_disk"
-        begins = {node_id: len(cluster.nodes[node_id].log()) for node_id in (reading, other)}
-
-        def said(what: str, *node_ids: int) -> list[str]:
-            """Lines of the logs since the kill."""
-            return [
-                line
-                for each in node_ids
-                for line in cluster.nodes[each].log()[begins[each] :].splitlines()
-                if what in line
-            ]
-
-        node.launch()
-        cluster.wait_until(lambda: bool(said("Recovery goes on", reading)), "the beginning of the recovery")
-        cluster.kill(controller)
-        cluster.wait_until(lambda: bool(said("leads the metadata quorum", reading, other)), "an election")
-        done = f"recovered={PARTITIONS} partitions={PARTITIONS}"
-        assert not said(done, reading)
-        fast_from_now_on(node.data).touch()
-        cluster.wait_until(lambda: bool(said(done, reading)), "the end of the recovery")
+    assert RECOVERY_SECONDS_MIN > LIMIT_S
+    monkeypatch.setattr(replay, "_SCAN_CHUNK", READ_BYTES)
+    with Cluster(3, config={"min.insync.replicas": 1}, timeout=LIMIT_S) as kafka:
+        kafka.create_topic("t", PARTITIONS, config={"flush.messages": 1})  # so nothing is lost, and all must be read
+        fill(kafka.bootstrap_servers, "t", PARTITIONS, RECORDS, RECORD_BYTES)
+        controller = kafka.controller()
+        reading, other = (each.id for each in kafka.brokers if each.id != controller)
+        kafka.kill(reading, lose="page_cache")
+        disk = kafka.disk(reading)
+        reads = disk.watch("read", path="t-*/*.log")
+        disk.slow(READ_S, "read", path="t-*/*.log")
+        kafka.restart(reading, wait=False)
+        reads.wait(hits=2, timeout=LIMIT_S)
+        kafka.kill(controller)
+        deadline = time.monotonic() + LIMIT_S
+        while kafka.controller() not in (reading, other):
+            assert time.monotonic() < deadline, "there is no new controller"
+            time.sleep(0.02)
+        assert reads.hits < READS, "the recovery has ended before the election"
+        disk.slow(0, "read")
+        reads.wait(hits=READS, timeout=LIMIT_S)
+        kafka.wait_until_ready(reading)

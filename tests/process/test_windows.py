@@ -34,6 +34,7 @@ POSIX_ONLY = {
     "runtime/files.py",
     "runtime/process_stats.py",
     "testing/audit/runs.py",
+    "testing/node_process.py",
     "testing/process_backend.py",
 }
 

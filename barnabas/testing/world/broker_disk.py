@@ -54,7 +54,7 @@ class DiskFault(NearestNames):
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """The calls that have met it, the first 1,000: broker, call, path, and size: the bytes that it reads or writes."""
+        """The calls that have met it, the first 1,000: broker, call, path; offset and size of the bytes that it reads or writes."""
         self._settle()
         return list(self._state.met)
 

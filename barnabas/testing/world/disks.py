@@ -104,7 +104,9 @@ class _CheckedFile:
         return self._path
 
     def pread(self, size: int, offset: int) -> bytes:
-        return self._disk.perform(("read",), (self._path,), lambda: self.inner.pread(size, offset), size=size)
+        return self._disk.perform(
+            ("read",), (self._path,), lambda: self.inner.pread(size, offset), place=(offset, size)
+        )
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         self._disk.perform(
@@ -112,7 +114,7 @@ class _CheckedFile:
             (self._path,),
             lambda: self._noted_write(data, offset),
             lambda: self._noted_write(memoryview(data)[: len(data) // 2], offset),
-            size=len(data),
+            place=(offset, len(data)),
         )
 
     def truncate(self, size: int) -> None:
@@ -162,11 +164,11 @@ class WorldDisk:
 
     Args:
         real: the disk with the contents.
-        met: called with the id of a fault, the call, the path and the bytes to read or write, for each call that has met it.
+        met: called with the id of a fault, the call, the path, and offset and number of its bytes, for each call that has met it.
         kill: called with what the broker loses when a call has met a fault that kills; ends all disks of the broker.
     """
 
-    def __init__(self, real: Disk, met: Callable[[int, str, str, int], None], kill: Callable[[str], None]) -> None:
+    def __init__(self, real: Disk, met: Callable[[int, str, str, int, int], None], kill: Callable[[str], None]) -> None:
         self.real = real
         self.losses = 0  # how often the page cache of this disk was lost before, where the real disk cannot know
         self._met = met
@@ -214,7 +216,7 @@ class WorldDisk:
         paths: Sequence[str],
         whole: Callable[[], T],
         half: Callable[[], Any] = _nothing,
-        size: int = 0,
+        place: tuple[int, int] = (0, 0),
     ) -> T:
         """Makes a call, unless it meets a fault. Raises the OSError of the fault, or BrokerKilled.
 
@@ -222,9 +224,9 @@ class WorldDisk:
             calls: what the call is: of CHANGES, "read", "open" and SPACE, the best name first.
             paths: the path, relative to the log directory; of a rename also the new one.
             half: does half of it, if it has a half.
-            size: bytes that it reads or writes.
+            place: offset and number of the bytes that it reads or writes.
         """
-        fatal = self._check(calls, paths, size)
+        fatal = self._check(calls, paths, place)
         if fatal is None:
             return whole()
         if fatal.done == "all":
@@ -233,7 +235,7 @@ class WorldDisk:
             half()
         raise self._killed_by(fatal)
 
-    def _check(self, calls: Sequence[str], paths: Sequence[str], size: int = 0) -> DiskRule | None:
+    def _check(self, calls: Sequence[str], paths: Sequence[str], place: tuple[int, int] = (0, 0)) -> DiskRule | None:
         """Meets the faults of a call; returns the one that kills. Raises the OSError of one that fails."""
         if self._dead:
             raise BrokerKilled
@@ -250,7 +252,7 @@ class WorldDisk:
                 continue
             if fault.times > 0:
                 fault.times -= 1
-            self._met(fault.id, call, paths[0], size)
+            self._met(fault.id, call, paths[0], *place)
             if fault.effect == "fail":
                 raise OSError(fault.number, os.strerror(fault.number), f"{self.real.root}/{paths[0]}")
             if fault.effect == "kill":
@@ -352,7 +354,7 @@ class WorldDisk:
         return self.perform(("read", "open"), (path,), lambda: self.real.read(path))
 
     def replace(self, path: str, data: Buffer) -> None:
-        self.perform((*_WRITE, "fsync"), (path,), lambda: self._replace(path, data), size=len(data))
+        self.perform((*_WRITE, "fsync"), (path,), lambda: self._replace(path, data), place=(0, len(data)))
 
     def _replace(self, path: str, data: Buffer) -> None:
         self.real.replace(path, data)

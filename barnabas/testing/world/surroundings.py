@@ -166,7 +166,9 @@ class Surroundings(Extension):
         if name == "disk":
             for each in self.disks:
                 if each.id == value["id"]:
-                    each.note({"broker": broker_id, **{name: value[name] for name in ("call", "path", "size")}})
+                    each.note(
+                        {"broker": broker_id, **{name: value[name] for name in ("call", "path", "offset", "size")}}
+                    )
 
     def explain(self) -> str:
         """As of Extension."""

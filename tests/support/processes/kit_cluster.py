@@ -1,4 +1,4 @@
-"""A cluster of the test kit in mode "process", with the questions that tests ask of every cluster.
+"""A cluster of the test kit, in mode "process" unless an option says otherwise, with the questions that tests ask of every cluster.
 
 Tests use it where the kit can start what they need. `barnabas_nodes` (cluster.py) stays for other main programs, network namespaces,
 roles of their own, and the benchmarks that also start Kafka.
@@ -67,7 +67,7 @@ class KitNode:
         self.kafka.resume(self.node_id)
 
     def log(self) -> str:
-        return self.kafka.broker(self.node_id).log
+        return "" if self.kafka.mode == "thread" else self.kafka.broker(self.node_id).log
 
 
 class KitCluster(Cluster):
@@ -79,7 +79,9 @@ class KitCluster(Cluster):
 
     def __init__(self, *settings: str, **options: Any) -> None:
         config = {**BROKERS_OWN, **dict(setting.split("=", 1) for setting in settings)}
-        self.kafka = barnabas.testing.Cluster(mode="process", config=config, timeout=START_SECONDS_MAX, **options)
+        self.kafka = barnabas.testing.Cluster(
+            config=config, timeout=START_SECONDS_MAX, **{"mode": "process", **options}
+        )
         self._started = False
         super().__init__([KitNode(self.kafka, node_id) for node_id in (1, 2, 3)])
 
