@@ -10,14 +10,24 @@ import sys
 from pathlib import Path
 
 from barnabas import client
+from barnabas.protocol.registry import API
 from tests.support.log_templates import shown, templates
 
 ROOT = Path(__file__).parent.parent.parent
+REMOVED = range(4, 8)  # LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: Kafka 4 has no versions of them
 
 
 def test_documents_are_fresh() -> None:
     check = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
+
+
+def test_every_api_of_kafka_is_served_or_listed_as_not_served() -> None:
+    listed = _text("coverage.md").partition("## APIs not served")[2].partition("\n## ")[0]
+    not_served = [
+        int(key) for keys in re.findall(r"^\| ([\d, ]+) \|", listed, re.MULTILINE) for key in keys.split(", ")
+    ]
+    assert sorted([*(api.key for api in API.values()), *not_served]) == [key for key in range(93) if key not in REMOVED]
 
 
 def test_every_test_that_is_named_exists() -> None:
