@@ -72,7 +72,7 @@ Run by hand on 2026-11-23 with the releases of Apache Kafka 4.3.1, on Java 17, o
 | Kafka Streams with `group.protocol=streams` | one instance | fails with UnsupportedVersionException: the cluster does not support the STREAMS group protocol |
 | StreamsResetter | an application with five internal topics | offsets are reset, internal topics deleted |
 | Kafka Connect, distributed | two workers, `exactly.once.source.support=enabled`, FileStream source and sink; pause, stop, resume; offsets read, altered and reset by REST; a broker and a worker were killed | every line of the source once, also over the kills |
-| MirrorMaker 2 | Kafka to Barnabas and Barnabas to Kafka at once, exactly-once source; topics, configs, ACLs, groups' offsets, checkpoints, heartbeats; the broker was killed | 7,113 records in four topics, equal in keys, values, headers, timestamps and partitions |
+| MirrorMaker 2 | Kafka to Barnabas and Barnabas to Kafka at once, without transactions; topics, configs, ACLs, groups' offsets, checkpoints, heartbeats; the broker was killed | 7,113 records in four topics, equal in keys, values, headers, timestamps and partitions |
 | Java's Admin | all 135 methods, 170 calls, beside a real Kafka | differences: what [deviations](deviations.md) lists, the configs of a broker and their documentation, and a node without controller listener lists no endpoints of the quorum |
 | Kafka's tools for performance, verifiable clients, latency, transactions, quorum, log directories, elections, features, cluster, offsets, groups, client metrics, replica verification | three brokers | work; `kafka-share-groups` and `kafka-streams-groups` list no groups and describe none (UnsupportedVersionException) |
 """
