@@ -13,12 +13,18 @@ RUN python3 -m venv /opt/barnabas && /opt/barnabas/bin/pip install --no-cache-di
 FROM ${BASE_IMAGE}
 # The user id and the paths are those of Kafka's image, so that compose files and volumes made for it work.
 RUN useradd --system --uid 1000 --non-unique --no-create-home barnabas \
-    && mkdir -p /data /secrets /var/lib/kafka/data /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config \
-    && chown barnabas /data /secrets /var/lib/kafka/data \
-    && ln -s /opt/barnabas/docker/run.sh /etc/kafka/docker/run
+    && mkdir -p /data /secrets /var/lib/kafka/data /etc/kafka/docker /etc/kafka/secrets /etc/confluent/docker /mnt/shared/config \
+    && ln -s /opt/barnabas/docker/run.sh /etc/kafka/docker/run \
+    && ln -s /opt/barnabas/docker/run.sh /etc/confluent/docker/run \
+    && ln -s /opt/barnabas/docker/run.sh /etc/confluent/docker/launch \
+    && touch /etc/confluent/docker/bash-config \
+    && chown barnabas /data /secrets /var/lib/kafka/data
 COPY --from=build /opt/barnabas /opt/barnabas
 COPY docker /opt/barnabas/docker
-RUN chmod -R a+rX /opt/barnabas/docker
+# testcontainers for Python starts the scripts of Confluent's image and edits `configure` first, as the user of the container.
+RUN chmod -R a+rX /opt/barnabas/docker \
+    && cp /opt/barnabas/docker/configure.sh /etc/confluent/docker/configure \
+    && chown -R barnabas /etc/confluent/docker
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
 # What a node has without other settings; KAFKA_LOG_DIRS wins over KAFKA_LOG_DIR.
 ENV KAFKA_LOG_DIR=/data KAFKA_METRICS_LISTEN=0.0.0.0:9404

@@ -31,6 +31,19 @@ HELD_SECONDS = 0.9  # no broker takes as long from its first accepted connection
 ANSWER_SECONDS_MAX = 30.0
 GAP_SECONDS_MAX = 3.0  # with a majority alive and in sync
 SEED = int(os.environ.get("BARNABAS_SEED", "1"))
+# How testcontainers starts a node, and the line that it waits for. Python edits and calls the scripts of Confluent's image.
+STARTS = {
+    "Java": ("/etc/kafka/docker/run", "Transitioning from RECOVERY to RUNNING"),
+    "Python": (
+        "sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure\n"
+        "echo 'kafka-storage format --ignore-formatted -t x -c /etc/kafka/kafka.properties' >> /etc/confluent/docker/configure\n"
+        "set -e\n"
+        ". /etc/confluent/docker/bash-config\n"
+        "/etc/confluent/docker/configure\n"
+        "/etc/confluent/docker/launch",
+        "Kafka Server started",
+    ),
+}
 
 pytestmark = [pytest.mark.process, *NEEDS_DOCKER]
 
@@ -169,17 +182,17 @@ def test_transactions_survive_a_killed_container(composed: Composed) -> None:
     assert composed.inspect(2, "{{.State.Status}} {{.RestartCount}}") == "exited 0"  # killed by the user: it stays down
 
 
-def test_the_image_starts_as_testcontainers_starts_kafkas() -> None:
-    """A shell waits for a script, which knows the mapped port, sets the advertised listeners and calls Kafka's start."""
+@pytest.mark.parametrize("library", STARTS)
+def test_the_image_starts_as_testcontainers_starts_kafkas(library: str) -> None:
+    """A shell waits for a script, which knows the mapped port, sets the advertised listeners and calls the image's start."""
+    call, line = STARTS[library]
     variables = [f"--env={name}={value}" for name, value in TESTCONTAINERS.items()]
     wait = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
     with started_image("--publish=127.0.0.1::9092", *variables, "--entrypoint=sh", command=("-c", wait)) as container:
         address = container.port(9092)
-        start = (
-            f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{address},BROKER://localhost:9093\n/etc/kafka/docker/run\n"
-        )
-        container.write("/tmp/start.sh", f"#!/bin/bash\n{start}")
-        container.wait_for_line("Transitioning from RECOVERY to RUNNING")
+        advertised = f"PLAINTEXT://{address},BROKER://localhost:9093"
+        container.write("/tmp/start.sh", f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={advertised}\n{call}\n")
+        container.wait_for_line(line)
         admin = AdminClient({"bootstrap.servers": address})
         described = admin.describe_cluster(request_timeout=60).result(60)
         assert described.cluster_id == TESTCONTAINERS["CLUSTER_ID"]
