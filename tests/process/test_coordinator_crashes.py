@@ -31,6 +31,8 @@ from tests.support.processes.raw_producer import (
     read_committed,
 )
 
+pytestmark = pytest.mark.usefixtures("no_errors")
+
 PREFERRED = 0  # of the elections
 POINTS = [(1, "whole"), (2, "half"), (3, "whole"), (5, "half"), (6, "whole"), (8, "whole")]
 ALL_POINTS = [(at, how) for at in range(16) for how in ("whole", "half")]

@@ -10,6 +10,8 @@ from confluent_kafka import Producer
 from barnabas.storage import replay
 from barnabas.testing import Cluster
 
+pytestmark = pytest.mark.usefixtures("no_errors")
+
 PARTITIONS = 12
 READ_S = 0.1
 READ_BYTES = 16 * 1024
