@@ -1,5 +1,4 @@
-"""WorldDisk: a broker's disk that a test can make fail, fill, slow down or corrupt, that can end its broker, and whose unsynced bytes
-a test can lose.
+"""WorldDisk: a broker's disk on which a test makes calls fail, end the broker, or take longer, and loses unsynced bytes.
 
 Driven by: the node, as `Disk`; `commands.py`, which brings the faults. Emits: calls of the real disk, OSErrors of faults, one event for
 each call that has met a fault, and the end of the broker.
