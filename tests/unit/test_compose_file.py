@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli.serve import node_config
 from tests.support.security.planted import PLANTED
 
 yaml = pytest.importorskip("yaml")
@@ -121,3 +122,13 @@ def test_a_client_file_has_the_password_of_its_user(user: str, environment: dict
         assert (done.returncode, done.stdout.strip().endswith(login)) == (0, True)
     else:
         assert (done.returncode, "password" in done.stderr, "planted" in done.stderr + done.stdout) == (2, True, False)
+
+
+def test_the_service_of_docs_cluster_md_is_a_node() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "cluster.md").read_text(), re.DOTALL)
+    (service,) = yaml.safe_load(text)["services"].values()
+    variables = {name: str(value) for name, value in service["environment"].items()}
+    config = node_config("/data", None, None, None, None, None, (), None, variables)
+    assert (config.node_id, config.roles) == (1, {"broker", "controller"})
+    (advertised,) = config.advertised_listeners
+    assert (advertised.host, f"{advertised.port}:{advertised.port}") == ("localhost", service["ports"][0])

@@ -87,6 +87,7 @@ RUN_BY = {  # the tests that run the examples of a page in a language, each as i
     ),
     ("README.md", ""): ("process/test_readme.py",),
     ("docs/cli.md", "console"): ("process/test_cli_page.py",),
+    ("docs/cluster.md", "yaml"): ("unit/test_compose_file.py",),
     ("docs/client.md", "python"): ("clients/test_client_page.py",),
     ("docs/operations.md", "yaml"): ("testing_kit/test_boards.py",),
     ("docs/pipeline.md", "python"): ("pipeline/test_snippets.py",),
