@@ -129,6 +129,6 @@ def test_the_service_of_docs_cluster_md_is_a_node() -> None:
     (service,) = yaml.safe_load(text)["services"].values()
     variables = {name: str(value) for name, value in service["environment"].items()}
     config = node_config("/data", None, None, None, None, None, (), None, variables)
-    assert (config.node_id, config.roles) == (1, {"broker", "controller"})
+    assert (config.node_id, config.roles) == (1, frozenset({"broker", "controller"}))
     (advertised,) = config.advertised_listeners
     assert (advertised.host, f"{advertised.port}:{advertised.port}") == ("localhost", service["ports"][0])
