@@ -113,8 +113,8 @@ class PartitionFolder:
 
     @property
     def aborted_bytes(self) -> int:
-        """The size of the .txnindex files."""
-        return sum(each.sizes.get(".txnindex", 0) for each in self.segments)
+        """The size of the .txnindex files of segments with records."""
+        return sum(each.sizes.get(".txnindex", 0) for each in self.segments if each.log_bytes)
 
     @property
     def first_offset(self) -> int | None:

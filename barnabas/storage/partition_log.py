@@ -299,8 +299,8 @@ class PartitionLog(AppendableLog):
 
         Sync them, then call `mark_synced` with the present log end offset. Another call before `mark_synced` is allowed.
         """
-        if self.log_end_offset == 0:
-            return []  # a lost folder without records is created again
+        if self.log_end_offset == 0 and not (self.cuts or self.truncated_bytes):
+            return []  # a lost folder without records is created again; truncated records must not return
         files = self._files.mark(self.log_end_offset)
         if self.recovery_point < self.log_end_offset or files:
             files.append(self.segments.active.file)

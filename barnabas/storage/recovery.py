@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from barnabas.ports import Disk, File
-from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
+from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL, HEADER_SIZE
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -161,7 +161,7 @@ class _Loader:
         start = self._find_start()
         yield sum(self.sizes[start.index :]) - (start.state.size if start.state is not None else 0)
         if not epochs_valid and segments and start.state is None:
-            _collect_epochs(segments[: start.index], self.epochs)
+            yield from _collect_epochs(segments[: start.index], self.epochs)
         if start.index < len(segments):
             yield from self._restore(start, rebuild, start_offset)
             yield from self._recover(start)
@@ -182,7 +182,7 @@ class _Loader:
             log_end_offset=end_offset,
             recovery_point=recovered_to,
             recovered=self.segments[start.index :],
-            unsynced=[] if trusted else self.segments[_holding(self.segments, recovered_to) :],
+            unsynced=[] if trusted else self._unsynced(start_offset, recovered_to),
             states=self._present_states(start, end_offset),
             snapshots=self.snapshots,
             producers_complete_to=min(complete_to, end_offset),
@@ -238,6 +238,13 @@ class _Loader:
         synced = max((each.end_offset for each in self.states if each.synced and each is start.state), default=0)
         return min(max(self._opening.recovery_point, synced), end_offset)
 
+    def _unsynced(self, start_offset: int, recovered_to: int) -> list[Segment]:
+        """The segments that an earlier process may have left unsynced: those from the recovery point on and the one that ends there,
+        which it may have truncated; those below the log start, because DeleteRecords raises the recovery point above them."""
+        segments, first = self.segments, _holding(self.segments, max(recovered_to - 1, 0))
+        below = _holding(segments, start_offset) + 1 if start_offset > segments[0].base_offset else 0
+        return segments[: min(below, first)] + segments[first:]
+
     def _present_states(self, start: _Start, end_offset: int) -> list[SavedState]:
         """The saved states that belong to the log as it is after the repair."""
         active = self.segments[-1]
@@ -252,7 +259,8 @@ class _Loader:
         """The start of reading; after the last segment if nothing must be read."""
         segments, opening = self.segments, self._opening
         if opening.clean:
-            lost_aborted = opening.size is not None and opening.size.aborted_bytes != _aborted_bytes(segments)
+            aborted = sum(segment.aborted_bytes() for segment in segments)
+            lost_aborted = opening.size is not None and opening.size.aborted_bytes != aborted
             return _Start(0 if lost_aborted and segments else _first_suspect(segments))
         # The newest state of this log, or the segment of the recovery point if that is newer.
         first = _holding(segments, opening.recovery_point)
@@ -431,10 +439,6 @@ def _first_suspect(segments: list[Segment]) -> int:
     return len(segments)
 
 
-def _aborted_bytes(segments: list[Segment]) -> int:
-    return sum(segment.aborted_bytes() for segment in segments)
-
-
 def _holding(segments: list[Segment], offset: int) -> int:
     """The index of the segment whose range includes `offset`."""
     for index in range(1, len(segments)):
@@ -443,12 +447,15 @@ def _holding(segments: list[Segment], offset: int) -> int:
     return max(0, len(segments) - 1)
 
 
-def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> None:
+def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> Generator[int, None, None]:
     """Rebuilds the epochs from the batches, because the epoch file is missing or damaged."""
+    steps = _Steps()
     for segment in segments:
         for batch in batch_headers(segment.file, 0, segment.size):
             if batch.leader_epoch > epochs.latest_epoch:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
+            if steps.is_over(HEADER_SIZE):
+                yield steps.take()
 
 
 def _was_cleaned(segment: Segment, states: list[SavedState]) -> bool:

@@ -206,7 +206,9 @@ class SegmentFiles:
         return data is None or decode_aborted(data, self.base_offset) is not None
 
     def aborted_bytes(self) -> int:
-        """Size of the .txnindex file; 0 without one."""
+        """Size of the .txnindex file; 0 without one, or without records: a truncation leaves an old file beside an empty .log."""
+        if not self.size:
+            return 0
         if self._aborted is not None:
             return len(self._aborted) * ENTRY_SIZE
         path = self._path(".txnindex")
