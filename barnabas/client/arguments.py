@@ -3,8 +3,8 @@
 Used by: `checks_arguments`, a decorator of the classes Producer, Consumer and Admin, and `checked`, of single functions.
 Emits: IllegalState, whose text names the call, the argument and what it must be.
 
-A call gets the values that were checked: an iterable of items comes as a list, a pair of topic and partition as TopicPartition. The
-annotations of a call are read at its first use. Types without a rule here (type variables, protocols) accept everything.
+A call gets the values that were checked: an iterable of items comes as a list, a pair of topic and partition as TopicPartition, an
+integer of another library (NumPy) as an int, a time in fractions of milliseconds as the next int. The annotations of a call are read at its first use. Types without a rule here (type variables, protocols) accept everything.
 Calls for single records are not decorated; they check their arguments where these are used.
 """
 
@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
+import operator
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
+from numbers import Real
 from types import EllipsisType, NoneType, UnionType
-from typing import Any, Final, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, Literal, ParamSpec, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
 
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
-__all__ = ["checked", "checks_arguments"]
+__all__ = ["as_int", "checked", "checks_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,6 +40,8 @@ _RANGES: Final = {
     "max_records": (1, _INT32_MAX),
     "transaction_records_max": (1, _INT32_MAX),
 }
+
+_DURATIONS: Final = ("timeout_ms", "poll_timeout_ms")
 
 # Takes a value and its name in an error; returns the value to use.
 _Take = Callable[[Any, str], Any]
@@ -70,10 +75,14 @@ _NAMES: Final[dict[object, str]] = {
 }
 
 
-def _is(value: object, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+def as_int(value: object) -> int | None:
+    """The int of a value that is an integer, also of another library; None for anything else, and for True and False."""
+    if type(value) is int:
+        return value
+    try:
+        return None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        return None
 
 
 def _rule(hint: Any) -> _Rule | None:
@@ -99,16 +108,38 @@ def _rule(hint: Any) -> _Rule | None:
     text = _NAMES.get(kind) or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
     if hasattr(kind, "_fields") or dataclasses.is_dataclass(kind):
         return _Rule(text, _fields_of(kind, text))
-    return _Rule(text, _instance(kind, text))
+    return _Rule(text, _TAKES.get(kind) or _instance(kind, text))
 
 
 def _instance(kind: type, text: str) -> _Take:
     def take(value: Any, where: str) -> Any:
-        if not _is(value, kind):
+        if not isinstance(value, kind):
             raise _Wrong(where, text, value)
         return value
 
     return take
+
+
+def _int(value: Any, where: str) -> int:
+    number = as_int(value)
+    if number is None:
+        raise _Wrong(where, _NAMES[int], value)
+    return number
+
+
+def _number(value: Any, where: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _Wrong(where, _NAMES[float], value)
+    return value
+
+
+def _bytes(value: Any, where: str) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _Wrong(where, _NAMES[bytes], value)
+    return bytes(value)
+
+
+_TAKES: Final[dict[object, _Take]] = {int: _int, float: _number, bytes: _bytes}
 
 
 def _callable(value: Any, where: str) -> Any:
@@ -119,9 +150,9 @@ def _callable(value: Any, where: str) -> Any:
 
 def _partition(value: Any, where: str) -> TopicPartition:
     if isinstance(value, tuple) and len(value) == 2:
-        topic, partition = value
-        if isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool):
-            return value if type(value) is TopicPartition else TopicPartition(topic, partition)
+        topic, partition = value[0], as_int(value[1])
+        if isinstance(topic, str) and partition is not None:
+            return TopicPartition(topic, partition)
     raise _Wrong(where, "a TopicPartition, such as TopicPartition('orders', 0)", value)
 
 
@@ -129,9 +160,10 @@ def _choice(choices: tuple[Any, ...]) -> _Rule:
     text = f"one of {', '.join(map(repr, choices))}"
 
     def take(value: Any, where: str) -> Any:
-        if not any(type(value) is type(each) and value == each for each in choices):
-            raise _Wrong(where, text, value)
-        return value
+        for each in choices:
+            if value == each and isinstance(value, type(each)) and isinstance(value, bool) is isinstance(each, bool):
+                return each
+        raise _Wrong(where, text, value)
 
     return _Rule(text, take)
 
@@ -237,6 +269,7 @@ class _Call:
             rule = _rule(hints[name]) if name in hints else None
             take = _anything if rule is None else rule.take
             take = _within(take, *_RANGES[name]) if name in _RANGES else take
+            take = _whole_ms(take) if name in _DURATIONS else take
             if parameter.kind is parameter.VAR_POSITIONAL:
                 self._rest = f"each of {name}", take
                 continue
@@ -278,6 +311,13 @@ def _within(take: _Take, low: int, high: int) -> _Take:
         return value
 
     return within
+
+
+def _whole_ms(take: _Take) -> _Take:
+    """Rounds fractions of a millisecond up, as in `timeout_ms=seconds * 1000`."""
+    return lambda value, where: take(
+        math.ceil(value) if isinstance(value, float) and math.isfinite(value) else value, where
+    )
 
 
 def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:

@@ -9,6 +9,7 @@ Arguments of the wrong type: `test_misuse_says_what_would_be_right` in test_bund
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import ssl
 import subprocess
@@ -224,6 +225,12 @@ async def test_a_number_that_no_request_can_carry(admin: Admin, name: str) -> No
         await admin.create_topics([NewTopic(name, 1 << 40)])
 
 
+class Partitions(enum.IntEnum):
+    """Integers that are no plain ints."""
+
+    SECOND = 1
+
+
 async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin, name: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, max_block_ms=2_000) as producer:
         with pytest.raises(BufferExhausted, match=r"UNKNOWN_TOPIC_OR_PARTITION: .*; create the topic first") as refused:
@@ -237,6 +244,7 @@ async def test_sending_to_a_topic_that_is_not_there(bootstrap: str, admin: Admin
             with pytest.raises(IllegalState, match="a partition must be an int"):
                 await producer.send(name, b"x", partition=wrong)  # type: ignore[arg-type]  # which is tried
         assert (await producer.send_and_wait(name, b"there", partition=1)).offset == 0
+        assert (await producer.send_and_wait(name, b"there", partition=Partitions.SECOND)).offset == 1
 
 
 @pytest.mark.parametrize("group", [False, True])

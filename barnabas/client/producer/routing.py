@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from barnabas.client.arguments import as_int
 from barnabas.client.errors import BufferExhausted, ClientClosed, IllegalState, InvalidTopic, error_for
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.failures import check_login
@@ -51,7 +52,10 @@ class TopicRoute:
             KafkaError: the partition does not exist (UNKNOWN_TOPIC_OR_PARTITION).
         """
         if type(partition) is not int:
-            raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
+            number = as_int(partition)
+            if number is None:
+                raise IllegalState(f"a partition must be an int, not {partition!r}", topic=self.topic)
+            partition = number
         found = self._queues.get(partition)
         if found is not None:
             return found

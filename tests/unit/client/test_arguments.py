@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal
 from unittest.mock import create_autospec
 
@@ -99,25 +100,50 @@ def test_the_text_says_what_is_expected(call: Callable[[], Any], text: str) -> N
         asyncio.run(made())
 
 
+class Integer:
+    """An integer as NumPy's: no int, but usable as one."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+class Word(str):
+    """A str of another class."""
+
+    __slots__ = ()
+
+
 @checked
 def example(
     items: Sequence[str] | None = None,
     pairs: Mapping[TopicPartition, Sequence[int] | None] | None = None,
     level: Literal["low", "high"] | int = "low",
     ratio: float = 0.5,
+    data: bytes = b"",
+    timeout_ms: int | None = None,
 ) -> tuple[object, ...]:
-    return items, pairs, level, ratio
+    return items, pairs, level, ratio, data, timeout_ms
 
 
 def test_values_come_as_the_annotated_types() -> None:
     found = example((name for name in "ab"), {("orders", 1): (2, 3)}, 7, 1)  # type: ignore[arg-type,dict-item]  # a generator, and a pair for a TopicPartition
-    assert found == (["a", "b"], {TopicPartition("orders", 1): [2, 3]}, 7, 1)
+    assert found == (["a", "b"], {TopicPartition("orders", 1): [2, 3]}, 7, 1, b"", None)
     assert isinstance(next(iter(found[1])), TopicPartition)
+
+
+def test_values_of_like_types_are_converted() -> None:
+    pairs: Any = {("orders", Integer()): (Integer(),)}
+    found = example({"a": 1}.keys(), pairs, Word("high"), Fraction(1, 2), bytearray(b"x"), 0.25 * 1000 + 0.5)  # type: ignore[arg-type]  # other types are tested
+    assert found == (["a"], {TopicPartition("orders", 3): [3]}, "high", Fraction(1, 2), b"x", 251)
+    assert type(found[2]) is str
+    assert [type(each) for each in (next(iter(found[1])).partition, found[4], found[5])] == [int, bytes, int]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        ({"timeout_ms": float("inf")}, "timeout_ms must be an int or None, not inf"),
+        ({"timeout_ms": 1e12}, "timeout_ms must be from 0 to 2147483647, not 1000000000000"),
         ({"items": [1]}, "each of items must be a str, not 1"),
         ({"items": b"ab"}, "items must be None or a list of str, not bytes"),
         ({"pairs": {("orders", True): None}}, "each key of pairs must be a TopicPartition, .*not tuple"),
