@@ -1,7 +1,8 @@
 """Settings of a node from the variables of Kafka's container image (`barnabas serve --environment`).
 
 `KAFKA_NODE_ID` is `node.id`: `_` is a dot, `__` an underscore, `___` a hyphen. `CLUSTER_ID` is the id of the cluster. The variables
-win over a properties file. As in Kafka's image, they become lines of that file, so a backslash escapes in them, too.
+win over a properties file. As in Kafka's image, they become lines of that file, so a backslash escapes in them, too. But a value may
+have several lines, as keys in PEM text do: in Kafka's image, lines of a key are names of settings, and names are logged.
 
 Follows Kafka 4.3.1's KafkaDockerWrapper and the script `configure` of its image, with two differences: advertised listeners are
 localhost:9092 if no listener is set, as in the file that the image uses without variables; secrets of TLS need no SSL listener.
@@ -9,6 +10,7 @@ localhost:9092 if no listener is set, as in the file that the image uses without
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -35,6 +37,7 @@ _OF_JAVA: Final = (
     "KAFKA_TOOLS_LOG4J_LOGLEVEL",
 )
 _NO_SETTINGS: Final = frozenset({*_OF_JAVA, "KAFKA_OPTS", "KAFKA_VERSION", ROOT_LEVEL, LOGGER_LEVELS})
+_LINE_END: Final = re.compile(r"(?<!\\)(?:\r\n?|\n)")  # after a backslash, the next line continues this one
 _LOG4J_LEVELS: Final = {**LEVELS, "ALL": LEVELS["TRACE"], "OFF": LEVELS["FATAL"]}
 # The file of a store, its setting; the file of a password, its setting.
 _SECRET_FILES: Final = {
@@ -58,7 +61,7 @@ def environment_settings(
     Raises:
         ValueError: a file of a password cannot be read.
     """
-    lines = [f"{_setting(name)}={value}" for name, value in sorted(environment.items()) if _is_setting(name)]
+    lines = [_line(name, value) for name, value in sorted(environment.items()) if _is_setting(name)]
     settings = parse_properties("\n".join([properties, *lines]))
     for name, target in _SECRET_FILES.items():
         if file := settings.pop(name, "").strip():
@@ -76,6 +79,10 @@ def environment_settings(
 
 def _is_setting(name: str) -> bool:
     return name.startswith(PREFIX) and name not in _NO_SETTINGS and len(name) > len(PREFIX)
+
+
+def _line(name: str, value: str) -> str:
+    return f"{_setting(name)}=" + _LINE_END.sub(r"\\n", value.rstrip("\r\n"))
 
 
 def _setting(name: str) -> str:

@@ -35,6 +35,14 @@ def test_a_value_is_read_as_in_a_properties_file() -> None:
     assert (settings["a"], settings["b"], settings["c"]) == (r"c:\x", "one two", "")
 
 
+def test_a_value_of_several_lines_is_one_value() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQ==\r\n-----END PRIVATE KEY-----"
+    found = environment_settings({"KAFKA_SSL_KEYSTORE_KEY": f"{key}\n", "KAFKA_NODE_ID": "1\n", "KAFKA_X": "a \\\n  b"})
+    assert found["ssl.keystore.key"].split("\n") == key.replace("\r", "").split("\n")
+    assert (found["node.id"], found["x"]) == ("1", "a b")
+    assert not [name for name in found if "MII" in name or "BEGIN" in name], "names of unknown settings are logged"
+
+
 def test_variables_win_over_the_file() -> None:
     settings = environment_settings({"KAFKA_NODE_ID": "7"}, "node.id=1\nnum.partitions=3\nlisteners=PLAINTEXT://:9")
     assert settings == {
