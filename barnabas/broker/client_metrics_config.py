@@ -53,9 +53,21 @@ CLIENT_METRICS_KEYS: Final[dict[str, ConfigKey]] = {
             dynamic=True,
         ),
         ConfigKey(
-            MATCH, ConfigType.LIST, (), "Clients that shall push: name=pattern; all clients if empty.", dynamic=True
+            MATCH,
+            ConfigType.LIST,
+            (),
+            "Clients that shall push: name=pattern; all clients if empty.",
+            dynamic=True,
+            free_list=True,
         ),
-        ConfigKey(METRICS, ConfigType.LIST, (), "Prefixes of the names of metrics to push; * for all.", dynamic=True),
+        ConfigKey(
+            METRICS,
+            ConfigType.LIST,
+            (),
+            "Prefixes of the names of metrics to push; * for all.",
+            dynamic=True,
+            free_list=True,
+        ),
     )
 }
 

@@ -204,16 +204,14 @@ async def test_an_internal_topic_that_cannot_be_made_is_logged_once_for_each_rea
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its clients only see COORDINATOR_NOT_AVAILABLE, which they retry without end."""
-    node = await nodes.start(offsets_topic_segment_bytes="1000", transaction_state_log_replication_factor="3")
+    node = await nodes.start(offsets_topic_replication_factor="2", transaction_state_log_replication_factor="3")
     done: list[Any] = []
     for name in ("__consumer_offsets", "__transaction_state", "__consumer_offsets", "a/b"):
         node.controller.ensure_topic(name, done.append)
     await until(lambda: len(done) == 4)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Internal topic")]
     assert len(lines) == 2
-    assert (
-        "topic=__consumer_offsets error=INVALID_CONFIG: Invalid value 1000 for configuration segment.bytes" in lines[0]
-    )
+    assert "topic=__consumer_offsets error=INVALID_REPLICATION_FACTOR" in lines[0]
     assert "topic=__transaction_state error=INVALID_REPLICATION_FACTOR" in lines[1]
 
 
