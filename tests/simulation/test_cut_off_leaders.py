@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -94,6 +95,51 @@ def test_the_first_batch_of_a_producer_waits_on_a_leader_that_is_cut_off(cut: st
         world.network.heal()
         found = await world.machine("reader").start(lambda ports: committed(ports, "t", 1))
         assert found == {0: [b"0", b"1"]}
+
+    tell(31, story)
+
+
+def test_a_leader_that_is_cut_off_commits_by_fetches_that_arrive_after_its_successor_has_committed_more() -> None:
+    """Each in-sync replica held the record when it sent its fetch. So the next leader has the record."""
+
+    async def story(there: Story) -> None:
+        world = there.world
+        await world.machine("admin").start(lambda ports: create(ports, "t", 1, 3))
+        old = there.leader("t", 0)
+        others = [name for name in there.brokers if name != old]
+        states: list[tuple[bool, int]] = []  # of the old leader: whether it leads, its high watermark
+
+        def replica(name: str) -> Replica:
+            found = there.node(name).replicas.get("t", 0)
+            assert found is not None
+            return found
+
+        def note(source: str, target: str) -> None:
+            if target == old:
+                states.append((replica(old).is_leader, replica(old).high_watermark))
+
+        async def client(ports: Ports) -> None:
+            near, far = await connect(ports, old), await connect(ports, others[0])
+            identity = await far.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
+            for other in others:
+                world.network.cut(other, old, both_ways=False)  # their next fetches are delayed
+            near.send(batch(ports, identity.producer_id, 0), 9)
+            await there.until(lambda: all(replica(other).log.log_end_offset == 1 for other in others), 1)
+            world.network.isolate(old)
+            await there.until(lambda: any(replica(other).is_leader for other in others), 2 * SESSION_S)
+            new = next(other for other in others if replica(other).is_leader)
+            peer = await connect(ports, new)
+            for sequence in range(1, 4):
+                assert code_of(await peer.call(batch(ports, identity.producer_id, sequence), 9)) is ErrorCode.NONE
+
+        await world.machine("client").start(client)
+        assert replica(old).is_leader
+        assert replica(old).high_watermark == 0
+        there.watch.on_delivery = note
+        world.network.heal()
+        found = await world.machine("reader").start(lambda ports: committed(ports, "t", 1))
+        assert found == {0: [b"0", b"1", b"2", b"3"]}
+        assert (True, 1) in states
 
     tell(31, story)
 

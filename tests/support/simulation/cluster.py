@@ -2,7 +2,7 @@
 
 `Watch` checks a machine after each delivery to it and each change of its disk, and every log of it that has changed:
 one leader an epoch; epochs and high watermarks never decrease; the committed prefix is the same on every node, without
-holes; the leader has all of it. It reads the nodes' memory.
+holes; the newest leader has all of it. It reads the nodes' memory.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Watch:
             raise Split(f"{ledger.name}: {who}'s high watermark goes back: {seen.high_watermark} → {high_watermark}")
         if leads and (not seen.leads or epoch != seen.epoch) and ledger.elect(who, epoch):
             seen.checked = 0
-        if leads and seen.checked == 0 and not self.may_lose:
+        if leads and seen.checked == 0 and epoch == max(ledger.leaders) and not self.may_lose:
             self._check_complete(who, ledger, log, read, cleaned)
         start = log.start_offset if ledger.name == METADATA else log.log_start_offset
         at = max(seen.checked, start)
@@ -241,7 +241,10 @@ class Watch:
     def _check_complete(
         self, who: str, ledger: Ledger, log: Any, read: Callable[[int, int], Buffer], cleaned: bool
     ) -> None:
-        """Checks that a new leader has every committed batch."""
+        """Checks that a new leader has every committed batch.
+
+        An earlier leader that does not know of its successor may miss what the successor has committed.
+        """
         end = log.end_offset if ledger.name == METADATA else log.log_end_offset
         if end < ledger.end:
             raise Split(f"{ledger.name}: {who} leads with a log that ends at {end}; committed is {ledger.end}")
