@@ -6,6 +6,7 @@ against what they were promised. `BARNABAS_SEEDS=17:18 pytest tests/simulation/t
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from barnabas.client.types import TransactionVersion
+from barnabas.loggers import TRACE
 from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import World
@@ -173,16 +175,20 @@ def test_what_once_went_wrong(seed: int) -> None:
     run_crashes(seed)
 
 
-def test_one_seed_one_history_under_any_hash_seed() -> None:
-    program = "from tests.simulation.test_cluster import run_crashes; print(run_crashes(2, 8).digest)"
+def test_one_seed_one_history_under_any_hash_seed_and_log_level() -> None:
+    program = (
+        "import logging; logging.getLogger('barnabas').setLevel({level})\n"
+        "from tests.simulation.test_cluster import run_crashes; print(run_crashes(2, 8).digest)"
+    )
     runs = [
         subprocess.Popen(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", program.format(level=level)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # lines of the log
             text=True,
         )
-        for hash_seed in ("0", "4711")
+        for hash_seed, level in (("0", logging.ERROR), ("4711", TRACE))
     ]
     digests = [run.communicate()[0].strip() for run in runs]
     assert digests[0] == digests[1] != ""

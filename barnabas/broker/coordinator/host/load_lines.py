@@ -1,12 +1,11 @@
 """LoadLines: log lines about the partitions of an internal topic that a coordinator loads and gives up.
 
 Driven by: the host of the shards. Emits: at most three lines within COLLECTED_MS: about the partitions that still load, those that are
-loaded, and those that are given up.
+loaded, and those that are given up. It arms the same timers at every level of the log, so that a simulated run does not depend on it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -40,10 +39,9 @@ class LoadLines:
 
     def on_begin(self, partition: int, size_bytes: int) -> None:
         """The partition begins to load; its log has that size."""
-        if self._log.isEnabledFor(logging.INFO):
-            self._loading[partition] = self._reactor.clock.monotonic_ms(), size_bytes
-            self._begun[partition] = None
-            self._write_soon()
+        self._loading[partition] = self._reactor.clock.monotonic_ms(), size_bytes
+        self._begun[partition] = None
+        self._write_soon()
 
     def on_loaded(self, partition: int, entries: int) -> None:
         """The partition is loaded and has that number of groups or transactional ids."""
@@ -57,9 +55,8 @@ class LoadLines:
     def on_resigned(self, partition: int) -> None:
         """The coordinator gives the partition up, or failed to load it."""
         self._loading.pop(partition, None)
-        if self._log.isEnabledFor(logging.INFO):
-            self._resigned[partition] = None
-            self._write_soon()
+        self._resigned[partition] = None
+        self._write_soon()
 
     def _write_soon(self) -> None:
         if not self._due:
