@@ -1,15 +1,16 @@
-"""Checks the arguments of public calls by their annotations, before the call does anything.
+"""Checks public calls before they do anything: the event loop, and the arguments by their annotations.
 
-Used by: `checks_arguments`, a decorator of the classes Producer, Consumer and Admin, and `checked`, of single functions.
-Emits: IllegalState, whose text names the call, the argument and what it must be.
+Used by: `checks_calls`, a decorator of the classes Producer, Consumer and Admin, and `checked`, of single functions.
+Emits: IllegalState, whose text names the call, the argument and what it must be, or the event loop (`home_loop`).
 
 A call gets the values that were checked: an iterable of items comes as a list, a pair of topic and partition as TopicPartition, an
 integer of another library (NumPy) as an int, a time in fractions of milliseconds as the next int. The annotations of a call are read at its first use. Types without a rule here (type variables, protocols) accept everything.
-Calls for single records are not decorated; they check their arguments where these are used.
+Calls for single records are not decorated; they check their loop and their arguments where these are used.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import math
@@ -23,13 +24,16 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Any, Final, Literal, ParamSpec, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
 
 from barnabas.client.errors import IllegalState
+from barnabas.client.home_loop import OneLoop
 from barnabas.client.types import TopicPartition
 
-__all__ = ["as_int", "checked", "checks_arguments"]
+__all__ = ["as_int", "checked", "checks_calls"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T", bound=type)
+T = TypeVar("T", bound=type[OneLoop])
+
+_ENDS: Final = ("close", "stop")  # end a client whose loop is closed, too
 
 # Smallest and largest value of arguments with these names; others have the bounds of their request.
 _INT32_MAX: Final = 2**31 - 1
@@ -255,11 +259,11 @@ class _Call:
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
-        self._name = name
+        self.name = name
         self._read = False
         self._positional: list[tuple[str, _Take]] = []
         self._rest: tuple[str, _Take] = ("", _anything)  # of *arguments
-        self._named: dict[str, _Take] = {}
+        self.named: dict[str, _Take] = {}
 
     def _read_annotations(self) -> None:
         hints = typing.get_type_hints(self._function, localns=cast("dict[str, Any]", _Names()))
@@ -273,7 +277,7 @@ class _Call:
             if parameter.kind is parameter.VAR_POSITIONAL:
                 self._rest = f"each of {name}", take
                 continue
-            self._named[name] = take
+            self.named[name] = take
             if parameter.kind is not parameter.KEYWORD_ONLY:
                 self._positional.append((name, take))
         self._read = True
@@ -292,10 +296,10 @@ class _Call:
                 where, take = self._rest
                 given += [take(value, where) for value in args[len(given) :]]
             for name in kwargs:
-                if name in self._named:
-                    kwargs[name] = self._named[name](kwargs[name], name)
+                if name in self.named:
+                    kwargs[name] = self.named[name](kwargs[name], name)
         except _Wrong as wrong:
-            raise IllegalState(f"{self._name}: {wrong}") from None
+            raise IllegalState(f"{self.name}: {wrong}") from None
         return given, kwargs
 
 
@@ -320,24 +324,31 @@ def _whole_ms(take: _Take) -> _Take:
     )
 
 
-def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+def checked(function: Callable[P, R], name: str = "", *, at_home: bool = False) -> Callable[P, R]:
     """Decorates a function or coroutine function: it raises IllegalState before anything else if an argument has a wrong type.
 
     Args:
         name: of the call in errors; by default the name of the function.
+        at_home: it is a method of a client, which runs only on the event loop of that client.
     """
     call = _Call(function, name or function.__qualname__.removesuffix(".__init__"))
     if not inspect.iscoroutinefunction(function):
 
         @wraps(function)
         def plain(*args: Any, **kwargs: Any) -> Any:
+            if at_home:
+                args[0]._home.check(call.name)
             given, named = call.take(args, kwargs)
             return function(*given, **named)
 
         return cast("Callable[P, R]", plain)
 
+    running_loop = asyncio.get_running_loop
+
     @wraps(function)
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        if at_home and args[0]._home.loop is not running_loop():
+            args[0]._home.check(call.name)
         if len(args) == 1 and not kwargs:  # a method without arguments: there is nothing to check
             return await cast("Callable[..., Awaitable[Any]]", function)(*args)
         given, named = call.take(args, kwargs)
@@ -346,15 +357,13 @@ def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:
     return cast("Callable[P, R]", coroutine)
 
 
-def checks_arguments(*but: str) -> Callable[[T], T]:
-    """Decorates a class: its public methods check their arguments, also inherited ones, except those named in `but`."""
+def checks_calls(*but: str) -> Callable[[T], T]:
+    """Decorates a client: its public methods check their event loop and arguments, also inherited ones, except those named in `but`."""
 
     def decorate(kind: T) -> T:
         for name, member in inspect.getmembers(kind, inspect.isfunction):
-            code = member.__code__
-            takes_any = code.co_argcount + code.co_kwonlyargcount > 1 or code.co_flags & inspect.CO_VARARGS
-            if takes_any and name not in but and not name.startswith("_"):
-                setattr(kind, name, checked(member, f"{kind.__name__}.{name}"))
+            if name not in but and not name.startswith("_"):
+                setattr(kind, name, checked(member, f"{kind.__name__}.{name}", at_home=name not in _ENDS))
         return kind
 
     return decorate

@@ -7,6 +7,8 @@ no more.
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Protocol
 
 from barnabas.protocol.framing import FrameReader
@@ -71,3 +73,11 @@ class FramedSocket(asyncio.BufferedProtocol):
         self.owner = None
         if self.transport is not None:
             self.transport.abort()
+
+    def abandon(self) -> None:
+        """Ends the connection after its event loop was closed: the peer sees the end now, the transport closes the socket later."""
+        self.owner = None
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            with suppress(OSError, TypeError):  # it ended before; uvloop has closed it
+                transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)

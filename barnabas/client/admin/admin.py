@@ -19,12 +19,12 @@ from barnabas.client.admin.reassignments import ReassignmentAdmin
 from barnabas.client.admin.scram_users import ScramUserAdmin
 from barnabas.client.admin.topics import TopicAdmin
 from barnabas.client.admin.transactions import TransactionAdmin
-from barnabas.client.arguments import checks_arguments
+from barnabas.client.arguments import checks_calls
 
 __all__ = ["Admin"]
 
 
-@checks_arguments()
+@checks_calls()
 class Admin(
     ClusterAdmin,
     TopicAdmin,

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
+from barnabas.client.home_loop import OneLoop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
@@ -24,7 +25,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 __all__ = ["AdminRequests"]
 
 
-class AdminRequests:
+class AdminRequests(OneLoop):
     """Start and stop of an admin client, and its requests.
 
     Args:
@@ -56,6 +57,7 @@ class AdminRequests:
             **security,
         )
         self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
+        self._home = self._cluster.home
         self._started = False
 
     async def start(self) -> None:
@@ -70,7 +72,10 @@ class AdminRequests:
 
     async def stop(self) -> None:
         """Closes the connections."""
-        await self._cluster.close()
+        if self._home.is_closed(f"{type(self).__name__}.stop"):
+            self._cluster.abandon()
+        else:
+            await self._cluster.close()
 
     close = stop
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.arguments import checks_arguments
+from barnabas.client.arguments import checks_calls
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
+from barnabas.client.home_loop import OneLoop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
@@ -46,8 +47,8 @@ from barnabas.ports import Clock, Rng
 __all__ = ["Consumer"]
 
 
-@checks_arguments()
-class Consumer(Generic[ReadKeyT, ReadValueT]):
+@checks_calls()
+class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with
@@ -137,6 +138,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         self._max_poll_records = config.max_poll_records
         parts = assemble_consumer(config, self._apply_assignment, ports)
         self._cluster = parts.cluster
+        self._home = parts.cluster.home
         self._clock = parts.cluster.clock
         self._fetcher = parts.fetcher
         self._reader = parts.reader
@@ -153,11 +155,7 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects and waits for the first metadata. The first poll joins the group.
-
-        Raises:
-            KafkaError: no broker can be reached.
-        """
+        """Connects and waits for the first metadata, or raises KafkaError. The first poll joins the group."""
         if self._reader.closed:
             raise ClientClosed("the consumer was closed; create a new one")
         if self._reader.started:
@@ -441,17 +439,16 @@ class Consumer(Generic[ReadKeyT, ReadValueT]):
         return found[tp].offset if tp in found else None
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member that this consumer is in its group, for a producer's `send_offsets` (KIP-447).
-
-        Raises:
-            IllegalState: there is no group_id.
-        """
+        """The member that this consumer is in its group, for `Producer.send_offsets`. Raises IllegalState without a group_id."""
         return self._subscription.group_metadata()
 
     # -- internal ------------------------------------------------------------------------------------------------------
 
     async def _close(self, *, failed: bool) -> None:
         if self._reader.closed:
+            return
+        if self._home.is_closed("Consumer.stop"):
+            self._reader.abandon()
             return
         if failed or self._polling_task is not asyncio.current_task():
             self._returned = []

@@ -180,6 +180,7 @@ class RangeReader:
             CorruptRecords: the next batch is damaged, or the broker reports that it is.
             KafkaError: the partition cannot be read, or no records arrived for `stall_timeout_ms`.
         """
+        self._cluster.home.check("RangeReader.next")
         deadline = Deadline(self._cluster, self._stall_timeout_ms)
         while self.position < self._end:
             try:

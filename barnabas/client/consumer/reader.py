@@ -82,6 +82,11 @@ class Reader:
             self.closed = True
             self.notify()
 
+    def abandon(self) -> None:
+        """As `close`, after the event loop was closed: what still waits there never runs."""
+        self._cluster.abandon()
+        self.closed = True
+
     def wake(self) -> None:
         """Runs the pump at the end of this event-loop iteration."""
         if not self._pump_scheduled and self._loop is not None and not self.closed:

@@ -1,8 +1,7 @@
 """All connections of one client: by node and purpose, with current metadata and coordinator look-ups.
 
 Driven by: requests for a connection, a coordinator or a topic; answers; two timers (metadata age, retries).
-Emits: a call to each listener after a connection, the metadata or a coordinator has changed. Callers then ask again, so
-they need no tasks of their own.
+Emits: a call to each listener after a connection, the metadata or a coordinator has changed. Callers then ask again.
 
 Invariants: at most one connection per (node, purpose), because a fetch that waits for records or a join that waits for members
 delays all later requests on its connection; at most one Metadata request is in flight; bootstrap addresses are used until the
@@ -23,6 +22,7 @@ from enum import Enum
 from typing import Any
 
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
+from barnabas.client.home_loop import HomeLoop
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
@@ -84,6 +84,7 @@ class NetworkClient:
         self.security = ClientSecurity(config, self.rng)
         self.metadata = ClusterMetadata(config.metadata_max_age_ms)
         self.scope = Scope(config.client_id)
+        self.home = HomeLoop()
         self.listeners: list[Callable[[], None]] = []
         self.all_topics = False  # request metadata of every topic, for subscriptions by pattern
         self._auto_create_topics = auto_create_topics
@@ -112,6 +113,7 @@ class NetworkClient:
             NotKafka: something other than Kafka answered at every bootstrap address; raised without waiting for the time-out.
             BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`).
         """
+        self.home.enter()
         self._refresh_wanted.set()
         self.scope.start(self._refresh_metadata(), name="metadata")
         self.scope.start(self._silence.watch(), name="silence")
@@ -131,6 +133,14 @@ class NetworkClient:
             connection.close()
         self.notify_change()
         await self.scope.stop()
+        self.home.leave()
+
+    def abandon(self) -> None:
+        """Ends without the event loop, which is closed: the brokers see the end of the connections, and nothing waits for them."""
+        self._closed = True
+        for connection in self._connections.values():
+            connection.abandon()
+        self.home.leave()
 
     @property
     def closed(self) -> bool:
@@ -235,8 +245,7 @@ class NetworkClient:
     def transaction_version(self) -> int:
         """The transaction protocol to use: 2 if the cluster has finalized transaction.version 2 and its brokers support it, else 1.
 
-        Without a connection, returns the last known version, and 1 before the first connection (see
-        `learn_transaction_version`).
+        Without a connection, returns the last known version, and 1 before the first one (see `learn_transaction_version`).
         """
         connection = self.any_connection()
         if connection is not None:
@@ -247,11 +256,7 @@ class NetworkClient:
         return self._transaction_version or 1
 
     async def learn_transaction_version(self) -> int:
-        """Like `transaction_version`, but waits for the first connection.
-
-        Raises:
-            BrokerUnreachable: no broker could be reached in time.
-        """
+        """Like `transaction_version`, but waits for the first connection. Raises BrokerUnreachable if there is none in time."""
         if self._transaction_version is None:
             await self.ready_connection(None)
         return self.transaction_version()
@@ -278,11 +283,7 @@ class NetworkClient:
         self._refresh_wanted.set()
 
     async def fresh_metadata(self, timeout_ms: int | None = None) -> ClusterMetadata:
-        """Requests metadata and waits for it.
-
-        Raises:
-            RequestTimedOut: no answer arrived in time.
-        """
+        """Requests metadata and waits for it. Raises RequestTimedOut if no answer arrives in time."""
         seen = self._refreshes
         self.want_update()
         deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
@@ -330,11 +331,7 @@ class NetworkClient:
     # -- for the look-ups ----------------------------------------------------------------------------------------------
 
     async def ask_any(self, request: Any, *, version_max: int = _VERSION_MAX) -> Any:
-        """Sends a request to the least busy broker. If it does not answer soon, the next call asks another broker.
-
-        Raises:
-            KafkaError: no broker can be reached, or the broker did not answer.
-        """
+        """Sends a request to the least busy broker, or raises KafkaError. If it does not answer soon, the next call asks another."""
         connection = await self.ready_connection(None)
         patience_ms = self._silence_ms if len(self.metadata.brokers) > 1 else self.request_timeout_ms
         try:

@@ -231,6 +231,13 @@ class Connection:
             self._retry_timer.cancel()
         self._lost(BrokerUnreachable("the client was closed", broker=self.node_id))
 
+    def abandon(self) -> None:
+        """Closes for good without the event loop, which is closed. Unanswered requests get no outcome."""
+        self.core.close()
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.abandon()
+
     def drop(self, error: KafkaError, *, at_fault: bool = True) -> None:
         """Closes the current connection; `open` makes another, without a pause unless the broker is `at_fault`."""
         self._lost(error, at_fault=at_fault)

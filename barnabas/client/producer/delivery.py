@@ -56,12 +56,12 @@ class Delivery:
         self._timer_ms = 0
         self._expire_at_ms = 0
         self._waiters = Waiters(cluster.clock)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # while records can be sent
         cluster.listeners.append(self.wake)
 
     def start(self) -> None:
         """Binds to the running loop."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Closes the connections; records without an outcome fail with ClientClosed."""
@@ -72,15 +72,25 @@ class Delivery:
         try:
             await self._cluster.close()
         finally:
-            on_its_way = ClientClosed(
-                "the producer was closed before the record was acknowledged; it may or may not have been written"
-            )
-            on_its_way.maybe_written = True
-            unsent = ClientClosed("the producer was closed before the record was sent")
-            self._sender.abandon(unsent, on_its_way=on_its_way)
-            self._deliver()
-            self.closed = True
+            self._end()
             self._waiters.wake_all()
+
+    def abandon(self) -> None:
+        """As `close`, after the event loop was closed: what still waits there never runs."""
+        self._cluster.abandon()
+        self._waiters = Waiters(self._clock)
+        self._end(unanswered=True)
+
+    def _end(self, *, unanswered: bool = False) -> None:
+        on_its_way = ClientClosed(
+            "the producer was closed before the record was acknowledged; it may or may not have been written"
+        )
+        on_its_way.maybe_written = True
+        unsent = ClientClosed("the producer was closed before the record was sent")
+        self._sender.abandon(unsent, on_its_way=on_its_way, unanswered=unanswered)
+        self._deliver()
+        self.closed = True
+        self.loop = None
 
     async def progress(self, deadline_ms: int | None = None) -> bool:
         """Waits until a batch or a transaction request has an outcome; returns False if `deadline_ms` passes first."""
@@ -101,9 +111,9 @@ class Delivery:
 
     def wake(self) -> None:
         """Runs the pump at the end of this event-loop iteration."""
-        if not self._pump_scheduled and self._loop is not None and not self.closed:
+        if not self._pump_scheduled and self.loop is not None:
             self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
+            self.loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pump_scheduled = False

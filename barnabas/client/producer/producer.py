@@ -18,9 +18,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
-from barnabas.client.arguments import checks_arguments
+from barnabas.client.arguments import checks_calls
 from barnabas.client.committable import group_of
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
+from barnabas.client.home_loop import OneLoop
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
@@ -36,7 +37,6 @@ from barnabas.client.types import (
     BytesLike,
     CompressionType,
     ConsumerGroupMetadata,
-    Headers,
     HeadersToSend,
     OffsetAndMetadata,
     PreparedTransaction,
@@ -55,11 +55,12 @@ __all__ = ["Producer"]
 
 log = logging.getLogger("barnabas.client.producer")
 _new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor
+_running_loop = asyncio.get_running_loop  # called for every record
 _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
-@checks_arguments("send", "send_and_wait")
-class Producer(Generic[SentKeyT, SentValueT]):
+@checks_calls("send", "send_and_wait")
+class Producer(OneLoop, Generic[SentKeyT, SentValueT]):
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 
     Use as `async with Producer(bootstrap_servers="localhost:9092") as producer:` or `await start()` … `await stop()`.
@@ -145,8 +146,8 @@ class Producer(Generic[SentKeyT, SentValueT]):
         self._transactions = TransactionCalls(
             self._txn, self._delivery, self._cluster, forced_version=config.transaction_version
         )
+        self._home = parts.cluster.home
         self._started = False
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -161,7 +162,6 @@ class Producer(Generic[SentKeyT, SentValueT]):
         if self._started:
             return
         self._started = True
-        self._loop = asyncio.get_running_loop()
         self._delivery.start()
         try:
             await self._cluster.start()
@@ -190,8 +190,11 @@ class Producer(Generic[SentKeyT, SentValueT]):
     async def _close(self, timeout_ms: int | None, handled: BaseException | None) -> None:
         if self._delivery.closed:
             return
+        abandoned = self._home.is_closed("Producer.stop")
         try:
-            if self._started and self._txn.state is not TransactionPhase.FATAL_ERROR:
+            if abandoned:
+                self._delivery.abandon()
+            elif self._started and self._txn.state is not TransactionPhase.FATAL_ERROR:
                 await self._transactions.close()
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     await self._delivery.outcomes()
@@ -231,8 +234,8 @@ class Producer(Generic[SentKeyT, SentValueT]):
     ) -> asyncio.Future[RecordMetadata]:
         """Queues a record and returns a future of its position in the log.
 
-        Waits only for metadata of a new topic and for room in the buffer. A cancelled `send` has queued nothing.
-        The future fails with a KafkaError; `flush` or `stop` raises it if no caller waits. Cancelling it does not withdraw the record.
+        Waits only for metadata of a new topic and room in the buffer. A cancelled `send` has queued nothing; a cancelled future withdraws
+        nothing. It fails with a KafkaError; `flush` or `stop` raises it if no caller waits.
 
         Args:
             partition: None chooses by the key (murmur2, as Java's producer), or a sticky partition without a key.
@@ -242,10 +245,11 @@ class Producer(Generic[SentKeyT, SentValueT]):
         Raises:
             SerializationFailed, RecordTooLarge: this record cannot be sent; the producer can send others.
             BufferExhausted: no metadata or no room within `max_block_ms`.
-            IllegalState, TransactionFailed: no transaction is open, or it must be aborted.
+            IllegalState, TransactionFailed: no transaction is open, or it must be aborted; IllegalState also on another event loop.
             ProducerFailed, ProducerFenced, ClientClosed: the producer is no longer usable.
         """
-        if not self._started or self._delivery.closed:
+        loop = _running_loop()
+        if loop is not self._delivery.loop:
             self._check_open()
         key_data: Any = key
         data: Any = value
@@ -259,14 +263,13 @@ class Producer(Generic[SentKeyT, SentValueT]):
         route = self._routing.routes.get(topic) if type(topic) is str else None
         if route is None or accumulator.bytes_held > self._routing.buffer_memory:
             route = await self._routing.open(topic)
-        size = _BARE_RECORD_SIZE_MAX
+        size, pairs = _BARE_RECORD_SIZE_MAX, checked_headers(headers, topic) if headers else ()
         if key_data is not None:
             key_data = key_data if type(key_data) is bytes else as_bytes(key_data, "key", topic)
             size += len(key_data)
         if data is not None:
             data = data if type(data) is bytes else as_bytes(data, "value", topic)
             size += len(data)
-        pairs: Headers = checked_headers(headers, topic) if headers else ()
         if pairs:
             size = record_size_max(key_data, data, pairs)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms, topic)
@@ -275,7 +278,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         queue = route.choose(key_data, size) if partition is None else route.queue(partition)
         if self._txn.transactional_id is not None or self._txn.state is TransactionPhase.FATAL_ERROR:
             self._add_to_transaction(queue)
-        future: asyncio.Future[RecordMetadata] = self._loop.create_future()  # type: ignore[union-attr]  # set by start()
+        future: asyncio.Future[RecordMetadata] = loop.create_future()
         record = _new_tuple(NewRecord, (key_data, data, timestamp_ms, pairs))
         if accumulator.append(queue, record, size, future, self._clock.monotonic_ms):
             self._delivery.wake()
@@ -292,8 +295,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
     ) -> RecordMetadata:
         """Sends a record and waits until it is acknowledged. If the wait is cancelled, the record may still be written.
 
-        Raises:
-            KafkaError: as of `send`, or the error of its future, such as DeliveryTimedOut.
+        Raises KafkaError as `send`, or the error of its future, such as DeliveryTimedOut.
         """
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
@@ -340,8 +342,8 @@ class Producer(Generic[SentKeyT, SentValueT]):
     async def flush(self) -> None:
         """Waits until every record sent before this call has its outcome, and raises each failure that no caller has retrieved, once.
 
-        A failure is taken if somebody waited for the record's future when it failed (a task, `gather`, a done callback), or has
-        retrieved the exception since. A cancelled future takes nothing. The futures keep their exceptions.
+        A failure is taken if somebody waited for the record's future when it failed, or has retrieved the exception since. A cancelled
+        future takes nothing. The futures keep their exceptions.
 
         Raises:
             SendFailed: records were not acknowledged; its `errors` say why. In a transaction, abort it.
@@ -359,11 +361,7 @@ class Producer(Generic[SentKeyT, SentValueT]):
         return self._config
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """Returns the partitions of a topic. The broker may create the topic (auto.create.topics.enable).
-
-        Raises:
-            BufferExhausted: no metadata within `max_block_ms`.
-        """
+        """Returns the partitions of a topic, and may create it. Raises BufferExhausted without metadata in `max_block_ms`."""
         self._check_open()
         if topic not in self._routing.routes:
             await self._routing.open(topic)
@@ -463,14 +461,11 @@ class Producer(Generic[SentKeyT, SentValueT]):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commits a consumer's offsets as part of the open transaction (KIP-447).
+        """Commits a consumer's offsets as part of the open transaction (KIP-447). Raises TransactionFailed if the group refuses.
 
         Args:
             offsets: the next offset to read, by partition.
             group_metadata: `consumer.group_metadata()`: refused if the member has lost its partitions; a group id is not checked.
-
-        Raises:
-            TransactionFailed: the group refused; abort the transaction.
         """
         self._check_transactional()
         await self._transactions.send_offsets(offsets, group_of(group_metadata))
@@ -480,10 +475,13 @@ class Producer(Generic[SentKeyT, SentValueT]):
     # -- internal ------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._delivery.closed:
-            raise ClientClosed("the producer is closed")
-        if not self._started:
-            raise ClientClosed("the producer is not started: await start(), or use it in 'async with'")
+        self._home.check("Producer.send")  # of `send`, which has no decorator
+        if self._delivery.loop is None:
+            why = "closed" if self._delivery.closed else "not started: await start(), or use it in 'async with'"
+            raise ClientClosed(f"the producer is {why}")
+
+    def _unfinished(self) -> str:
+        return ", and records without an outcome may be lost" if self._accumulator.incomplete else ""
 
     def _check_transactional(self) -> None:
         self._check_open()

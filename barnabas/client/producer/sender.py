@@ -146,20 +146,28 @@ class Sender:
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
 
-    def abandon(self, error: KafkaError, *, unsent_only: bool = False, on_its_way: KafkaError | None = None) -> None:
+    def abandon(
+        self,
+        error: KafkaError,
+        *,
+        unsent_only: bool = False,
+        on_its_way: KafkaError | None = None,
+        unanswered: bool = False,
+    ) -> None:
         """Fails every batch that is not in flight: at an abort, a fatal error, or a close that must not wait.
 
         Args:
             unsent_only: keeps the batches that were sent before (a close waits for those).
             on_its_way: of the batches that may have been written, in place of `error`.
+            unanswered: fails the batches in flight as well: no answer can arrive any more.
         """
         for queue in list(self.accumulator.waiting):
             while queue.queue:
                 self._finish(queue.queue.popleft(), -1, -1, error)
             if not unsent_only:
-                for batch in [b for b in queue.window if not b.on_wire]:
+                for batch in [b for b in queue.window if unanswered or not b.on_wire]:
                     queue.window.remove(batch)
-                    self._finish(batch, -1, -1, (batch.maybe_written and on_its_way) or error)
+                    self._finish(batch, -1, -1, ((batch.maybe_written or batch.on_wire) and on_its_way) or error)
                     if self.config.idempotent:
                         queue.lost_sequence = True
                         self.transactions.needs_new_epoch = self.transactions.transactional_id is not None

@@ -43,20 +43,24 @@ class UnclaimedFailures:
     def fail(self, handles: Sequence[_Future | DividedRecord], error: KafkaError) -> None:
         """Sets the error of the futures of one batch, and notes those that no caller waits for."""
         held: list[_Future] = []
-        cancelled = 0
+        untold = 0
         for future in handles:
             if isinstance(future, DividedRecord):
                 future.set_exception(error)
                 continue
             if future.done():
-                cancelled += 1  # only its caller can have ended it
+                untold += 1  # only its caller can have ended it, by a cancellation
                 continue
             watched = bool(future._callbacks)
-            future.set_exception(error)
+            try:
+                future.set_exception(error)
+            except RuntimeError:  # its event loop is closed, so its callbacks cannot run
+                untold += 1
+                continue
             if not watched:
                 held.append(future)
-        if cancelled:
-            self._count(error, cancelled)
+        if untold:
+            self._count(error, untold)
         if held:
             self._held.append((error, held))
             self._held_count += len(held)

@@ -47,12 +47,13 @@ CALLS = list(calls())
 @pytest.mark.parametrize(("name", "method", "argument"), CALLS, ids=[f"{name}-{arg}" for name, _, arg in CALLS])
 def test_a_wrong_argument_is_refused_before_anything_else(name: str, method: Callable[..., Any], argument: str) -> None:
     kind = inspect.signature(method).parameters[argument].kind
+    client = {"Admin": Admin, "Consumer": Consumer, "Producer": Producer}[name.split(".")[0]]()
 
     async def call() -> None:
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            outcome = method(None, Wrong()) if name != "Consumer.seek_to_time" else method(None, 0, Wrong())
+            outcome = method(client, Wrong()) if name != "Consumer.seek_to_time" else method(client, 0, Wrong())
         else:
-            outcome = method(None, **{argument: Wrong()})
+            outcome = method(client, **{argument: Wrong()})
         await outcome
 
     with pytest.raises(IllegalState, match=rf"{name}: (each of )?{argument} must be .*, not Wrong"):
@@ -167,7 +168,10 @@ def test_a_text_that_may_be_secret_is_not_shown() -> None:
 def test_send_refuses_a_topic_of_a_wrong_type() -> None:
     async def send(**wrong: Any) -> None:
         producer = Producer()
-        producer._started = True  # the check comes before the first use of the network
+        producer._started, producer._delivery.loop = (
+            True,
+            asyncio.get_running_loop(),
+        )  # the check comes before the first use of the network
         await producer.send(**{"topic": "orders", **wrong})
 
     with pytest.raises(InvalidTopic, match=r"a topic name must be a str, not \['orders'\]"):

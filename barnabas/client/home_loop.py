@@ -1,0 +1,97 @@
+"""The event loop that a client was started on. Its calls on another loop are refused, because its connections would never answer there.
+
+Used by: the decorator of public calls, which asks `HomeLoop.check` before each one; `NetworkClient`, which enters and leaves the
+loop; `OneLoop`, the base of Producer, Consumer and Admin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from typing import Any, NoReturn, SupportsIndex
+
+from barnabas.client.errors import IllegalState
+
+__all__ = ["HomeLoop", "OneLoop"]
+
+log = logging.getLogger("barnabas.client")
+
+
+class HomeLoop:
+    """The event loop of one client. `loop` is None before the start of the client and after its end."""
+
+    __slots__ = ("loop",)
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(self) -> None:
+        """Remembers the running loop."""
+        self.loop = asyncio.get_running_loop()
+
+    def leave(self) -> None:
+        """Forgets the loop: the client has ended."""
+        self.loop = None
+
+    def check(self, call: str) -> None:
+        """Raises IllegalState if the client was started on another loop than the running one.
+
+        Without a running loop, calls that do not wait are allowed while the client's loop does not run either.
+        """
+        home = self.loop
+        if home is None:
+            return
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is home or (here is None and not home.is_running()):
+            return
+        if home.is_closed():
+            state = ", which is closed now"
+        elif home.is_running():
+            state = ", which runs in another thread: use asyncio.run_coroutine_threadsafe(..., that loop)"
+        else:
+            state = ", which does not run now"
+        raise IllegalState(
+            f"{call}: this client was started on another event loop{state}. A client works only on the loop of its start(): "
+            "make a client for each event loop, or do all work in one asyncio.run()"
+        )
+
+    def is_closed(self, call: str) -> bool:
+        """Whether the loop is closed, so that the client cannot say goodbye to its brokers.
+
+        Raises:
+            IllegalState: the client was started on another loop, which is open.
+        """
+        if self.loop is not None and self.loop.is_closed():
+            return True
+        self.check(call)
+        return False
+
+
+class OneLoop:
+    """Base of the clients: each has connections that belong to one event loop, so it cannot be copied, and must be closed."""
+
+    _home: HomeLoop
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(f"{_one(kind)} cannot be copied or pickled, because it has connections: make another {kind}")
+
+    def __del__(self, warn: Any = warnings.warn) -> None:
+        home: HomeLoop | None = getattr(self, "_home", None)  # absent if a setting was refused
+        if home is None or home.loop is None:
+            return
+        text = f"{_one(type(self).__name__)} was not closed{self._unfinished()}: await its stop() on the event loop of its start(), or use 'async with'"
+        warn(text, ResourceWarning, source=self)
+        log.warning(text)
+
+    def _unfinished(self) -> str:
+        """What is lost without `stop`, for the warning."""
+        return ""
+
+
+def _one(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
