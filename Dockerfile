@@ -26,8 +26,6 @@ RUN chmod -R a+rX /opt/barnabas/docker \
     && cp /opt/barnabas/docker/configure.sh /etc/confluent/docker/configure \
     && chown -R barnabas /etc/confluent/docker
 ENV PATH=/opt/barnabas/bin:$PATH PYTHONUNBUFFERED=1
-# What a node has without other settings; KAFKA_LOG_DIRS wins over KAFKA_LOG_DIR.
-ENV KAFKA_LOG_DIR=/data KAFKA_METRICS_LISTEN=0.0.0.0:9404
 USER barnabas
 VOLUME /data
 EXPOSE 9092 9404

@@ -10,7 +10,9 @@ for assignment in "$@"; do
   export "${assignment?}"
 done
 file=/mnt/shared/config/server.properties
-if [ -e $file ]; then
-  exec barnabas serve --environment --config $file
-fi
-exec barnabas serve --environment
+options=()
+if [ -e $file ]; then options=(--config $file); fi
+sets() { [ -e $file ] && grep -qE "^[[:space:]]*($1)[[:space:]]*[=:[:space:]]" $file; }
+sets 'log\.dirs?' || export KAFKA_LOG_DIR="${KAFKA_LOG_DIR:-/data}"
+sets 'metrics\.listen' || export KAFKA_METRICS_LISTEN="${KAFKA_METRICS_LISTEN:-0.0.0.0:9404}" # the health check asks it
+exec barnabas serve --environment "${options[@]}"

@@ -165,6 +165,17 @@ class ConfigKey:
     no_effect: str | None = None
     free_list: bool = False
 
+    def parse_stored(self, text: str) -> ConfigValue:
+        """As `parse`, for a value in the metadata log: older releases of Kafka stored lists with a member twice.
+
+        Raises:
+            BrokerError: as `parse`.
+        """
+        if self.type is ConfigType.LIST and not self.free_list:
+            members = dict.fromkeys(member.strip() for member in text.split(","))
+            text = ",".join(member for member in members if member)
+        return self.parse(text)
+
     def parse(self, text: str) -> ConfigValue:
         """The typed value of `text`.
 

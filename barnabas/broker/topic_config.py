@@ -171,7 +171,7 @@ def topic_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -
     entry = TOPIC_KEYS[name]
     own = overrides.get(name)
     if own is not None:
-        return entry.key.parse(own)
+        return entry.key.parse_stored(own)
     for synonym in entry.synonyms:
         value = config.value(synonym.name)
         if value is not None:

@@ -31,7 +31,6 @@ def test_the_image() -> None:
     assert re.search(r"^USER barnabas$", text, re.MULTILINE)
     assert re.search(r"^STOPSIGNAL SIGTERM$", text, re.MULTILINE)
     assert "/dev/tcp/127.0.0.1/9404" in text
-    assert "KAFKA_METRICS_LISTEN=0.0.0.0:9404" in text
 
 
 @pytest.mark.parametrize(
@@ -49,15 +48,38 @@ def test_the_scripts_of_the_image_run(tmp_path: Path, script: str, arguments: li
 
 
 def test_arguments_of_the_start_are_variables(tmp_path: Path) -> None:
-    assert "NODE 7" in _called(tmp_path, "run.sh", "KAFKA_NODE_ID=7").stderr
+    assert "KAFKA_NODE_ID=7\n" in _called(tmp_path, "run.sh", "KAFKA_NODE_ID=7").stderr
     refused = _called(tmp_path, "run.sh", "--help")
     assert (refused.returncode, refused.stderr) == (2, "run: write NAME=VALUE, not --help\n")
 
 
+@pytest.mark.parametrize(
+    ("file", "variables"),
+    [
+        (None, ["KAFKA_LOG_DIR=/data", "KAFKA_METRICS_LISTEN=0.0.0.0:9404"]),
+        ("node.id=1\n#log.dir=/x\n", ["KAFKA_LOG_DIR=/data", "KAFKA_METRICS_LISTEN=0.0.0.0:9404"]),
+        ("log.dir=/var/lib/kafka/data\n", ["KAFKA_METRICS_LISTEN=0.0.0.0:9404"]),
+        (" log.dirs : /a,/b\nmetrics.listen=0.0.0.0:1", []),
+    ],
+)
+def test_a_mounted_file_wins_over_the_defaults_of_the_image(
+    tmp_path: Path, file: str | None, variables: list[str]
+) -> None:
+    mounted = tmp_path / "server.properties"
+    if file is not None:
+        mounted.write_text(file)
+    script = tmp_path / "run.sh"
+    text = (ROOT / "docker" / "run.sh").read_text()
+    script.write_text(text.replace("/mnt/shared/config/server.properties", str(mounted)))
+    called = _called(tmp_path, str(script))
+    assert called.stdout.strip() == "barnabas serve --environment" + (f" --config {mounted}" if file else "")
+    assert sorted(called.stderr.splitlines()) == variables
+
+
 def _called(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script of the image with a `barnabas` that prints how it is called."""
+    """Runs a script of the image with a `barnabas` that prints how it is called, and its variables."""
     program = folder / "barnabas"
-    program.write_text('#!/bin/sh\necho "barnabas $*"\necho "NODE $KAFKA_NODE_ID" >&2\n')
+    program.write_text('#!/bin/sh\necho "barnabas $*"\nenv | grep ^KAFKA_ >&2\n')
     program.chmod(0o755)
     return subprocess.run(
         ["bash", str(ROOT / "docker" / script), *arguments],

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import INT32_MAX, INT64_MAX, ConfigKey
 from barnabas.broker.server_keys import SERVER_KEYS
-from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.broker.topic_config import TOPIC_KEYS, log_config, validate_topic_config
 from barnabas.errors import BrokerError
 
 BOUNDS = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-bounds.json").read_text())
@@ -153,3 +154,11 @@ def test_an_error_names_the_setting_its_value_and_what_is_wrong(name: str, text:
 
 def test_the_migration_policy_may_be_in_upper_case_as_in_kafka() -> None:
     assert accepts(SERVER_KEYS["group.consumer.migration.policy"], "BIDIRECTIONAL")
+
+
+def test_stored_lists_may_have_a_member_twice() -> None:
+    """Older releases of Kafka stored them; a node must start with them, and must not fall back to deletion."""
+    stored = {"cleanup.policy": "compact, compact"}
+    assert log_config(BrokerConfig({}), stored).cleanup_policy == {"compact"}
+    with pytest.raises(BrokerError, match="values must not be duplicated"):
+        validate_topic_config(stored)
