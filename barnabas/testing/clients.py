@@ -168,7 +168,7 @@ class KitConsumer(_Client[Consumer]):
             kit_thread.wait(read(), timeout)
         except KitTimeout:
             values = ", ".join(repr(each.value) for each in found[-10:]) or "none"
-            if not self._client.subscription() and not self._client.assignment():
+            if not self._wait("subscription") and not self._wait("assignment"):
                 values += ". The consumer reads nothing: call subscribe or assign first"
             raise KitTimeout(f"{len(found)} of {count} records came within {timeout:g} s: {values}") from None
         return found
