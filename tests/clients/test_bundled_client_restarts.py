@@ -86,6 +86,8 @@ async def test_a_delivery_times_out_while_nobody_is_there(broker: Broker) -> Non
             async with asyncio.timeout(60):
                 await future
         assert (late.value.topic, late.value.partition) == ("one", 0)
+        assert broker.bootstrap_servers in str(late.value)
+        assert "advertised.listeners" in str(late.value)
         await broker.aio.restart()
         offset = await delivered(producer, b"after")
     found = values(await read_all(broker.bootstrap_servers, "one"))

@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.client.errors import ClientClosed, KafkaError, ProducerFailed, TransactionFailed
 from barnabas.client.net.cluster import NetworkClient
+from barnabas.client.net.failures import first_error
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.producer.batching import Accumulator
 from barnabas.client.producer.dispatch import Dispatch
@@ -23,7 +24,7 @@ from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transaction_state import Outgoing, TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.producer.unclaimed_failures import UnclaimedFailures
-from barnabas.client.types import RecordMetadata
+from barnabas.client.types import RecordMetadata, TopicPartition
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
 
@@ -130,7 +131,7 @@ class Delivery:
             )
         if now >= self._expire_at_ms:
             self._expire_at_ms = now + _EXPIRE_EVERY_MS
-            sender.expire(now)
+            sender.expire(now, self._obstacle)
         if sender.needs_producer_id and txn.state is TransactionPhase.READY and self._txn.transactional_id is None:
             txn.initialize()
         sender.flushing = self.flushes + (txn.state in (TransactionPhase.COMMITTING, TransactionPhase.PREPARING))
@@ -144,6 +145,18 @@ class Delivery:
             self._cluster.want_update()
         self._deliver()
         self._arm(now)
+
+    def _obstacle(self, tp: TopicPartition) -> str:
+        leader = self._cluster.metadata.leaders.get(tp)
+        if leader is None:
+            return "no leader of the partition is known"
+        failed = first_error(each for each in self._cluster.connections() if each.node_id == leader and not each.ready)
+        if failed is None:
+            return ""
+        return (
+            f"{failed.message}. This is the address that broker {leader} advertises for its clients: set its "
+            "advertised.listeners to one that they reach"
+        )
 
     def _ready(self, node_id: int) -> bool:
         connection = self._cluster.connection(node_id)

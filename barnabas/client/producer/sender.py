@@ -131,17 +131,21 @@ class Sender:
         """When to call `drain` or `expire` next if nothing else happens, in monotonic ms; set by the last `drain`."""
         return self._wake_ms
 
-    def expire(self, now_ms: int) -> None:
-        """Fails batches whose delivery timeout has passed; batches in flight wait for their answer or its time-out."""
+    def expire(self, now_ms: int, obstacle: Callable[[TopicPartition], str] = lambda _: "") -> None:
+        """Fails batches whose delivery timeout has passed; batches in flight wait for their answer or its time-out.
+
+        Args:
+            obstacle: why nothing can be sent to the leader of a partition now; empty if nothing is known.
+        """
         for queue in list(self.accumulator.waiting):
             while queue.queue and queue.queue[0].deadline_ms <= now_ms:
                 batch = queue.queue.popleft()
-                self._fail(queue, batch, self._too_late(batch), lost=False)
+                self._fail(queue, batch, self._too_late(batch, obstacle), lost=False)
             for batch in [b for b in queue.window if not b.on_wire and b.deadline_ms <= now_ms]:
                 queue.window.remove(batch)
                 # The batches after it keep their sequences; the answer to the next one shows whether this one was written.
                 # Without a next batch this stays unknown, so the partition starts a new epoch.
-                self._fail(queue, batch, self._too_late(batch), lost=not queue.window)
+                self._fail(queue, batch, self._too_late(batch, obstacle), lost=not queue.window)
             queue.probing = any(b.doubtful for b in queue.window)
             if queue.idle:
                 self.accumulator.waiting.pop(queue, None)
@@ -474,10 +478,12 @@ class Sender:
     def _done(self, dispatch: Dispatch) -> None:
         self._in_flight[dispatch.node_id] -= 1
 
-    def _too_late(self, batch: ProducerBatch) -> KafkaError:
+    def _too_late(self, batch: ProducerBatch, obstacle: Callable[[TopicPartition], str]) -> KafkaError:
         written = "it may or may not have been written" if batch.maybe_written else "it was not written"
+        why = obstacle(batch.tp)
         error = DeliveryTimedOut(
-            f"not acknowledged within delivery_timeout_ms after {batch.attempts} attempts; {written}",
+            f"not acknowledged within delivery_timeout_ms after {batch.attempts} attempts; {written}"
+            + (f": {why}" if why else ""),
             topic=batch.tp.topic,
             partition=batch.tp.partition,
         )
