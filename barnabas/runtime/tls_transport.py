@@ -5,7 +5,7 @@ Emits: `connection_made` to the application after the handshake, then its bytes;
 the application writes at once.
 
 The loops' own TLS would keep two buffers of 256 KiB for each connection, and start a handshake with the first byte. Here all connections
-share one receive buffer, because a read is handled before the next begins. A server's handshakes take turns (`HandshakeGate`).
+of a thread share one receive buffer, because a read is handled before the next begins. A server's handshakes take turns (`HandshakeGate`).
 
 Invariants: no turn encrypts more than TURN_BYTES; what the peer does not read stays with the application's buffers, unencrypted;
 a connection that fails before the end of its handshake has delivered nothing to the application.
@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -25,19 +24,17 @@ from typing import Any, Final, cast
 
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
+from barnabas.runtime.receive_buffers import receive_buffer
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, RECORD_BYTES, HandshakeGate, has_first_record
 
 __all__ = ["TlsConnection"]
 
-READ_BYTES: Final = 256 * 1024
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
 ENCRYPTED_RECORD_BYTES: Final = RECORD_BYTES + 2048 + 5  # the most that TLS 1.2 allows; TLS 1.3 allows less
 TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 2 ms
 WRITE_HIGH: Final = 256 * 1024  # of the plain transport
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02\x50"  # internal_error, which Java's TLS sends to a client that speaks no TLS
-_SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
-_shared: Final = memoryview(bytearray(READ_BYTES))
 _NOTHING: Final = memoryview(b"")
 
 
@@ -83,7 +80,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._incoming = self._outgoing = cast(ssl.MemoryBIO, None)
         self._object = cast(ssl.SSLObject, None)
         self._decrypt: Callable[[int, memoryview], int]  # into a buffer, one record at most: gives a count
-        self._received = _shared if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
+        self._received = receive_buffer()
         self._deadline: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
         self._backlog: deque[Buffer] = deque()  # written by the application, not encrypted yet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -226,3 +227,20 @@ def test_handshakes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert story[3:] == ["first goes on", "second goes on", "last begins"]
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_loops_of_several_threads_do_not_share_a_buffer() -> None:
+    """Brokers and clients of a test run in threads of one process: a read must not overwrite what another thread reads."""
+    used: list[memoryview] = []
+
+    async def connections() -> None:
+        for _ in range(2):
+            used.append(TlsConnection(asyncio.Protocol(), lambda: pytest.fail("no handshake")).get_buffer(-1))
+
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: asyncio.run(connections()))
+        thread.start()
+        thread.join()
+    first, again, other, _ = used
+    assert first.obj is again.obj
+    assert first.obj is not other.obj

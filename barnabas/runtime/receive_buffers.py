@@ -1,0 +1,29 @@
+"""Receive buffers of TLS connections: one for all connections of a thread.
+
+Driven by: `TlsConnection`, in the thread of its loop. A loop handles each read before the next one, so its connections can share a
+buffer. Loops of other threads read at the same time and need buffers of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Final
+
+__all__ = ["READ_BYTES", "receive_buffer"]
+
+READ_BYTES: Final = 256 * 1024
+_SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(READ_BYTES))
+
+
+_shared: Final = _OfThread()
+
+
+def receive_buffer() -> memoryview:
+    """The buffer of a connection whose loop runs in this thread."""
+    return _shared.view if _SHARES_BUFFER else memoryview(bytearray(READ_BYTES))
