@@ -180,7 +180,7 @@ class PositionChecks:
             self._fetcher.seek(tp, None, self._policy)
 
     def _awaits_metadata(self, state: PartitionState, node_id: int, now_ms: int) -> bool:
-        """Requests newer metadata, with growing pauses; False if that was in vain for long."""
+        """Requests newer metadata, with growing pauses. Returns False if no newer metadata came for a minute."""
         state.asked = node_id  # the pause ends if another node is named
         if 0 <= state.failing_since_ms <= now_ms - OLD_METADATA_MS:
             return False

@@ -256,7 +256,7 @@ class Surroundings(Extension):
             await self._send_disk(broker_id)
 
     async def met(self, state: DiskState, hits: int) -> None:
-        """Returns when so many calls have met a fault, and its broker is down if the fault ends it."""
+        """Waits until this number of calls has met the fault and, for a fault that ends the broker, until the broker is down."""
         while state.count < hits:
             await state.changed.wait()
         if state.effect == "kill":

@@ -75,7 +75,7 @@ async def test_offsets_that_are_not_there(peer: Peer, offset: int) -> None:
 async def test_a_leader_whose_session_may_be_over_does_not_say_that_an_offset_is_out_of_range(
     peer: Peer, node: Node
 ) -> None:
-    """The next leader may have it: a consumer that is told so goes back to the beginning."""
+    """The next leader may have this offset. OFFSET_OUT_OF_RANGE would send a consumer back to the beginning."""
     await peer.create("t")
     await produce(peer, 0, b"a", b"b", b"c")
     replica = node.replicas.leader("t", 0)

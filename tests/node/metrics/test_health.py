@@ -113,7 +113,7 @@ def test_what_a_broker_says_of_itself(
 
 
 async def test_a_broker_whose_session_has_ended_is_not_ready(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no quorum has a leader nobody fences it, so the metadata say that it serves."""
+    """The metadata say that a dead broker serves: without a controller, no broker is fenced."""
     node = await nodes.start(**LISTEN)
     assert await health(node) == (200, "ok")
     monkeypatch.setattr(type(node.lifecycle), "may_lead", lambda _: False)

@@ -153,7 +153,7 @@ class Deleted:
 
 
 def test_a_session_without_its_client_lets_a_deleted_partition_go() -> None:
-    """It may stay until 1,000 newer sessions exist, and kept the logs of all partitions that were deleted meanwhile."""
+    """A session may stay until 1,000 newer sessions exist. It must not keep the logs of deleted partitions."""
     one = create(Cache(), 0).wanted["t", 0]
     replica = Deleted()
     one.attach(cast(Replica, replica))

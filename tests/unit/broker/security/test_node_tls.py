@@ -193,7 +193,7 @@ def test_a_certificate_that_other_nodes_would_refuse_is_refused_at_the_start_as_
 
 
 def test_a_store_is_read_once(ca: CertificateAuthority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its contexts and certificates are of one file, also if the file is replaced meanwhile."""
+    """The contexts and certificates come from one reading of the file, even if the file is replaced meanwhile."""
     read: list[str] = []
 
     def reading(location: str, name: str) -> bytes:
