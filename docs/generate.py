@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md, docs/configuration.md, docs/file-map.md, the list of cores in docs/ARCHITECTURE.md and the permissions in
+"""Draws docs/coverage.md, docs/configuration.md, the list of cores in docs/ARCHITECTURE.md and the permissions in
 docs/security.md.
 
-From the code: APIs, states of machines, settings, modules; from pyproject.toml: the cores.
+From the code: APIs, states of machines, settings; from pyproject.toml: the cores.
 
 Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
 import textwrap
 import tomllib
@@ -122,22 +121,6 @@ def coverage() -> str:
         + diagram("Roles in the metadata quorum", "barnabas/broker/quorum/roles.py", QUORUM_ROLES)
         + diagram("States of the bundled producer", "barnabas/client/producer/transactions.py", PRODUCER_STATES)
     )
-
-
-def file_map() -> str:
-    """Every module with the first line of its docstring."""
-    lines = ["# File map", "", "Drawn from the modules' docstrings by `make docs`; don't edit."]
-    folder = None
-    for path in sorted(PACKAGE.rglob("*.py"), key=lambda p: (p.parent.parts, p.name)):
-        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-        if path.parent != folder:
-            folder = path.parent
-            lines += ["", f"## `{folder.relative_to(PACKAGE.parent)}/`", ""]
-        if path.name != "__init__.py":
-            lines.append(f"- `{path.name}` {doc.splitlines()[0] if doc else ''}")
-        elif doc:
-            lines += [doc.splitlines()[0], ""]
-    return "\n".join(lines) + "\n"
 
 
 SETTINGS_HEAD = """# Configuration
@@ -256,7 +239,6 @@ DOCUMENTS = {
     "ARCHITECTURE.md": architecture,
     "configuration.md": configuration,
     "coverage.md": coverage,
-    "file-map.md": file_map,
     "security.md": security,
 }
 

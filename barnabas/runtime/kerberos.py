@@ -11,13 +11,11 @@ keeps its tickets in memory; the library gets new ones before they end.
 from __future__ import annotations
 
 import hashlib
+import importlib
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.protocol.kerberos import GssContext, GssFailed
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 __all__ = ["KerberosAcceptor", "KerberosInitiator", "default_realm", "kerberos_is_missing"]
 
@@ -189,10 +187,8 @@ class _Initiating(_Context):
         return result.token or b""
 
 
-def _raw() -> ModuleType:
-    import gssapi.raw  # here, because the package is optional
-
-    return gssapi.raw
+def _raw() -> Any:  # the same type with and without the package
+    return importlib.import_module("gssapi.raw")  # here, because the package is optional
 
 
 def _file(path: str) -> bytes:
@@ -200,7 +196,7 @@ def _file(path: str) -> bytes:
     return (path if path.startswith("FILE:") else f"FILE:{path.removeprefix('file:')}").encode()
 
 
-def _text(raw: ModuleType, name: Any) -> str:
+def _text(raw: Any, name: Any) -> str:
     shown: bytes = raw.display_name(name, False).name
     return shown.decode("utf-8", "replace")
 

@@ -15,17 +15,15 @@ from tests.support.snippets import snippets
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
-GENERATED = ("file-map.md",)
 _HELP = re.compile(r"`([^`]*\bbarnabas [^`]*)`")
 
 
 def _commands() -> Iterator[tuple[str, str]]:
     """Where a command stands and its words after `barnabas`, comments and the rest of a pipeline cut off."""
     for page in PAGES:
-        if page.name not in GENERATED:
-            for block in [*snippets(page, ""), *snippets(page, "sh")]:
-                for line in block.splitlines():
-                    yield from ((page.name, words) for words in _invocations(line))
+        for block in [*snippets(page, ""), *snippets(page, "sh")]:
+            for line in block.splitlines():
+                yield from ((page.name, words) for words in _invocations(line))
     for module in sorted((ROOT / "barnabas" / "cli").glob("*.py")):
         for text in _helps(module):
             for example in _HELP.findall(text):
