@@ -44,13 +44,14 @@ demo: $(VENV)/.flights ## the main job: an exactly-once copy of 336,776 flights 
 demo-spark: $(VENV)/.pipeline $(VENV)/.flights ## flights and weather through Spark, exactly once, through kills; a page of results
 	$(BIN)/barnabas demo --spark
 
-test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline test-core test-pipeline ## the whole suite
+test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.pipeline ## the whole suite: both parts, also if the first one fails
+	@failed=0; $(MAKE) test-core || failed=1; $(MAKE) test-pipeline || failed=1; exit $$failed
 
 test-core: $(VENV)/.dev $(VENV)/.flights ## all but Spark; skips what lacks its packages
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/pipeline
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 --ignore tests/pipeline
 
 test-pipeline: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## what runs on Spark, in one process for one session
-	$(BIN)/python -m pytest tests/pipeline
+	$(BIN)/python -m pytest --durations 20 tests/pipeline
 
 test-pipeline-chaos: $(VENV)/.dev $(VENV)/.flights $(VENV)/.pipeline ## the sink through every kind of crash; takes long
 	$(BIN)/python -m pytest -m chaos --override-ini addopts= tests/pipeline

@@ -1,9 +1,8 @@
 """Compiles the few hot loops with mypyc if that is asked for; all else about the package is in pyproject.toml.
 
 By default the package is pure Python, and its wheel is one for all platforms. With BARNABAS_PURE=0 an installed package (`pip install
-.`, a wheel) gets an extension module beside each file of `LOOPS`, made of that very file; Python prefers it. Without mypy or a C
-compiler the package stays plain Python, and a line says so. An editable install is never compiled: what runs there is what was
-edited. `barnabas --version` tells which it is.
+.`, a wheel) gets an extension module beside each file of `LOOPS`, made of that very file; Python prefers it. A build that cannot
+compile then fails. An editable install is never compiled: it runs the edited source. `barnabas --version` shows the form.
 
 The readme of the package is README.md with absolute links if pyproject.toml has a URL "Repository", else without links to files.
 """
@@ -25,40 +24,34 @@ BUILDS = {"bdist_wheel", "build_ext", "build", "install"}  # commands whose outc
 IN_PLACE = {"editable_wheel", "develop", "--inplace", "-i"}
 
 
-def say(text: str) -> None:
-    print(f"barnabas: {text}", file=sys.stderr, flush=True)  # noqa: T201 (a build script speaks to its terminal)
-
-
 def compiled_loops() -> list[Extension]:
     """The extensions to build, their C written by mypyc; none where the package stays plain Python."""
     if os.environ.get("BARNABAS_PURE", "1") != "0":
         return []
     if IN_PLACE.intersection(sys.argv):
-        say("an editable install: plain Python, so that what runs is what was edited")
+        print("barnabas: an editable install stays plain Python", file=sys.stderr, flush=True)  # noqa: T201 (a build script)
         return []
     if not BUILDS.intersection(sys.argv):
         return []
-    try:
-        from mypyc.build import mypycify
+    from mypyc.build import mypycify
 
-        # One call a file: a group of several would put a library of its own beside the package.
-        return [extension for loop in LOOPS for extension in mypycify([loop], opt_level="3", debug_level="0")]
-    except (Exception, SystemExit) as error:  # mypyc ends the process where it does not understand a file
-        say(f"mypyc cannot be used ({type(error).__name__}: {error}): plain Python, slower and otherwise the same")
-        return []
+    # A call for each file: a group of several would put a library of its own beside the package. Imports are not
+    # followed: an isolated build has none of the packages that the rest of Barnabas imports.
+    options = {"opt_level": "3", "debug_level": "0"}
+    return [extension for loop in LOOPS for extension in mypycify(["--follow-imports=skip", loop], **options)]
 
 
 class BuildLoops(build_ext):
-    """Builds all extensions or none."""
+    """Says what to do without a C compiler."""
 
     def run(self) -> None:
         try:
             super().run()
         except (BaseError, CCompilerError, OSError) as error:
-            for extension in self.extensions:
-                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
-            self.extensions = []
-            say(f"the C compiler cannot be used ({error}): plain Python, slower and otherwise the same")
+            sys.exit(
+                f"barnabas: the C compiler failed ({error}). BARNABAS_PURE=0 compiles the hot loops: "
+                "install a C compiler, or unset it for plain Python"
+            )
 
 
 def readme() -> str:

@@ -98,6 +98,8 @@ def violations(path: Path) -> Iterator[str]:
             names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
             if names & {"logging.handlers", "logging.config"}:
                 yield f"{place(path)}:{node.lineno} handlers of logging: programs choose them, use logging.getLogger"
+            if any((name or "").split(".")[0] == "gssapi" for name in names):
+                yield f"{place(path)}:{node.lineno} mypy would depend on whether gssapi is there: use importlib"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and INTERNAL_TOPIC.fullmatch(node.value):
             if path.relative_to(PACKAGE) != HOME_OF_INTERNAL_TOPICS:
                 yield f"{place(path)}:{node.lineno} names {node.value}: use protocol/internal_topics"
@@ -132,6 +134,7 @@ def test_the_broker_uses_any_no_more_than_it_did() -> None:
         ('"""Doc."""\nimport time\ntime.time()\n', "Clock.now_ms"),
         ('"""Doc."""\nx = y  # type: ignore[attr-defined]\n', "without its reason"),
         ('"""Doc."""\nimport logging.handlers\n', "programs choose them"),
+        ('"""Doc."""\nimport gssapi.raw\n', "use importlib"),
         ('"""Doc."""\nTOPIC = "__cluster_metadata-0"\n', "use protocol/internal_topics"),
         ('"""Doc."""\nclass Broker:\n    pass\n', "no docstring"),
     ],

@@ -197,7 +197,17 @@ async def _copy(
     counts = {"committed": 0, "aborted": 0}
     while True:
         worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "barnabas.cli.copy_worker", bootstrap, INPUT, OUTPUT, str(abort_every), str(total)),
+            *(
+                sys.executable,
+                "-P",
+                "-m",
+                "barnabas.cli.copy_worker",
+                bootstrap,
+                INPUT,
+                OUTPUT,
+                str(abort_every),
+                str(total),
+            ),
             stdout=asyncio.subprocess.PIPE,
         )
         if chaos is not None:

@@ -254,7 +254,7 @@ class LocalCluster:
         log_size = node.log.stat().st_size if node.log.exists() else 0
         with node.log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "barnabas.cli.main", *self.command(node), "--until-stdin-ends"),
+                *(sys.executable, "-P", "-m", "barnabas.cli.main", *self.command(node), "--until-stdin-ends"),
                 stdin=self._lifeline[0],
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,

@@ -12,17 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.cli import ForeignModules
+
 pytestmark = pytest.mark.process
 
 ROWS = 30_000
-COMMAND = [sys.executable, "-m", "barnabas.cli.main", "demo"]
+COMMAND = [sys.executable, "-P", "-m", "barnabas.cli.main", "demo"]
 
 
 def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
+    foreign = ForeignModules(tmp_path / "cwd")
     rows = tmp_path / "rows.csv"
     rows.write_text("header\n" + "".join(f"{number},row\n" for number in range(ROWS)))
     done = subprocess.run(
         [*COMMAND, "--input", str(rows), "--rows", str(ROWS), "--data", str(tmp_path / "data")],
+        cwd=foreign.folder,
         capture_output=True,
         text=True,
         timeout=300,
@@ -34,6 +38,7 @@ def test_every_row_comes_out_once_through_every_kill(tmp_path: Path) -> None:
     pauses = {what: float(text.split()[0]) for what, text in table.items() if what.startswith("killed: ")}
     assert len(pauses) == 4, table
     assert all(pause > 0 for pause in pauses.values())
+    assert not foreign.imported()
 
 
 def test_a_stop_in_the_middle_ends_the_brokers_too(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Driver:
     async def _start(self) -> asyncio.subprocess.Process:
         with self._log.open("ab") as stderr:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "barnabas.cli.flights.job", *self._arguments),
+                *(sys.executable, "-P", "-m", "barnabas.cli.flights.job", *self._arguments),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
                 env=os.environ | {"JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".rstrip()},

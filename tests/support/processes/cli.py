@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import AnyStr, NamedTuple
 from unittest import mock
 
@@ -59,6 +60,19 @@ def barnabas(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subproc
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
     without_secrets(done.stdout + done.stderr, f"the output of {' '.join(arguments[:2])}")
     return done
+
+
+class ForeignModules:
+    """A working directory with files of the names of modules. Each file that is imported leaves a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for name in (*sys.stdlib_module_names, "barnabas", "construct", "crc32c", "cramjam", "h11", "rich", "uvloop"):
+            (folder / f"{name}.py").write_text("open(__file__ + '.imported', 'w').close()\n")
+
+    def imported(self) -> list[str]:
+        return sorted(path.name.removesuffix(".imported") for path in self.folder.glob("*.imported"))
 
 
 def as_in_a_terminal() -> None:

@@ -48,7 +48,7 @@ def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
-def _base_image() -> str:
+def base_image() -> str:
     """The image to build on: the one named, else what this machine has, else what it can get."""
     named = os.environ.get("BASE_IMAGE")
     if named:
@@ -62,7 +62,7 @@ def _base_image() -> str:
 @cache
 def _build_image() -> None:
     """Builds the image `barnabas` of this source tree."""
-    base = f"BASE_IMAGE={_base_image()}"
+    base = f"BASE_IMAGE={base_image()}"
     _run("docker", "build", "--quiet", "--network", "host", "--build-arg", base, "-t", "barnabas", ".")
 
 

@@ -6,11 +6,14 @@ The package is copied and built in a temporary directory, so nothing compiled is
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import venv
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -36,10 +39,35 @@ SHARED_WITH_THE_PLAIN_ONES = (
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
-def run(where: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+BUILD_REQUIREMENTS = ("setuptools", "mypy")
+
+
+@pytest.fixture(scope="module")
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has only the packages of an isolated build: these and their dependencies."""
+    environment = tmp_path_factory.mktemp("isolated")
+    venv.create(environment, symlinks=True)
+    (folder,) = environment.glob("lib/python*/site-packages")
+    wanted = list(BUILD_REQUIREMENTS)
+    for name in wanted:
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:
+            continue  # a dependency for other systems
+        dependencies = (re.split(r"[^\w.-]", text)[0] for text in found.requires or () if "extra ==" not in text)
+        wanted += [dependency for dependency in dependencies if dependency not in wanted]
+        for top in {path.parts[0] for path in found.files or () if path.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(found.locate_file(top))).resolve())
+    return environment / "bin" / "python"
+
+
+def run(
+    where: Path, *arguments: str, python: str | Path = sys.executable, **environment: str
+) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"BARNABAS_PURE": "0"}
     return subprocess.run(
-        [sys.executable, *arguments],
+        [python, *arguments],
         cwd=where,
         env=clean | environment,
         stdout=subprocess.PIPE,
@@ -50,10 +78,11 @@ def run(where: Path, *arguments: str, **environment: str) -> subprocess.Complete
     )
 
 
-def build(where: Path, into: str, **environment: str) -> str:
-    done = run(where, "setup.py", "-q", "build_ext", "--build-lib", into, "--build-temp", f"{into}-temp", **environment)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+def build(
+    where: Path, into: str, *options: str, python: str | Path = sys.executable, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = ("setup.py", "-q", "build_ext", "--build-lib", into, "--build-temp", f"{into}-temp")
+    return run(where, *options, *command, python=python, **environment)
 
 
 def extensions(where: Path) -> Iterator[Path]:
@@ -75,8 +104,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"there is no C compiler ({COMPILER})")
-def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path) -> None:
-    build(tree, ".")
+def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path, isolated: Path) -> None:
+    built = build(tree, ".", python=isolated)
+    assert built.returncode == 0, built.stdout
     loaded = (
         "import barnabas.protocol.record_codec as r, barnabas.protocol.record_walk as w, barnabas.client.producer.murmur2 as m;"
         "print(r.__file__, w.__file__, m.__file__)"
@@ -88,15 +118,21 @@ def test_the_tests_of_the_plain_loops_pass_with_the_compiled_ones(tree: Path) ->
     assert "compiled" in run(tree, "-m", "barnabas.cli.main", "--version").stdout
 
 
-def test_without_a_compiler_the_package_stays_plain_and_says_so(tree: Path) -> None:
-    said = build(tree, "no-compiler", CC="/nonexistent/cc")
-    assert "the C compiler cannot be used" in said
-    assert "plain Python" in said
-    assert not list(extensions(tree / "no-compiler"))
+def test_a_build_that_is_to_compile_fails_without_a_compiler(tree: Path) -> None:
+    built = build(tree, "no-compiler", CC="/nonexistent/cc")
+    assert built.returncode != 0
+    assert "install a C compiler, or unset it for plain Python" in built.stdout
+
+
+def test_a_build_that_is_to_compile_fails_without_mypy(tree: Path) -> None:
+    program = "import sys, runpy; sys.modules['mypyc'] = None; del sys.argv[0]; runpy.run_path('setup.py')"
+    built = build(tree, "no-mypy", "-c", program)
+    assert built.returncode != 0
+    assert "mypyc" in built.stdout
 
 
 def test_the_package_is_plain_python_unless_asked_otherwise(tree: Path) -> None:
-    build(tree, "pure", BARNABAS_PURE="1")
+    assert build(tree, "pure", BARNABAS_PURE="1").returncode == 0
     assert not list(extensions(tree / "pure"))
 
 
@@ -105,7 +141,7 @@ def test_nothing_is_compiled_in_place(tree: Path) -> None:
     before = sorted(extensions(tree))
     done = run(tree, "setup.py", "-q", "build_ext", "--inplace")
     assert (done.returncode, sorted(extensions(tree))) == (0, before)
-    assert "an editable install: plain Python" in done.stdout
+    assert "an editable install stays plain Python" in done.stdout
     assert not list(extensions(ROOT / "barnabas")), (
         "compiled modules lie in the checkout: they run in place of its sources"
     )
