@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from barnabas.broker.replica.isr import LONG_AGO
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import FETCH_SESSION_PARTITIONS_MAX
 from barnabas.ports import Rng
@@ -136,6 +137,11 @@ class WantedPartition:
         ):
             session.parked.on_progress(replica)
 
+    @property
+    def followed_ms(self) -> int:
+        """A time (monotonic) at which the follower certainly still followed this leader; long ago if the partition has left the session."""
+        return LONG_AGO if self.session is None else self.session.sent_after_ms
+
     def owes_high_watermark(self, replica: Replica) -> bool:
         """Whether a follower that serves consumers does not know the present high watermark yet."""
         session = self.session
@@ -162,6 +168,9 @@ class FetchSession:
         serves_consumers: whether a follower gets a moved high watermark at once, because consumers read from it (KIP-392).
         wanted: all partitions of the session.
         ready: partitions to read, in this order.
+        sent_after_ms: the peer sent its last request after this time (monotonic): a follower has two requests on their way at most, so
+            it sends one when the answer to the last but one has arrived. A request itself may be old: the network delayed it, or this
+            process was suspended.
         parked: the waiting request, if any.
         standing: `Access.standing` of the client for which all partitions that are not ready may be read; None: unknown.
     """
@@ -173,9 +182,11 @@ class FetchSession:
         "follower_id",
         "parked",
         "ready",
+        "sent_after_ms",
         "serves_consumers",
         "session_id",
         "standing",
+        "used_before_ms",
         "used_ms",
         "wanted",
     )
@@ -188,7 +199,8 @@ class FetchSession:
         self.follower_id = follower_id
         self.serves_consumers = serves_consumers
         self.created_ms = now_ms
-        self.used_ms = now_ms
+        self.used_ms = self.used_before_ms = now_ms  # times of the last request and of the one before it
+        self.sent_after_ms = LONG_AGO
         self.epoch = 1  # epoch of the next request
         self.wanted: dict[PartitionKey, WantedPartition] = {}
         self.ready: dict[PartitionKey, WantedPartition] = {}
@@ -223,8 +235,11 @@ class FetchSession:
         self.ready.pop(key, None)
         wanted = self.wanted.pop(key, None)
         if wanted is not None:
+            replica = wanted.replica
             wanted.unwatch()
             wanted.session = None
+            if self.follower_id >= 0 and replica is not None:
+                replica.refuse_unless_leading()  # the follower may have another leader
 
     def on_answered(self, wanted: WantedPartition) -> None:
         """An answer includes the partition: it is no longer ready if it was read to its end; else others are read first."""
@@ -298,6 +313,7 @@ class FetchSessions:
             self.close(session_id)
             return None
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.sent_after_ms, session.used_before_ms = session.used_before_ms, session.used_ms
         session.used_ms = self._monotonic_ms()
         del self._sessions[session_id]
         self._sessions[session_id] = session

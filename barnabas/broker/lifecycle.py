@@ -8,9 +8,9 @@ epoch comes from the clean-shutdown file; it is −1 if the last stop was not cl
 leads no partition before its log is recovered. From then on a heartbeat every broker.heartbeat.interval.ms keeps the session; a
 change of the requested state is sent at once.
 
-The controller may have fenced a broker that was silent for a whole session: its network failed, or its process was suspended. Such a
-broker leads nothing (`may_lead`) until a controller has answered it and its image holds everything committed by then. When the session
-ends, every request that waits for a leader here is refused (`Replicas.on_session_over`).
+The controller may have fenced a broker that was silent for a whole session: its network failed, or its process was suspended. Until
+a controller has answered it and its image holds everything committed by then, such a broker leads only partitions that no other
+broker can lead (`followed_since_ms`, `Replica.check_leads`).
 
 Invariants: a step waits until the own image shows it; a broker stops if another process has registered its id.
 Follows KIP-631 (registration, heartbeats, controlled shutdown), KIP-858 (offline directories), KIP-966 (previous broker epoch).
@@ -120,7 +120,7 @@ class Lifecycle:
         Args:
             controller: channel to the active controller.
             alone: no other node can be the controller.
-            on_session_over: called when this broker's session with the controller has ended.
+            on_session_over: called when this broker's session with the controller has ended, and repeatedly until the next one begins.
         """
         self._reactor = reactor
         self._config = config
@@ -136,6 +136,7 @@ class Lifecycle:
         self._session_ms = self._config.get_int("broker.session.timeout.ms")
         self._interval_ms = self._config.get_int("broker.heartbeat.interval.ms")
         self._session_until_ms = FOR_EVER
+        self._fenced_ms = 0  # time of the last answer that this running broker is fenced
         self._session_watch: Timer | None = None  # armed for the end of the session as of the time of arming
         self._registration: BrokerRegistrationRequest | None = None
         self._shutdown_allowed: asyncio.Future[bool] | None = None
@@ -294,6 +295,15 @@ class Lifecycle:
         """Whether no other broker can lead this broker's partitions: heartbeats were answered within the session timeout."""
         return self._reactor.clock.monotonic_ms() < self._session_until_ms
 
+    def followed_since_ms(self) -> int | None:
+        """None during the session; after it, the time (monotonic) since which followers must have followed a leader here.
+
+        Half a session: if all links of this broker fail at once, its followers have been silent for that long when its session ends.
+        """
+        if self.may_lead():
+            return None
+        return max(self._reactor.clock.monotonic_ms() - self._session_ms // 2, self._fenced_ms)
+
     def _arm(self, delay_ms: int) -> None:
         if self._heartbeat_due is not None:
             self._heartbeat_due.cancel()
@@ -342,8 +352,9 @@ class Lifecycle:
         self._told_offline = tuple(offline_log_dirs)
         self._heard_ms = self._reactor.clock.monotonic_ms()
         if answer.is_fenced and self.state is BrokerState.RUNNING and not self._alone:
-            # Other brokers lead these partitions now: nothing is accepted until the own metadata says so.
+            # Other brokers lead these partitions now, if they can: the own metadata will say so.
             self._session_until_ms = sent_ms
+            self._fenced_ms = self._heard_ms
             self._on_session_over()
         self._renew(sent_ms)
         if answer.should_shut_down:
@@ -384,6 +395,7 @@ class Lifecycle:
             self._watch_session()
         else:
             self._on_session_over()
+            self._session_watch = self._reactor.call_later(self._session_ms // 2, self._on_session_watch)
 
     def _on_registration_gone(self, code: ErrorCode) -> None:
         broker = self._current.image.brokers.get(self._node_id)

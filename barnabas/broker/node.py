@@ -202,7 +202,7 @@ class Node:
             self.log_dirs,
             self.fetchers,
             propose=self.isr_changes.propose,
-            may_lead=self.lifecycle.may_lead,
+            followed_since_ms=self.lifecycle.followed_since_ms,
             tell_directory=self.directory_assignments.tell,
             checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
             elected=self._on_elections,

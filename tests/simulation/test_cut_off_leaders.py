@@ -22,10 +22,9 @@ from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from barnabas.testing.simulation.world import Ports
-from tests.support.broker.nodes import Peer
 from tests.support.simulation.brokers import converged
 from tests.support.simulation.cluster_chaos import ClusterChaos, Power
-from tests.support.simulation.cluster_story import Story, committed, create, tell
+from tests.support.simulation.cluster_story import Story, committed, connect, create, tell
 from tests.support.simulation.trio import SESSION_S
 
 pytestmark = pytest.mark.simulation
@@ -33,14 +32,6 @@ pytestmark = pytest.mark.simulation
 SEEDS = range(*map(int, os.environ.get("BARNABAS_SEEDS", "0:6").split(":")))
 PARTITIONS = 3
 TRIES_MAX = 100  # of one producer to have a batch accepted
-
-
-async def connect(ports: Ports, name: str) -> Peer:
-    """A connection to a broker."""
-    reader = asyncio.StreamReader()
-    transport, protocol = await ports.network.connect(lambda: asyncio.StreamReaderProtocol(reader), name, 9092)
-    assert isinstance(protocol, asyncio.StreamReaderProtocol)
-    return Peer(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()))
 
 
 def batch(ports: Ports, producer_id: int, sequence: int, partition: int = 0, value: bytes = b"") -> ProduceRequest:
@@ -213,8 +204,11 @@ class Hasty:
             return None
 
 
-def run_cuts(seed: int) -> int:
-    """Brokers are cut off from each other, not from the clients, while producers begin. Returns how many records were acknowledged."""
+def run_cuts(seed: int, *, apart: bool = False) -> int:
+    """Brokers are cut off from each other, not from the clients, while producers begin. Returns how many records were acknowledged.
+
+    With `apart` the controllers are other machines, and brokers are cut off from these, too.
+    """
     producers: list[Hasty] = []
 
     async def story(there: Story) -> None:
@@ -232,6 +226,18 @@ def run_cuts(seed: int) -> int:
         writing = world.machine("newcomers").start(begin)
         chaos = ClusterChaos(world, there.brokers, there.watch, {}, power=Power.ON)
         chaos.faults = [chaos.zombie, chaos.zombie, chaos.zombie, chaos.cut_brokers, chaos.freeze, chaos.reset_brokers]
+
+        async def cut_from_controllers() -> None:
+            name = list(there.brokers)[world.rng.randrange(3)]
+            for controller in there.controllers:
+                world.network.cut(name, controller)
+            await asyncio.sleep(world.rng.random() * 20)
+            if world.rng.randrange(2):
+                await chaos.zombie()
+            world.network.heal(name)
+
+        if apart:
+            chaos.faults += [cut_from_controllers] * 6
         await chaos.run(6)
         cutting = False
         await writing
@@ -240,7 +246,7 @@ def run_cuts(seed: int) -> int:
         for producer in producers:
             check_acknowledged(producer.acknowledged, found[producer.partition])
 
-    tell(seed, story)
+    tell(seed, story, **({"process.roles": "broker"} if apart else {}))
     return sum(len(producer.acknowledged) for producer in producers)
 
 
@@ -250,8 +256,15 @@ def test_producers_that_begin_while_brokers_are_cut_off_from_each_other(first: i
         assert run_cuts(seed) > 50
 
 
+@pytest.mark.parametrize("first", SEEDS[::3])
+def test_producers_that_begin_while_brokers_are_cut_off_from_the_controllers(first: int) -> None:
+    for seed in range(first, min(first + 3, SEEDS.stop)):
+        assert run_cuts(seed, apart=True) > 50
+
+
 @pytest.mark.soak
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("first", range(1_000, 1_200, 20))
-def test_many_producers_that_begin_while_brokers_are_cut_off_from_each_other(first: int) -> None:
+def test_many_producers_that_begin_while_brokers_are_cut_off_from_each_other(first: int, apart: bool) -> None:
     for seed in range(first, first + 20):
-        run_cuts(seed)
+        run_cuts(seed, apart=apart)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,9 +12,15 @@ from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.node import Node
+from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse
+from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.testing.simulation.world import Ports
+from tests.support.broker.nodes import Peer
+from tests.support.requests import request_of
+from tests.support.simulation.cluster_story import Story, clients, connect, create, tell
 from tests.support.simulation.trio import STATE_TOPICS, Trio, coordinator, simulate
 
 pytestmark = pytest.mark.simulation
@@ -22,8 +29,9 @@ ID = "writer"
 
 
 def lapse(node: Node) -> None:
-    """Its last heartbeat that was answered is a session ago; the next one that is renews the session."""
+    """Its last heartbeat that was answered is a session ago, and its followers may have left; the next answer renews the session."""
     node.lifecycle._session_until_ms = 0
+    node.lifecycle._fenced_ms = node.reactor.clock.monotonic_ms() + 1
 
 
 def test_a_transaction_is_completed_after_its_coordinators_session_has_lapsed() -> None:
@@ -92,3 +100,97 @@ def test_who_may_be_a_coordinator_no_more_tells_no_offsets_and_verifies_nothing(
         assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
     simulate(2, story, **STATE_TOPICS)
+
+
+class Refusals:
+    """Raw requests, which are not repeated: the codes of their answers."""
+
+    def __init__(self, there: Story, ports: Ports) -> None:
+        self._there = there
+        self._ports = ports
+        self._peers: dict[str, Peer] = {}
+
+    async def _call(self, topic: str, partition: int, request: Any, version: int) -> Any:
+        leader = self._there.leader(topic, partition)
+        if leader not in self._peers:
+            self._peers[leader] = await connect(self._ports, leader)
+        return await self._peers[leader].call(request, version)
+
+    async def produce(self, topic: str, partition: int, acks: int) -> ErrorCode:
+        records = bytes(build_batch([NewRecord(None, b"raw", self._ports.clock.now_ms())]))
+        named = {"name": topic, "partition_data": [{"index": partition, "records": records}]}
+        request = request_of("Produce", acks=acks, timeout_ms=30_000, topic_data=[named])
+        answer = await self._call(topic, partition, request, 9)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    async def commit(self) -> ErrorCode:
+        named = {"name": "one", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+        fields = {"generation_id_or_member_epoch": -1, "member_id": "", "group_id": "raw", "topics": [named]}
+        answer = await self._call(
+            GROUP_METADATA_TOPIC, partition_for("raw", 3), request_of("OffsetCommit", **fields), 8
+        )
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self) -> ErrorCode:
+        named = {"group_id": "raw", "topics": [{"name": "one", "partition_indexes": [0]}]}
+        answer = await self._call(
+            GROUP_METADATA_TOPIC, partition_for("raw", 3), request_of("OffsetFetch", groups=[named]), 8
+        )
+        return ErrorCode(answer.groups[0].error_code)
+
+
+def test_without_a_quorum_of_controllers_the_brokers_serve() -> None:
+    """For ten minutes: plain writes, groups whose members change, and transactions."""
+
+    async def story(there: Story) -> None:
+        machine = there.world.machine
+        await machine("admin").start(lambda ports: create(ports, "one", 3, 1))
+        await machine("admin").start(lambda ports: create(ports, "three", 3, 3))
+        await machine("client").start(lambda ports: program(there, ports))
+
+    async def program(there: Story, ports: Ports) -> None:
+        loop = asyncio.get_running_loop()
+        reading: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        reading |= {"group_id": "g", **clients(ports)}
+        raw = Refusals(there, ports)
+        async with (
+            Producer(transactional_id=ID, **clients(ports)) as transactional,
+            Consumer("three", enable_auto_commit=False, **reading) as member,
+        ):
+            seen = 0
+
+            async def work(number: int) -> None:
+                nonlocal seen
+                async with transactional.transaction():
+                    for topic in ("one", "three"):
+                        await transactional.send(topic, b"%d" % number, partition=number % 3)
+                    await transactional.send_offsets({TopicPartition("one", 0): number}, "copy")
+                async with asyncio.timeout(10):
+                    while seen <= number:
+                        seen += (await member.getone()).value == b"%d" % seen
+                await member.commit()
+
+            await work(0)
+            await raw.commit()
+            for name in list(there.controllers)[:2]:
+                there.world.machine(name).kill()
+            began = loop.time()
+            for number in range(1, 60):
+                await asyncio.sleep(10)
+                codes = [
+                    await raw.produce(topic, partition, acks)
+                    for topic in ("one", "three")
+                    for partition in range(3)
+                    for acks in (-1, 1)
+                ]
+                codes += [await raw.commit(), await raw.committed()]
+                assert set(codes) == {ErrorCode.NONE}, f"after {loop.time() - began:.0f} s: {codes}"
+                async with asyncio.timeout(5):
+                    await work(number)
+                if number == 30:  # another member joins and leaves
+                    async with Consumer("three", **reading) as other:
+                        while not other.assignment():
+                            await asyncio.gather(other.getmany(timeout_ms=100), member.getmany(timeout_ms=100))
+            assert loop.time() - began > 590
+
+    tell(4, story, **{"process.roles": "broker"})

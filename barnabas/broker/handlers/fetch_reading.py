@@ -152,7 +152,9 @@ class PartitionReader:
                 if wanted.named:
                     if not log.log_start_offset <= offset <= log.log_end_offset:
                         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    replica.on_follower_fetch(self._follower_id, self._broker_epoch, offset, wanted.log_start_offset)
+                    replica.on_follower_fetch(
+                        self._follower_id, self._broker_epoch, offset, wanted.log_start_offset, wanted
+                    )
                     wanted.named = False
                 end = log.log_end_offset
             else:
@@ -240,7 +242,7 @@ def _unless_replaced(replica: Replica | None, error: BrokerError) -> BrokerError
     """
     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and replica is not None and replica.is_leader:
         try:
-            replica.check_leads()
+            replica.check_leads(by_followers=False)
         except BrokerError as refusal:
             return refusal
     return error

@@ -143,7 +143,7 @@ def offset_for_leader_epoch(needs: Needs, call: Call[OffsetForLeaderEpochRequest
                     one.leader_epoch, replica.log.log_end_offset
                 )
                 if answer.end_offset < 0:
-                    replica.check_leads()  # another broker that leads by now may know the epoch
+                    replica.check_leads(by_followers=False)  # another broker that leads by now may know the epoch
             except BrokerError as error:
                 answer.error_code = error.code
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))

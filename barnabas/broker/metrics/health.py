@@ -64,8 +64,6 @@ class Health:
         registered = image.brokers.get(node.node_id)
         if registered is None or registered.fenced or not node.server.serving:
             return "fenced: the controller has not admitted this broker"
-        if not node.lifecycle.may_lead():
-            return "fenced: no controller has answered for a whole session, so this broker leads nothing"
         return None
 
     def _stalled(self) -> str | None:

@@ -12,11 +12,11 @@ Follows KIP-497 (AlterPartition), KIP-704, KIP-841 (fenced brokers do not join),
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["Follower", "InSyncReplicas", "IsrAnswer", "IsrProposal"]
+__all__ = ["LONG_AGO", "FollowedPartition", "Follower", "InSyncReplicas", "IsrAnswer", "IsrProposal"]
 
 UNKNOWN_OFFSET: Final = -1
 LONG_AGO: Final = -(2**62)
@@ -55,14 +55,30 @@ class IsrAnswer(NamedTuple):
     isr: tuple[int, ...] = ()
 
 
+class FollowedPartition(Protocol):
+    """A partition in a follower's fetch session."""
+
+    current_leader_epoch: int
+
+    @property
+    def followed_ms(self) -> int:
+        """A time (monotonic) at which the follower certainly still followed this leader."""
+        ...
+
+
 class Follower:
-    """One follower's progress, from its fetches."""
+    """One follower's progress, from its fetches.
+
+    Attributes:
+        fetches: the partition in the follower's fetch session, as of its last fetch in this leader epoch.
+    """
 
     __slots__ = (
         "_fetched_ms",
         "_leader_end_offset",
         "broker_epoch",
         "broker_id",
+        "fetches",
         "last_caught_up_ms",
         "log_end_offset",
         "log_start_offset",
@@ -76,6 +92,7 @@ class Follower:
         self.last_caught_up_ms = now_ms if in_sync else LONG_AGO  # monotonic
         self._fetched_ms = LONG_AGO
         self._leader_end_offset = 0  # the leader's log end at the follower's last fetch
+        self.fetches: FollowedPartition | None = None
 
     def on_fetch(
         self, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int, leader_end_offset: int
@@ -100,6 +117,11 @@ class Follower:
         self.last_caught_up_ms = max(self.last_caught_up_ms, fetched_ms)
         self._fetched_ms = max(self._fetched_ms, fetched_ms)
         self._leader_end_offset = self.log_end_offset
+
+    def follows(self, leader_epoch: int, since_ms: int) -> bool:
+        """Whether it followed this leader in this epoch at `since_ms` (monotonic) or later."""
+        fetches = self.fetches
+        return fetches is not None and fetches.current_leader_epoch == leader_epoch and fetches.followed_ms >= since_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         """Whether the follower has everything, or had it within the last `lag_ms_max`."""

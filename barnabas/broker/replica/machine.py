@@ -21,7 +21,7 @@ from barnabas.broker.call import Done
 from barnabas.broker.replica.commit_waiters import CommitWaiters
 from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals
-from barnabas.broker.replica.isr import InSyncReplicas, IsrAnswer, IsrProposal
+from barnabas.broker.replica.isr import FollowedPartition, InSyncReplicas, IsrAnswer, IsrProposal
 from barnabas.broker.replica.traffic import TopicTraffic
 from barnabas.broker.replica.verification_guard import VerificationGuard
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
@@ -36,6 +36,9 @@ __all__ = ["Replica", "VerificationGuard", "Watcher"]
 log = logger("kafka.cluster.Partition")
 
 NO_LEADER = -1
+MAYBE_FENCED = (
+    "the controllers do not answer this broker, and another one may lead the partition; ask for the leader again"
+)
 
 
 class Watcher(Protocol):
@@ -53,12 +56,13 @@ class Replica:
         request_sync: requests a sync of this replica's log; `on_synced` reports the durable offset.
         propose: sends a proposal to the controller; `on_isr_answer` reports the answer.
         on_io_error: called with the I/O error that took this replica offline.
+        followed_since_ms: `Lifecycle.followed_since_ms`.
         in_sync: the ISR with its rules; a sole replica needs none.
     """
 
     __slots__ = (
         "__weakref__",
-        "_may_lead",
+        "_followed_since_ms",
         "_on_io_error",
         "_propose",
         "_waiters",
@@ -95,7 +99,7 @@ class Replica:
         on_io_error: Callable[[Replica, OSError], None] = lambda *_: None,
         in_sync: InSyncReplicas | None = None,
         high_watermark: int = 0,
-        may_lead: Callable[[], bool] = lambda: True,
+        followed_since_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -112,7 +116,7 @@ class Replica:
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.watchers: dict[Watcher, None] = {}
         self.durability = Durability(log, weakly(request_sync, self))
-        self._may_lead = may_lead  # whether the node's session with the controller may still be valid
+        self._followed_since_ms = followed_since_ms
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
@@ -324,8 +328,18 @@ class Replica:
 
     # -- leading: followers and the ISR
 
-    def on_follower_fetch(self, broker_id: int, broker_epoch: int, offset: int, log_start_offset: int) -> None:
+    def on_follower_fetch(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        offset: int,
+        log_start_offset: int,
+        fetches: FollowedPartition | None = None,
+    ) -> None:
         """A follower holds everything below `offset`, which must be in this log and have the same history.
+
+        Args:
+            fetches: the partition in the follower's fetch session.
 
         Raises:
             BrokerError: NOT_LEADER_OR_FOLLOWER: it holds no replica, or the fetch was made before its broker restarted (KIP-903).
@@ -336,6 +350,7 @@ class Replica:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {broker_id} of epoch {broker_epoch} holds no replica of {self.topic}-{self.partition}",
             )
+        follower.fetches = fetches
         moved = offset != follower.log_end_offset
         deleted = log_start_offset != follower.log_start_offset
         follower.on_fetch(offset, log_start_offset, broker_epoch, self.clock.monotonic_ms(), self.log.log_end_offset)
@@ -447,26 +462,54 @@ class Replica:
         self.progressed()
         return self.log.log_start_offset
 
-    def check_leads(self) -> None:
-        """Raises BrokerError NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR if this node may not act as leader now.
-        It may not while its session with the controller may have ended: another node may lead by now. Waiting requests fail first.
+    def check_leads(self, *, by_followers: bool = True) -> None:
+        """Checks that this node leads, and that no acknowledgement or answer is lost if the controller has fenced it meanwhile.
+
+        During the session with the controller no other broker can lead. After it, the controllers may be away, and the leader goes on; or they
+        may have fenced this broker and elected another one. Only members of the ISR can be elected, and eligible leaders (KIP-966) if the
+        ISR is below the effective min.insync.replicas. Only this leader can add a member, so `maximal` has them all. Thus this node
+        leads:
+        - if no other broker can be elected (one replica, or an ISR of this node alone);
+        - as long as each broker that can be elected follows this leader in this epoch: a new leader stops that first. What acks=all
+          acknowledges is safe in any case, because the new leader has it. With acks=1, and for answers of a coordinator, the time between
+          the last fetch of the new leader and this check remains, as in Kafka.
+
+        Args:
+            by_followers: False: the second case does not count.
+
+        Raises:
+            BrokerError: NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR. Waiting requests are refused first.
         """
-        if self.leader_id == self.node_id and self._may_lead():
+        if self.leader_id == self.node_id and not self._may_be_replaced(by_followers=by_followers):
             return
         self.earlier_refusals.note()
-        if self.leader_id == self.node_id:
-            raise self.on_session_over()
-        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.leader_id != self.node_id:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR if self.failed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.refuse_unless_leading()
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED)
 
-    def on_session_over(self) -> BrokerError:
-        """Refuses everything that waits for this leader: the node's session with the controller has ended. Returns the refusal.
+    def _may_be_replaced(self, *, by_followers: bool = True) -> bool:
+        """Whether another broker may lead by now. The docstring of `check_leads` explains the rule."""
+        since_ms = self._followed_since_ms()
+        if since_ms is None:
+            return False
+        in_sync = self.in_sync
+        electable = in_sync.maximal if len(in_sync.committed) >= self.min_insync_replicas else tuple(in_sync.followers)
+        for broker_id in electable:
+            follower = in_sync.followers.get(broker_id)
+            if broker_id != self.node_id and (
+                follower is None or not by_followers or not follower.follows(self.leader_epoch, since_ms)
+            ):
+                return True
+        return False
+
+    def refuse_unless_leading(self) -> None:
+        """Refuses everything that waits for this leader if another broker may lead by now.
 
         A producer whose first batch waited here would otherwise send its second one to the next leader, which does not have the first.
         """
-        refusal = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker may have been fenced unknowingly")
-        if self.leader_id == self.node_id:
-            self._refuse_waiting(refusal)
-        return refusal
+        if self.leader_id == self.node_id and self._may_be_replaced():
+            self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED))
 
     def broken(self, error: OSError, *, cut: bool = False) -> BrokerError:
         """The disk failed: returns the refusal. Takes the replica offline, unless the error is passing and no log was cut."""

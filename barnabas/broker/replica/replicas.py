@@ -67,7 +67,7 @@ class Replicas:
 
     Args:
         propose: asks the controller for a change of the in-sync replicas.
-        may_lead: whether this broker's session with the controller is valid.
+        followed_since_ms: `Lifecycle.followed_since_ms`.
         tell_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
         checkpoint_soon: writes every checkpoint at the end of the wake-up.
         elected: called with elections, except those of a failed directory.
@@ -85,7 +85,7 @@ class Replicas:
         fetchers: Fetchers,
         *,
         propose: Callable[[Replica, IsrProposal], None],
-        may_lead: Callable[[], bool],
+        followed_since_ms: Callable[[], int | None],
         tell_directory: Callable[[bytes, int, bytes], None],
         checkpoint_soon: Callable[[], None],
         elected: Callable[[list[LeadershipChange]], None],
@@ -97,7 +97,7 @@ class Replicas:
         self._folders = LogFolders(reactor, config, log_dirs)
         self._fetchers = fetchers
         self._propose = propose
-        self._may_lead = may_lead
+        self._followed_since_ms = followed_since_ms
         self._tell_directory = tell_directory
         self._checkpoint_soon = checkpoint_soon
         self._elected = elected
@@ -175,9 +175,9 @@ class Replicas:
         return chain.from_iterable([partitions.values() for partitions in self._by_topic.values()])
 
     def on_session_over(self) -> None:
-        """This node's session with the controller has ended: refuses everything that waits for a leader here."""
+        """This node's session with the controller has ended: refuses what waits for a leader here that may have a successor."""
         for replica in self.all():
-            replica.on_session_over()
+            replica.refuse_unless_leading()
 
     # -- start
 
@@ -422,7 +422,7 @@ class Replicas:
             on_io_error=self.on_io_error,
             in_sync=InSyncReplicas(self._node_id, self._is_eligible, self._config.get_int("replica.lag.time.max.ms")),
             high_watermark=one.offsets.high_watermark,
-            may_lead=self._may_lead,
+            followed_since_ms=self._followed_since_ms,
         )
         replica.traffic = None if self.traffic is None else self.traffic.of(one.topic)
         directory.replicas[replica] = None

@@ -79,14 +79,14 @@ async def test_a_leader_whose_session_may_be_over_does_not_say_that_an_offset_is
     await peer.create("t")
     await produce(peer, 0, b"a", b"b", b"c")
     replica = node.replicas.leader("t", 0)
-    session = replica._may_lead
-    replica._may_lead = lambda: False
+    replica._followed_since_ms = lambda: 0
+    replica.in_sync.maximal = (node.node_id, 99)  # another broker can be elected
     for asked in (wanted(0, 4), wanted(0, 1, last_fetched_epoch=replica.leader_epoch + 1)):
         (part,) = parts(await peer.call(request(asked), 12))
         assert (part.error_code, part.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     (part,) = parts(await peer.call(request(wanted(0, 1)), 12))
     assert (part.error_code, offsets(part)) == (0, [0]), "what it has was committed"
-    replica._may_lead = session
+    replica._followed_since_ms = lambda: None
     (part,) = parts(await peer.call(request(wanted(0, 4)), 12))
     assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -187,8 +187,9 @@ async def test_where_epochs_end(peer: Peer, node: Node, version: int) -> None:
     assert await end(first + 3) == (0, first + 3, 3)
     assert await end(first + 4) == (0, -1, -1)
     replica = node.replicas.leader("t", 0)
-    session, replica._may_lead = replica._may_lead, lambda: False  # the next leader may know the epoch
+    replica._followed_since_ms = lambda: 0  # the session is over
+    replica.in_sync.maximal = (node.node_id, 99)  # this one can be elected, and may know the epoch
     assert await end(first + 4) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
     assert await end(first + 3) == (0, first + 3, 3)
-    replica._may_lead = session
+    replica._followed_since_ms = lambda: None
     assert await end(first, current=first) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)

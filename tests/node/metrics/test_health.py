@@ -102,7 +102,7 @@ def test_what_a_broker_says_of_itself(
         config=SimpleNamespace(roles=("broker", "controller")),
         log_dirs=[],
         current_image=SimpleNamespace(image=image),
-        lifecycle=SimpleNamespace(state=state, may_lead=lambda: True),
+        lifecycle=SimpleNamespace(state=state),
         replicas=SimpleNamespace(recovery_progress=progress),
         server=SimpleNamespace(serving=serving),
     )
@@ -110,16 +110,6 @@ def test_what_a_broker_says_of_itself(
     assert Health(node, watch).ready() == reason
     node.reactor.failure = OSError("no space")
     assert Health(node, watch).alive() == Health(node, watch).ready() == "the node has failed: no space"
-
-
-async def test_a_broker_whose_session_has_ended_is_not_ready(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata say that a dead broker serves: without a controller, no broker is fenced."""
-    node = await nodes.start(**LISTEN)
-    assert await health(node) == (200, "ok")
-    monkeypatch.setattr(type(node.lifecycle), "may_lead", lambda _: False)
-    status, reason = await health(node)
-    assert (status, reason.partition(":")[0]) == (503, "fenced")
-    assert "no controller has answered" in reason
 
 
 @pytest.mark.parametrize(

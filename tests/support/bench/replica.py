@@ -64,7 +64,7 @@ class ReplicaBench:
             clock=self.clock,
             request_sync=self.asked.append,
             config=LogConfig(**config),
-            may_lead=lambda: self.session,
+            followed_since_ms=lambda: None if self.session else self.clock.time_ms - 4_500,
         )
         if leads:
             self.replica.lead(0, (1,), 0)

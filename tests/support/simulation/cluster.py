@@ -34,7 +34,7 @@ def bootstrap(count: int = 3) -> str:
 
 
 class ClusterBroker(Broker):
-    """The program of one broker among several, each a controller too."""
+    """The program of one broker among several, by default a controller, too."""
 
     def __init__(self, node_id: int, count: int = 3, /, **settings: str) -> None:
         name = f"broker-{node_id}"

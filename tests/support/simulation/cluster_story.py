@@ -11,17 +11,31 @@ from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
 from barnabas.testing.simulation.invariants import check_stable
 from barnabas.testing.simulation.network import Latency
 from barnabas.testing.simulation.world import Ports, World
+from tests.support.broker.nodes import Peer
 from tests.support.simulation.brokers import make_brokers
-from tests.support.simulation.cluster import Watch, bootstrap
+from tests.support.simulation.cluster import ClusterBroker, Watch, bootstrap
 from tests.support.simulation.workload import Broker, read_all
 
 
 class Story:
-    """A cluster in a world, with helpers for its test."""
+    """A cluster in a world, with helpers for its test.
+
+    Attributes:
+        controllers: three machines of controllers, if the brokers have `process.roles=broker`.
+    """
 
     def __init__(self, world: World, **settings: str) -> None:
         self.world = world
         self.brokers: dict[str, Broker] = make_brokers(**settings)
+        self.controllers: dict[str, Broker] = {}
+        if settings.get("process.roles") == "broker":
+            voters = {number: f"controller-{number}" for number in (11, 12, 13)}
+            quorum = ",".join(f"{number}@{name}:9093" for number, name in voters.items())
+            for number, name in voters.items():
+                controller = {"process.roles": "controller", "listeners": f"CONTROLLER://{name}:9093"}
+                self.controllers[name] = ClusterBroker(number, **controller, **{"controller.quorum.voters": quorum})
+            for name, broker in self.brokers.items():
+                broker.settings |= {"listeners": f"PLAINTEXT://{name}:9092", "controller.quorum.voters": quorum}
         self.watch = Watch(world, self.brokers)
 
     def node(self, name: str) -> Node:
@@ -30,8 +44,8 @@ class Story:
         return node
 
     async def start(self) -> None:
-        for name, broker in self.brokers.items():
-            self.world.machine(name).start(broker)
+        for name, node in {**self.controllers, **self.brokers}.items():
+            self.world.machine(name).start(node)
         await self.until(lambda: all(broker.node is not None for broker in self.brokers.values()), 1)
         await self.until(lambda: len(self.node("broker-1").image.alive_brokers()) == 3, 10)
 
@@ -66,6 +80,14 @@ def tell(
             await story(there)
 
         world.run(main(), time_limit_s=3600)
+
+
+async def connect(ports: Ports, name: str) -> Peer:
+    """A connection to a broker."""
+    reader = asyncio.StreamReader()
+    transport, protocol = await ports.network.connect(lambda: asyncio.StreamReaderProtocol(reader), name, 9092)
+    assert isinstance(protocol, asyncio.StreamReaderProtocol)
+    return Peer(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()))
 
 
 async def create(ports: Ports, topic: str, partitions: int, replicas: int) -> None:

@@ -196,3 +196,20 @@ def test_session_ids_are_positive_and_unique() -> None:
     ids = {create(cache, 0).session_id for _ in range(500)}
     assert len(ids) == 500
     assert all(0 < session_id < 2**31 for session_id in ids)
+
+
+def test_when_a_follower_certainly_followed() -> None:
+    """Its last two requests may have been sent before anything was answered."""
+    cache = Cache()
+    partitions = wanted(0)
+    session = cache.sessions.create(False, partitions, 2)
+    assert session is not None
+    (partition,) = partitions.values()
+    found = []
+    for epoch in range(1, 5):
+        cache.ms += 500
+        assert cache.sessions.resume(session.session_id, epoch, False, (), ()) is session
+        found.append(partition.followed_ms)
+    assert found == [0, 0, 500, 1_000]
+    session.forget(partition.key)
+    assert partition.followed_ms < 0

@@ -134,7 +134,7 @@ def test_a_leader_whose_session_is_over_refuses_who_waits_before_anything_newer(
         bench.append()
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert called == [("first", ErrorCode.NOT_LEADER_OR_FOLLOWER), ("second", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    bench.replica.on_session_over()
+    bench.replica.refuse_unless_leading()
     assert len(called) == 2
     bench.session = True
     bench.replica.when_committed(
@@ -145,14 +145,83 @@ def test_a_leader_whose_session_is_over_refuses_who_waits_before_anything_newer(
 
 
 def test_a_leader_whose_session_is_over_refuses_who_waits_for_the_disk() -> None:
-    bench = ReplicaBench(flush_messages=1)
+    bench = ThreeReplicas((1, 2), flush_messages=1)
     called, waiter = waiting(bench)
     bench.replica.when_durable(bench.append(), waiter("acks=1"))
     bench.session = False
-    bench.replica.on_session_over()
+    bench.replica.refuse_unless_leading()
     assert called == [("acks=1", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     bench.sync()
     assert len(called) == 1
+
+
+class Fetches:
+    """A follower's partition in its fetch session."""
+
+    def __init__(self, followed_ms: int = 0, current_leader_epoch: int = 0) -> None:
+        self.followed_ms = followed_ms
+        self.current_leader_epoch = current_leader_epoch
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_insync", "following", "leads"),
+    [
+        ((1,), 1, {}, True),
+        ((1,), 2, {}, False),
+        ((1,), 2, {2: Fetches(), 3: Fetches()}, True),
+        ((1, 2), 1, {}, False),
+        ((1, 2), 1, {3: Fetches()}, False),
+        ((1, 2), 1, {2: Fetches()}, True),
+        ((1, 2), 1, {2: Fetches(-1)}, False),
+        ((1, 2), 1, {2: Fetches(current_leader_epoch=1)}, False),
+        ((1, 2), 3, {2: Fetches()}, False),
+    ],
+    ids=[
+        "alone in sync",
+        "alone in sync, others may be eligible leaders",
+        "these follow",
+        "the other one is silent",
+        "the other one is silent, one that is not in sync follows",
+        "the other one follows",
+        "it followed too long ago",
+        "it follows in a later epoch",
+        "it follows, an eligible leader is silent",
+    ],
+)
+def test_after_its_session_a_leader_leads_what_no_other_broker_can(
+    isr: tuple[int, ...], min_insync: int, following: dict[int, Fetches], leads: bool
+) -> None:
+    bench = ThreeReplicas(isr, min_insync)
+    for broker_id, fetches in following.items():
+        bench.replica.on_follower_fetch(broker_id, -1, 0, 0, fetches)
+    called, waiter = waiting(bench)
+    bench.replica.when_committed(bench.append() + 1, waiter("acks=all"))
+    bench.session = False
+    bench.clock.time_ms = 4_500
+    if leads:
+        bench.append()
+    else:
+        with pytest.raises(BrokerError):
+            bench.append()
+    assert any(error is not None for _, error in called) is not leads
+
+
+def test_a_replica_that_may_have_joined_the_isr_can_be_elected() -> None:
+    bench = ThreeReplicas((1,))
+    bench.session = False
+    bench.replica.check_leads()
+    bench.replica.on_follower_fetch(2, -1, 0, 0)  # proposes it; the answer may be lost
+    with pytest.raises(BrokerError):
+        bench.replica.check_leads()
+
+
+def test_an_offset_that_the_log_lacks_is_refused_while_another_broker_can_be_elected() -> None:
+    bench = ThreeReplicas((1, 2))
+    bench.replica.on_follower_fetch(2, -1, 0, 0, Fetches(10_000))
+    bench.session = False
+    bench.replica.check_leads()
+    with pytest.raises(BrokerError):
+        bench.replica.check_leads(by_followers=False)
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["at a commit", "at a refusal"])
@@ -172,14 +241,15 @@ def test_a_waiter_that_fails_the_replica_has_its_neighbours_called_once(commits:
     if commits:
         bench.replica.on_follower_fetch(2, -1, 2, 0)
     else:
-        bench.replica.on_session_over()
+        bench.session = False
+        bench.replica.refuse_unless_leading()
     assert [name for name, _ in called] == ["before", "failing", "after", "later"]
     assert called[3][1] is not None
 
 
 @pytest.mark.parametrize("synced", [True, False], ids=["at a sync", "at a refusal"])
 def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_once(synced: bool) -> None:
-    bench = ReplicaBench(flush_messages=2)
+    bench = ThreeReplicas((1, 2), flush_messages=2)
     called, waiter = waiting(bench)
 
     def failing(error: BrokerError | None) -> None:
@@ -193,7 +263,8 @@ def test_a_waiter_for_the_disk_that_fails_the_replica_has_its_neighbours_called_
     if synced:
         bench.replica.on_synced(2)
     else:
-        bench.replica.on_session_over()
+        bench.session = False
+        bench.replica.refuse_unless_leading()
     assert sorted(name for name, _ in called) == ["failing", "later", "neighbour"]
     assert dict(called)["later"] is not None
 
@@ -465,12 +536,12 @@ def refusal(bench: ReplicaBench, sequence: int) -> ErrorCode | None:
 @pytest.mark.parametrize("reason", ["not the leader yet", "too few in sync", "the session is over"])
 def test_a_gap_after_a_passing_refusal_does_not_tell_the_producer_to_begin_anew(reason: str) -> None:
     """Batches 1 and 2 come before this node can take them, 3 right after: the producer sends all of them again, in order."""
-    bench = ReplicaBench()
+    bench = ThreeReplicas((1, 2))
     assert refusal(bench, 0) is None
     if reason == "not the leader yet":
         bench.replica.follow(2, 1, (1, 2), 1)
     elif reason == "too few in sync":
-        bench.replica.require(2)
+        bench.replica.require(3)
     else:
         bench.session = False
     refused = ErrorCode.NOT_ENOUGH_REPLICAS if reason == "too few in sync" else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -145,7 +145,7 @@ def test_a_session_that_is_over_ends_no_decision(answers_early: bool) -> None:
     outcome = bench.put(b"a", 1)
     bench.wake()
     for _ in range(2):
-        bench.replica.on_session_over()
+        bench.replica._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     refused = [] if not answers_early else [ErrorCode.NOT_COORDINATOR]
     assert [getattr(error, "code", error) for error in outcome] == refused
     assert bench.host.shard(0) is shard
@@ -163,7 +163,7 @@ def test_a_session_that_is_over_while_a_shard_loads_holds_it_up_only() -> None:
     bench.wake()
     bench.host = bench.new_host()
     bench.host.on_elected(0, 0)
-    bench.replica.on_session_over()
+    bench.replica._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     with pytest.raises(BrokerError) as loading:
         bench.host.shard(0)
     assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
