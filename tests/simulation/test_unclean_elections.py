@@ -71,6 +71,7 @@ class Truncating(Story):
     def __init__(self, world: World) -> None:
         self.world = world
         self.brokers = make_brokers()
+        self.controllers = {}
         self.isolated: dict[str, None] = {}
 
     def state(self) -> tuple[int, list[int]]:
