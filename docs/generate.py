@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md, docs/configuration.md, the list of cores in docs/ARCHITECTURE.md and the permissions in
-docs/security.md.
+"""Draws docs/coverage.md and docs/configuration.md, the cores in docs/ARCHITECTURE.md, the permissions in docs/security.md and the
+index in docs/proof.md.
 
-From the code: APIs, states of machines, settings; from pyproject.toml: the cores.
+From the code: APIs, states of machines, settings; from pyproject.toml: the cores; from tests/: the index.
 
 Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 import textwrap
 import tomllib
@@ -235,10 +236,48 @@ def security() -> str:
     return f"{before}{PERMISSIONS_BEGIN}{permissions()}{PERMISSIONS_END}{after}"
 
 
+INDEX_HEAD = "Drawn from the markers of the tests by `make docs`."
+
+
+def markers(node: ast.AST) -> set[str]:
+    """The names of `pytest.mark.NAME` within a decorator list or an assignment."""
+    return {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Attribute) and each.value.attr == "mark"
+    }
+
+
+def index_of_tests() -> str:
+    """A row for each file of tests that the suite leaves out, with its marker."""
+    rows = ["| marker | file | tests |", "|---|---|---|"]
+    for marker in ("soak", "chaos"):
+        for file in sorted((HERE.parent / "tests").rglob("test_*.py")):
+            tree = ast.parse(file.read_text())
+            whole = any(marker in markers(each) for each in tree.body if isinstance(each, ast.Assign))
+            names = [
+                f"`{each.name}`"
+                for each in ast.walk(tree)
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                and each.name.startswith("test_")
+                and (whole or any(marker in markers(decorator) for decorator in each.decorator_list))
+            ]
+            if names:
+                rows.append(f"| {marker} | `{file.relative_to(HERE.parent / 'tests')}` | {', '.join(names)} |")
+    return "\n".join(rows) + "\n"
+
+
+def proof() -> str:
+    """The document as it is, with its index drawn again."""
+    before, _, _ = (HERE / "proof.md").read_text().partition(INDEX_HEAD)
+    return f"{before}{INDEX_HEAD}\n\n{index_of_tests()}"
+
+
 DOCUMENTS = {
     "ARCHITECTURE.md": architecture,
     "configuration.md": configuration,
     "coverage.md": coverage,
+    "proof.md": proof,
     "security.md": security,
 }
 
