@@ -11,7 +11,6 @@ from pathlib import Path
 
 from barnabas import client
 from barnabas.protocol.registry import API
-from tests.support.log_templates import shown, templates
 
 ROOT = Path(__file__).parent.parent.parent
 REMOVED = range(4, 8)  # LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: Kafka 4 has no versions of them
@@ -151,10 +150,3 @@ def _definitions(path: Path) -> set[str]:
 
 def _text(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
-
-
-def test_every_log_line_is_explained() -> None:
-    """tests/unit/test_log_documents.py says more about each line."""
-    text = (ROOT / "docs" / "operations.md").read_text()
-    missing = [place for place, template in templates() if template is None or f"`{shown(template)}`" not in text]
-    assert missing == [], "explain the line in docs/operations.md, What each log line means"
