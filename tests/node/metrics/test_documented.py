@@ -1,4 +1,4 @@
-"""docs/operations.md names every series of a broker: its table is compared with a scrape."""
+"""docs/metrics.md names every series of a broker: its table is compared with a scrape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.broker.nodes import Nodes, batch
 from tests.support.broker.scrapes import get
 from tests.support.broker.transactional_client import FEW, Client
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+TABLE = Path(__file__).parents[3] / "docs" / "metrics.md"
 OURS = re.compile(r"(kafka|barnabas|process|python)_\w+")
 ROW = re.compile(r"^\| `(\w+)`(?: \{([\w, ]*)\})? \| (\w+) \| .* \|$", re.MULTILINE)
 
@@ -51,12 +51,12 @@ async def test_the_table_has_every_series(nodes: Nodes) -> None:
     found = await served(nodes)
     rows = {
         name: (set(filter(None, (each.strip() for each in labels.split(",")))), kind)
-        for name, labels, kind in ROW.findall(OPERATIONS.read_text())
+        for name, labels, kind in ROW.findall(TABLE.read_text())
         if OURS.fullmatch(name)
     }
     missing = [row_of(name, *found[name]) for name in found if name not in rows]
-    assert not missing, "add to docs/operations.md:\n" + "\n".join(missing)
+    assert not missing, "add to docs/metrics.md:\n" + "\n".join(missing)
     surplus = sorted(rows.keys() - found.keys())
-    assert not surplus, "docs/operations.md names series that are not served: " + ", ".join(surplus)
+    assert not surplus, "docs/metrics.md names series that are not served: " + ", ".join(surplus)
     differing = {name for name, (labels, kind) in rows.items() if (labels, kind) != found[name][:2] and found[name][0]}
     assert not differing, "their labels or types differ"
