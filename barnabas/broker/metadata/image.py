@@ -237,16 +237,17 @@ class MetadataImage:
         """The dynamic settings of one broker."""
         return self.config(BROKER_RESOURCE, str(broker_id))
 
-    def min_insync_replicas(self, topic: str, otherwise: int) -> int:
-        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the number of replicas (KIP-966).
+    def min_insync_replicas(self, topic: str, replicas: int, otherwise: int) -> int:
+        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the partition's replicas (KIP-966).
+
+        Kafka's leaders count the replicas of each partition, too. Its controller counts those of partition 0.
 
         Args:
+            replicas: how many the partition has.
             otherwise: the asking node's own configuration; used if the metadata holds no value for the cluster, as without eligible
                 leaders.
         """
         text = self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas")
-        found = self.topics_by_name.get(topic)
-        replicas = len(found.partitions[0].replicas) if found is not None and found.partitions else 1
         return min(otherwise if text is None else int(text), replicas)
 
     # --- brokers ------------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import asyncio
 import errno
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
+from barnabas.broker.metadata.image import TOPIC_RESOURCE, MetadataDelta
 from barnabas.broker.node import Node
 from barnabas.broker.replica import follower_log, recovery, replicas
 from barnabas.errors import BrokerError, ErrorCode
@@ -294,6 +296,29 @@ async def test_settings_reach_the_log(peer: Peer, node: Node) -> None:
     assert (replica.log.config.max_message_bytes, replica.min_insync_replicas) == (1_048_588, 1)
     await alter(peer, "t", max_message_bytes="777", segment_bytes="2000000")
     assert (replica.log.config.max_message_bytes, replica.log.config.segment_bytes) == (777, 2_000_000)
+
+
+async def test_each_partition_needs_in_sync_what_its_own_replicas_allow(peer: Peer, node: Node) -> None:
+    """Of these partitions one has one replica and one has three, as after a reassignment of a single partition."""
+    for narrow, wide in ((0, 1), (1, 0)):
+        name = f"t{narrow}"
+        await peer.create(name, 2, min_insync_replicas="3")
+        topic = node.image.topics_by_name[name]
+        moved = topic.partitions[wide]._replace(replicas=(node.config.node_id, 7, 8), partition_epoch=1)
+        partitions = tuple(moved if number == wide else each for number, each in enumerate(topic.partitions))
+        topic = topic._replace(partitions=partitions)
+        image = replace(
+            node.image,
+            topics_by_name={**node.image.topics_by_name, name: topic},
+            topics_by_id={**node.image.topics_by_id, topic.topic_id: topic},
+        )
+        for delta in (
+            MetadataDelta(partitions={topic.topic_id: {wide: None}}),
+            MetadataDelta(configs={(TOPIC_RESOURCE, name): None}),
+        ):
+            finished(node.replicas.apply(image, delta))
+            assert node.replicas.leader(name, narrow).min_insync_replicas == 1
+            assert node.replicas.leader(name, wide).min_insync_replicas == 3
 
 
 async def test_checkpoints_say_where_the_logs_are(nodes: Nodes) -> None:

@@ -76,6 +76,8 @@ def check(image: MetadataImage) -> None:
         assert held.completed(partition.isr) is None, where
         assert set(partition.eligible_leader_replicas) <= set(partition.replicas), where
         assert not set(partition.isr) & set(partition.eligible_leader_replicas), where
+        enough = image.min_insync_replicas(topic.name, len(partition.replicas), 1)
+        assert not partition.eligible_leader_replicas or len(partition.isr) < enough, where
         if partition.leader == NO_LEADER:
             # Whoever holds everything and may lead does.
             assert not (set(partition.isr) | set(partition.eligible_leader_replicas)) & alive, where

@@ -264,14 +264,14 @@ def test_eligible_leaders_of_one_topic_or_of_all_are_cleared() -> None:
 
 def test_min_isr_is_the_topics_else_the_clusters_but_never_above_the_replicas() -> None:
     image = busy_image()
-    assert image.min_insync_replicas("a", 1) == 1
+    assert image.min_insync_replicas("a", 3, 1) == 1
     nobodys = replayed(image, [ConfigRecord(resource_type=4, name="min.insync.replicas", value=None)])
-    assert nobodys.min_insync_replicas("a", 2) == 2  # as the node itself is configured
+    assert nobodys.min_insync_replicas("a", 3, 2) == 2  # as the node itself is configured
     image = replayed(image, [ConfigRecord(resource_type=4, name="min.insync.replicas", value="2")])
-    assert image.min_insync_replicas("a", 1) == 2
-    assert image.min_insync_replicas("b", 1) == 1  # it has one replica
+    assert image.min_insync_replicas("a", 3, 1) == 2
+    assert image.min_insync_replicas("a", 1, 1) == 1
     image = replayed(image, [ConfigRecord(resource_type=2, resource_name="a", name="min.insync.replicas", value="1")])
-    assert image.min_insync_replicas("a", 1) == 1
+    assert image.min_insync_replicas("a", 3, 1) == 1
 
 
 def test_brokers_are_fenced_unfenced_and_unregistered_by_their_epoch() -> None:
