@@ -77,6 +77,9 @@ class TopicImage(NamedTuple):
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
+    first_producer_id: int = (
+        0  # lower ids are older than the topic: their producers may have written to an earlier topic of this name
+    )
 
 
 class BrokerImage(NamedTuple):
@@ -199,6 +202,11 @@ class MetadataImage:
         """The name of a topic, else None."""
         found = self.topics_by_id.get(topic_id)
         return None if found is None else found.name
+
+    @property
+    def youngest_topic(self) -> TopicImage | None:
+        """The topic that was created last, else None."""
+        return next(reversed(self.topics_by_name.values()), None)
 
     def partition_count(self, topic: str) -> int:
         """Number of a topic's partitions, 0 if the topic does not exist."""

@@ -114,7 +114,7 @@ class MetadataLoader:
             finished(rest)
 
     def _replay_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> Work:
-        builder = ImageBuilder(EMPTY_IMAGE)
+        builder = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
         try:
             for value in values:
                 builder.replay(decode_record(value))

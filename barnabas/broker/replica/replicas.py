@@ -409,6 +409,7 @@ class Replicas:
         """Makes a replica for an opened log."""
         directory = one.directory
         note_recovery(one, opened)
+        opened.producers.first_id = one.first_producer_id
         replica = Replica(
             one.topic,
             one.partition,
@@ -434,7 +435,6 @@ class Replicas:
 
     def _delete(self, topic: TopicImage) -> Work:
         self._names.pop(topic.topic_id, None)
-        self._folders.note_deleted(topic.name)
         for number in range(len(topic.partitions)):
             self._unopened.pop((topic.topic_id, number), None)
             replica = self.get(topic.name, number)

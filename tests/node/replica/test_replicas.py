@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import re
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -30,7 +32,7 @@ from barnabas.storage.saved_state import SavedState
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 
 
 def append(node: Node, topic: str = "t", partition: int = 0, *, at_ms: int | None = None, size: int = 10) -> int:
@@ -386,6 +388,23 @@ async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     assert node.replicas.leader("t", 0).high_watermark == 1, "nobody waits for it"
     await until(lambda: node.replicas.leader("t", 0).log.recovery_point == 1)
     assert node.replicas.leader("lazy", 0).log.recovery_point == 0
+
+
+async def test_nothing_keeps_a_deleted_replica_in_memory(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.replica.upkeep.FLUSH_LOOK_MS", 10)
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("t", flush_ms="1000000", file_delete_delay_ms="0")
+    append(node)
+    replica = weakref.ref(node.replicas.leader("t", 0))
+    await elapsed(node.reactor.clock, 100)  # the upkeep has seen what is not synced
+    await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 3)
+
+    def is_gone() -> bool:
+        gc.collect()
+        return replica() is None
+
+    await until(is_gone)
 
 
 async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> None:
