@@ -8,7 +8,6 @@ __all__ = [
     "BATCH_RECORDS_MAX",
     "DECODED_ELEMENTS_MAX",
     "DECOMPRESSED_BYTES_MAX",
-    "DELETED_TOPICS_MAX",
     "DESCRIBED_BYTES_MAX",
     "ENVELOPE_BYTES_MAX",
     "EPOCHS_REMEMBERED_MAX",
@@ -69,8 +68,7 @@ PRODUCER_EPOCH_MAX = 32_766  # the highest epoch of a producer; the coordinator 
 PRODUCER_ID_BLOCK_SIZE = 1_000  # ids in one ProducerIdsRecord, as in Kafka
 # Settings in one DescribeConfigs answer: 10,000 topics with synonyms take 21 MB. Resources above it get INVALID_REQUEST.
 DESCRIBED_BYTES_MAX = 40 * 1024 * 1024
-DELETED_TOPICS_MAX = 10_000  # names of deleted topics that a broker keeps to recognise a topic created again: 2.5 MB
-REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused because of their records
+REFUSED_PRODUCERS_MAX = 100  # new producers of one partition whose first batches were refused for good
 RESOLVED_HOSTS_MAX = 1_000  # host names whose last addresses are kept: brokers of one cluster
 RETAINED_BATCHES = 5  # batches that a producer may have in flight, so the duplicates that must be recognised (KIP-98)
 # Of all protocols of all members of a classic group: its leader's JoinGroup answer has them. A record of the group holds about 1 MiB.

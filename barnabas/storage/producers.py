@@ -7,7 +7,8 @@ Checks do not change the state: after a failed write it is still correct.
 
 A state is `complete` while it has every producer that ever wrote to the log. Then an unknown producer that does not begin at
 sequence 0 has lost its first batch, and gets OUT_OF_ORDER_SEQUENCE_NUMBER. Below transaction version 2, Kafka accepts any first
-sequence. An incomplete state accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360).
+sequence. An incomplete state accepts any first sequence, as in Kafka (KAFKA-5793, KIP-360), and so does a complete one of a producer
+that is older than the topic: it may continue what it wrote to an earlier topic of that name.
 
 Invariants: a producer has at most RETAINED_BATCHES batches, all of its current epoch, oldest first. `ongoing` is ordered by first
 offset (a new transaction begins at the log's end). A producer has at most one open transaction. Open transactions never expire.
@@ -91,6 +92,7 @@ class PartitionProducers:
     Attributes:
         entries: by producer id.
         end_offset: end of the log to which the state belongs, exclusive.
+        first_id: producers with lower ids are older than the topic.
         complete: the log began at offset 0 and the state has all of its producers: none expired, no record was deleted or cleaned.
         ongoing: first offset -> producer id of the open transactions, in the order of offsets. Other modules only read it.
         unreplicated: first offset -> marker's offset, in the order of markers: completed, but the high watermark may not have passed
@@ -104,6 +106,7 @@ class PartitionProducers:
         "complete",
         "end_offset",
         "entries",
+        "first_id",
         "ongoing",
         "unreplicated",
     )
@@ -112,6 +115,7 @@ class PartitionProducers:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self.complete = True
+        self.first_id = 0
         self._captures: list[ProducerCapture] = []  # not packed yet
         self._refused: dict[int, tuple[int, int]] = {}  # epoch and next sequence by producer id, oldest first
         self.ongoing: dict[int, int] = {}
@@ -247,7 +251,8 @@ class PartitionProducers:
                         producer_id, sequence, f"at most {verification.lowest_sequence}, the lowest being verified"
                     )
         if entry is None or entry.epoch == NO_EPOCH:
-            if sequence != 0 and self.complete and self._refused.get(producer_id) != (epoch, sequence):
+            young = producer_id >= self.first_id
+            if sequence != 0 and young and self.complete and self._refused.get(producer_id) != (epoch, sequence):
                 raise self._out_of_order(producer_id, sequence, "0, as this producer has never written here")
             return
         if epoch != entry.epoch:
@@ -259,7 +264,7 @@ class PartitionProducers:
             raise self._out_of_order(producer_id, sequence, f"{wrapped(last + 1)}")
 
     def on_refused(self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int) -> None:
-        """Notes a client's batch that was refused because of its records. The client will not send it again.
+        """Notes a client's batch that was refused for good: because of its records, or without authorization. It will not come again.
 
         A client that continues with the next sequence (aiokafka) lacks no batch: its first sequence in this log is not 0.
         """

@@ -22,6 +22,7 @@ from barnabas.protocol.batch_layout import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
+    NO_TIMESTAMP,
     struct_of,
     unpack_crc,
 )
@@ -146,6 +147,10 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
         state.complete = False  # the cleaner removed a batch, here or on the leader
     state.end_offset = batch.last_offset + 1
     if batch.producer_id < 0:
+        if batch.max_timestamp == NO_TIMESTAMP:
+            state.complete = (
+                False  # the cleaner left this in place of the last batches of a segment, perhaps a producer's
+            )
         return None
     if not batch.attributes & ATTRIBUTE_CONTROL:
         state.append_data(
@@ -180,7 +185,7 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
 
 
 def note_refused(state: PartitionProducers, data: Buffer) -> None:
-    """Notes a client's batch that was refused because of its records: its producer may continue with the next sequence."""
+    """Notes a client's batch that was refused for good: its producer may continue with the next sequence."""
     batch = stored_batch(data, 0, 0) if len(data) >= HEADER_SIZE else None
     if batch is not None and batch.producer_id >= 0:
         delta = batch.last_offset - batch.base_offset

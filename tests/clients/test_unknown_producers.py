@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, NewTopic
+from barnabas.client.admin import AclBinding, AclBindingFilter, AclOperation, AclPermission, AclResourceType
 from barnabas.errors import ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.messages.produce import (
@@ -34,7 +35,7 @@ from barnabas.protocol.schema import decode, encode
 from barnabas.testing import Broker
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire
-from tests.support.processes.fixtures import end, process_broker
+from tests.support.processes.fixtures import Serve, end, process_broker
 from tests.support.processes.ports import free_ports
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -241,10 +242,39 @@ async def test_aiokafka_goes_on_after_a_first_record_that_the_topic_refuses(shar
     assert values_of(shared_broker.bootstrap_servers, name) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("client", ["aiokafka", "librdkafka"])
-async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: Broker, client: str) -> None:
+async def test_aiokafka_goes_on_after_a_first_record_that_it_was_not_allowed_to_write(serve: Serve) -> None:
+    """It counts the refused record's sequence and begins no new epoch."""
+    broker = serve(
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+    )
     name = "u" + uuid.uuid4().hex[:8]
-    address = shared_broker.bootstrap_servers
+    address = broker.bootstrap_servers
+    async with (
+        Admin(bootstrap_servers=address) as admin,
+        aiokafka.AIOKafkaProducer(bootstrap_servers=address, enable_idempotence=True) as producer,
+    ):
+        await admin.create_topics([NewTopic(name, 1, 1)])
+        allowed = AclBinding(AclResourceType.TOPIC, name, "User:ANONYMOUS", AclOperation.ALL)
+        denied = AclBinding(
+            AclResourceType.TOPIC, name, "User:ANONYMOUS", AclOperation.WRITE, permission=AclPermission.DENY
+        )
+        await admin.create_acls([allowed, denied])
+        for value in (b"a", b"b"):
+            with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError):
+                await producer.send_and_wait(name, value, partition=0)
+        await admin.delete_acls([AclBindingFilter(permission=AclPermission.DENY)])
+        for value in (b"c", b"d"):
+            await producer.send_and_wait(name, value, partition=0)
+    assert values_of(address, name) == [b"c", b"d"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
+@pytest.mark.parametrize("client", ["aiokafka", "librdkafka"])
+async def test_a_producer_outlives_a_topic_that_is_made_anew(serve: Serve, client: str, restarts: bool) -> None:
+    name = "u" + uuid.uuid4().hex[:8]
+    broker = serve("auto.create.topics.enable=false")
+    address = broker.bootstrap_servers
     outcomes: list[str] = []
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(bootstrap_servers=address))
@@ -274,8 +304,10 @@ async def test_a_producer_outlives_a_topic_that_is_made_anew(shared_broker: Brok
         for number in range(3):
             await send(b"%d" % number)
         await admin.delete_topics([name])
+        if restarts:
+            await asyncio.to_thread(broker.broker(1).restart)
         await admin.create_topics([NewTopic(name, 1, 1)])
         for number in range(3, 6):
             await send(b"%d" % number)
     assert outcomes == []
-    assert values_of(shared_broker.bootstrap_servers, name) == [b"3", b"4", b"5"]
+    assert values_of(address, name) == [b"3", b"4", b"5"]

@@ -7,18 +7,31 @@ from typing import Any
 import pytest
 
 from barnabas.broker.identity import WrongDirectory
+from barnabas.broker.metadata.decision import MetadataDecision
 from barnabas.broker.metadata.features import UnsupportedFeatures
 from barnabas.broker.metadata.image import PartitionImage
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord, encode_record
 from barnabas.broker.node import Node
 from barnabas.errors import DirectoryInUse
 from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.storage.checkpoints import decode_uuid, read_meta_properties
+from barnabas.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, decode_uuid, read_meta_properties
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
 
 METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
+
+
+def contents(disk: MemoryDisk, folder: str = "") -> dict[str, bytes]:
+    """Every file, by its path."""
+    found = {}
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}" if folder else name
+        try:
+            found[path] = disk.read(path)
+        except FileNotFoundError:
+            found |= contents(disk, path)
+    return found
 
 
 async def created(node: Node, name: str) -> PartitionImage:
@@ -146,24 +159,50 @@ async def test_a_log_without_identity_is_refused(nodes: Nodes) -> None:
         await nodes.start(disk)
 
 
-@pytest.mark.parametrize(("name", "level"), [("metadata.version", 31), ("tiered.something", 1)])
-async def test_features_of_a_newer_kafka_are_refused_by_name(nodes: Nodes, name: str, level: int) -> None:
+@pytest.mark.parametrize(
+    ("record", "wrong"),
+    [
+        (FeatureLevelRecord(name="metadata.version", feature_level=31), "metadata.version is finalized at 31"),
+        (FeatureLevelRecord(name="tiered.something", feature_level=1), "tiered.something is finalized at 1"),
+        (
+            ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true"),
+            "topic 't' has remote.storage.enable=true, and tiered storage is not served here",
+        ),
+    ],
+    ids=["a level", "a feature", "a topic with tiered storage"],
+)
+async def test_what_only_kafka_serves_is_refused_by_name(nodes: Nodes, record: MetadataRecord, wrong: str) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
+    await (await nodes.peer(node)).create("t")
     await node.stop()
-    record = FeatureLevelRecord(name=name, feature_level=level)
     end_offset = node.quorum.log_end_offset
     batch = build_batch([NewRecord(None, encode_record(record), 0)], base_offset=end_offset, leader_epoch=1)
     file = disk.open(METADATA_LOG)
     file.pwrite(batch, file.size())
     disk.sync_now([file])
     file.close()
-    before = {path: disk.read(path) for path in (".kafka_cleanshutdown", METADATA_LOG)}
+    disk.rename(*(f"__cluster_metadata-0/{offset:020d}.snapshot" for offset in (end_offset, end_offset + 1)))
+    before = contents(disk)
+    assert {".kafka_cleanshutdown", METADATA_LOG, LOG_START_OFFSET_CHECKPOINT, "t-0/00000000000000000000.log"} <= set(
+        before
+    )
     for _ in range(2):
-        with pytest.raises(UnsupportedFeatures, match=f"{name} is finalized at {level}"):
+        with pytest.raises(UnsupportedFeatures, match=wrong):
             await nodes.start(disk)
         # Whoever wrote it finds it as it was.
-        assert {path: disk.read(path) for path in before} == before
+        assert contents(disk) == before
+
+
+async def test_a_topic_that_gets_tiered_storage_stops_the_node(nodes: Nodes) -> None:
+    """Only a controller of Kafka writes this."""
+    node = await nodes.start()
+    await (await nodes.peer(node)).create("t")
+    record = ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true")
+    assert node.quorum_controller is not None
+    node.quorum_controller.submit(lambda _: MetadataDecision(None, [record]))
+    await until(lambda: nodes.failures)
+    assert isinstance(nodes.failures.pop(), UnsupportedFeatures)
 
 
 async def test_what_is_advertised(nodes: Nodes) -> None:

@@ -11,7 +11,9 @@ import pytest
 from barnabas.protocol.messages.admin import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
+    CreatableReplicaAssignment,
     CreatableTopic,
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
@@ -33,6 +35,7 @@ from barnabas.protocol.messages.cluster import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     RegistrationFeature,
+    RegistrationListener,
     UnregisterBrokerRequest,
 )
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, DescribeClusterRequest
@@ -120,6 +123,21 @@ def moves(
     return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
 
 
+def assigned(*assignments: tuple[int, list[int]]) -> CreateTopicsRequest:
+    """(partition, brokers)."""
+    named = [CreatableReplicaAssignment(partition_index=number, broker_ids=ids) for number, ids in assignments]
+    topic = CreatableTopic(name="assigned", num_partitions=-1, replication_factor=-1, assignments=named)
+    return CreateTopicsRequest(topics=[topic], validate_only=True)
+
+
+def widened(*assignments: list[int]) -> CreatePartitionsRequest:
+    named = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+    topic = CreatePartitionsTopic(name=WIDENED, count=1 + len(named), assignments=named)
+    return CreatePartitionsRequest(topics=[topic], validate_only=True)
+
+
+WIDENED = "widened"
+SECOND = 6  # id of a second broker, which is registered and never comes
 ALTERED = [AlterPartitionRequestTopic(topic_id=NO_TOPIC, partitions=[AlterPartitionRequestPartition()])]
 ELECTIONS = [ElectLeadersTopic(topic="none", partitions=[0])]
 ILLEGAL = [CreatableTopic(name="a b", num_partitions=1, replication_factor=1)]
@@ -246,6 +264,69 @@ def said(address: str, request: Any, version: int) -> str:
 def test_answers_are_kafka_s(sides: tuple[str, str], request_: Any, version: int) -> None:
     kafka, own = sides
     assert said(own, request_, version) == said(kafka, request_, version)
+
+
+@pytest.fixture(scope="module")
+def sides_of_two_brokers(sides: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """Both with a second broker, and a topic of one replica."""
+    for address in sides:
+        with Wire(address) as wire:
+            cluster_id = wire.call(DescribeClusterRequest(endpoint_type=2), 1).cluster_id
+            answer = wire.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+            second = registration(
+                broker_id=SECOND,
+                cluster_id=cluster_id,
+                log_dirs=[b"\6" * 16],
+                listeners=[RegistrationListener(name="PLAINTEXT", host="127.0.0.1", port=1)],
+                features=[
+                    RegistrationFeature(name=one.name, max_supported_version=one.max_version_level)
+                    for one in answer.finalized_features
+                ],
+            )
+            assert wire.call(second, 4).error_code == 0
+            topic = CreatableTopic(name=WIDENED, num_partitions=1, replication_factor=1)
+            assert wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7).topics[0].error_code == 0
+    yield sides
+    for address in sides:
+        with Wire(address) as wire:
+            assert wire.call(UnregisterBrokerRequest(broker_id=SECOND), 0).error_code == 0
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        [(0, [1]), (1, [1, SECOND])],
+        [(1, [1]), (0, [1, SECOND])],
+        [(0, [1, SECOND]), (2, [1])],
+        [(0, [1]), (1, [SECOND])],
+        [(0, [1]), (1, [9, SECOND])],
+        [(0, [1]), (1, [1, 1])],
+        [(0, [7, 7])],
+        [(0, [8, 1, 1, 7])],
+        [(0, [1]), (0, [1, SECOND])],
+        [(0, [1]), (5, [9])],
+        [(1, [1]), (3, [1])],
+    ],
+)
+def test_assignments_are_refused_as_by_kafka(
+    sides_of_two_brokers: tuple[str, str], assignments: list[tuple[int, list[int]]]
+) -> None:
+    kafka, own = sides_of_two_brokers
+    request = assigned(*assignments)
+    assert said(own, request, 7) == said(kafka, request, 7)
+    assert "error_code=39" in said(own, request, 7)
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [[[1]], [[1, SECOND]], [[1], [1, SECOND]], [[1, SECOND], [1, SECOND]], [[1, 9]], [[SECOND]]],
+)
+def test_assignments_of_more_partitions_are_refused_as_by_kafka(
+    sides_of_two_brokers: tuple[str, str], assignments: list[list[int]]
+) -> None:
+    kafka, own = sides_of_two_brokers
+    request = widened(*assignments)
+    assert said(own, request, 3) == said(kafka, request, 3)
 
 
 def test_all_that_we_serve_there_kafka_serves(sides: tuple[str, str]) -> None:

@@ -51,6 +51,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendInfo
+from barnabas.storage.replay import note_refused
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_size
 from barnabas.work import Steps, Work
 
@@ -235,7 +236,7 @@ class _Produce:
         replicas = self.replicas
         answer = PartitionProduceResponse(index=data.index, base_offset=-1)
         if self.writable is not None and name is not None and name not in self.writable:
-            self._forbid(answer, data)
+            self._forbid(name, answer, data)
             return answer
         replica = None if name is None else replicas.obtain(name, data.index)
         if replica is None:  # only its answer is kept: a request may name 100,000 of them
@@ -255,9 +256,12 @@ class _Produce:
                 self.transactional.append(batch)
         return answer
 
-    def _forbid(self, answer: PartitionProduceResponse, data: PartitionProduceData) -> None:
+    def _forbid(self, name: str, answer: PartitionProduceResponse, data: PartitionProduceData) -> None:
         """Refuses a partition whose topic the client may not write to; its batch shows whether the request is transactional."""
         records: Buffer = b"" if data.records is None else data.records
+        replica = self.replicas.get(name, data.index)
+        if replica is not None:
+            note_refused(replica.log.producers, records)  # aiokafka continues with the next sequence after a grant
         batch = PartitionBatch(answer, b"")
         if _look(batch, records, self.call.version):
             self.transactional.append(batch)

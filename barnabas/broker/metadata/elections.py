@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.metadata.assignment import Assignment
@@ -53,13 +53,6 @@ class ElectionKind(Enum):
     PREFERRED = "preferred"  # the first replica, if it is in the ISR
     ONLINE = "online"  # a replica that holds everything acknowledged
     UNCLEAN = "unclean"  # any active replica, if there is no other leader
-
-
-class _Rules(NamedTuple):
-    """Settings of a topic for elections of its partitions."""
-
-    min_isr: int
-    kind: ElectionKind
 
 
 def unclean_elections_enabled(image: MetadataImage, config: BrokerConfig, topic: str) -> bool:
@@ -95,7 +88,6 @@ class Elections:
             self._active.add(arriving)
         self._active.difference_update(broker for broker in self._leaving if broker is not None)
         self._with_eligible = image.feature(ELIGIBLE_LEADERS) > 0
-        self._rules: dict[bytes, _Rules] = {}
 
     def may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
         """Whether the broker is active, and the directory of its replica online."""
@@ -131,14 +123,16 @@ class Elections:
             assignment: the new assignment.
         """
         partition = topic.partitions[number]
-        rules = self._rules_of(topic)
         wanted = partition.isr if isr is None else isr
         new_isr = tuple(member for member in wanted if member not in self._leaving)
         held = assignment or Assignment.of(partition)
         held = held.completed(new_isr) or held
         new_isr = tuple(member for member in new_isr if member in held.replicas)
-        eligible = self._eligible(partition, held, new_isr, rules.min_isr)
-        leader, unclean = self._elect(partition, held, new_isr, eligible, kind or rules.kind)
+        if kind is None:
+            unclean_too = unclean_elections_enabled(self.image, self.config, topic.name)
+            kind = ElectionKind.UNCLEAN if unclean_too else ElectionKind.ONLINE
+        eligible = self._eligible(topic, partition, held, new_isr)
+        leader, unclean = self._elect(partition, held, new_isr, eligible, kind)
         if leader != partition.leader and unclean:
             new_isr, eligible, recovery = (leader,), (), RECOVERING
         elif leader in eligible:
@@ -185,15 +179,6 @@ class Elections:
             if partition.leader == NO_LEADER and (change := self.change(topic, number)) is not None
         ]
 
-    def _rules_of(self, topic: TopicImage) -> _Rules:
-        rules = self._rules.get(topic.topic_id)
-        if rules is None:
-            unclean = unclean_elections_enabled(self.image, self.config, topic.name)
-            kind = ElectionKind.UNCLEAN if unclean else ElectionKind.ONLINE
-            min_isr = self.image.min_insync_replicas(topic.name, self.config.get_int("min.insync.replicas"))
-            rules = self._rules[topic.topic_id] = _Rules(min_isr, kind)
-        return rules
-
     def _assign(
         self,
         change: PartitionChangeRecord,
@@ -212,12 +197,19 @@ class Elections:
         if directories is not None and tuple(directories) != partition.directories:
             change.directories = list(directories)
 
+    def _is_below_min_isr(self, topic: TopicImage, isr: Sequence[int], replicas: Sequence[int]) -> bool:
+        otherwise = self.config.get_int("min.insync.replicas")
+        return len(isr) < self.image.min_insync_replicas(topic.name, len(replicas), otherwise)
+
     def _eligible(
-        self, partition: PartitionImage, held: Assignment, isr: tuple[int, ...], min_isr: int
+        self, topic: TopicImage, partition: PartitionImage, held: Assignment, isr: tuple[int, ...]
     ) -> tuple[int, ...]:
-        if not self._with_eligible or len(isr) >= min_isr:
+        if not self._with_eligible or not self._is_below_min_isr(topic, isr, held.replicas):
             return ()
-        members = dict.fromkeys((*partition.eligible_leader_replicas, *partition.isr))
+        former = partition.eligible_leader_replicas
+        if not self._is_below_min_isr(topic, partition.isr, partition.replicas):
+            former = ()  # of a controller that counts the replicas of partition 0: the leader commits without them
+        members = dict.fromkeys((*former, *partition.isr))
         return tuple(
             member for member in members if member not in isr and member != self._lost and member in held.replicas
         )

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.metadata.decision import ClusterView, LongDecision, MetadataDecision
 from barnabas.broker.metadata.elections import ELIGIBLE_LEADERS
-from barnabas.broker.metadata.image import BROKER_RESOURCE, MetadataImage
+from barnabas.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
@@ -47,6 +47,7 @@ __all__ = [
     "UnsupportedFeatures",
     "UpgradeType",
     "check_features",
+    "check_no_tiers",
     "is_served",
     "min_isr_record",
     "supported_features",
@@ -57,6 +58,7 @@ __all__ = [
 NAMES_PER_UNIT: Final = 16  # of work (slices.Work): features that are only counted
 METADATA_VERSION: Final = "metadata.version"
 MIN_ISR_KEY: Final = "min.insync.replicas"
+TIERED_KEY: Final = "remote.storage.enable"
 
 
 class FeatureRange(NamedTuple):
@@ -118,6 +120,21 @@ def check_features(image: MetadataImage) -> None:
             f"this data directory needs features that this broker does not have: {'; '.join(found)}. "
             f"Open it with the Apache Kafka that wrote it"
         )
+
+
+def check_no_tiers(image: MetadataImage, delta: MetadataDelta) -> None:
+    """Raises UnsupportedFeatures if a topic has become one with tiered storage.
+
+    Kafka's brokers without tiered storage do not start with such a topic, either. Its log begins in the remote storage: as its leader, this
+    node would move the start of the log, and Kafka would later delete the remote records below it.
+    """
+    for kind, name in delta.configs:
+        if kind == TOPIC_RESOURCE and image.topic_config(name).get(TIERED_KEY, "").strip().lower() == "true":
+            raise UnsupportedFeatures(
+                f"topic {name!r} has {TIERED_KEY}=true, and tiered storage is not served here. Open this data directory with the Apache "
+                f"Kafka that wrote it, and there delete the topic, or set its {TIERED_KEY}=false and remote.log.delete.on.disable=true, "
+                f"which deletes its remote records"
+            )
 
 
 def min_isr_record(config_value: int) -> ConfigRecord:

@@ -77,6 +77,9 @@ class TopicImage(NamedTuple):
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
+    first_producer_id: int = (
+        0  # lower ids are older than the topic: their producers may have written to an earlier topic of this name
+    )
 
 
 class BrokerImage(NamedTuple):
@@ -200,6 +203,11 @@ class MetadataImage:
         found = self.topics_by_id.get(topic_id)
         return None if found is None else found.name
 
+    @property
+    def youngest_topic(self) -> TopicImage | None:
+        """The topic that was created last, else None."""
+        return next(reversed(self.topics_by_name.values()), None)
+
     def partition_count(self, topic: str) -> int:
         """Number of a topic's partitions, 0 if the topic does not exist."""
         found = self.topics_by_name.get(topic)
@@ -237,16 +245,17 @@ class MetadataImage:
         """The dynamic settings of one broker."""
         return self.config(BROKER_RESOURCE, str(broker_id))
 
-    def min_insync_replicas(self, topic: str, otherwise: int) -> int:
-        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the number of replicas (KIP-966).
+    def min_insync_replicas(self, topic: str, replicas: int, otherwise: int) -> int:
+        """How many in-sync replicas acks=all needs: the topic's setting, else the cluster's, at most the partition's replicas (KIP-966).
+
+        Kafka's leaders count the replicas of each partition, too. Its controller counts those of partition 0.
 
         Args:
+            replicas: how many the partition has.
             otherwise: the asking node's own configuration; used if the metadata holds no value for the cluster, as without eligible
                 leaders.
         """
         text = self.topic_config(topic).get("min.insync.replicas") or self.cluster_config.get("min.insync.replicas")
-        found = self.topics_by_name.get(topic)
-        replicas = len(found.partitions[0].replicas) if found is not None and found.partitions else 1
         return min(otherwise if text is None else int(text), replicas)
 
     # --- brokers ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Final
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.channel import ControllerChannel
 from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.features import check_features
+from barnabas.broker.metadata.features import check_features, check_no_tiers
 from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, difference
 from barnabas.broker.metadata.records import MetadataRecord, decode_record, encode_record
 from barnabas.broker.metadata.replay import ImageBuilder
@@ -114,7 +114,7 @@ class MetadataLoader:
             finished(rest)
 
     def _replay_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> Work:
-        builder = ImageBuilder(EMPTY_IMAGE)
+        builder = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
         try:
             for value in values:
                 builder.replay(decode_record(value))
@@ -168,6 +168,7 @@ class MetadataLoader:
         """Slow parts apply the image in slices (`CurrentImage.followers`); then it is published in one turn."""
         if delta.features:
             check_features(image)
+        check_no_tiers(image, delta)
         yield from self._current.prepare(image, delta)
         self.image, self.open_transaction = image, open_transaction
         self._current.publish(image, delta)

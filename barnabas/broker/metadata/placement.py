@@ -6,7 +6,6 @@ Pure functions. Follows Kafka's rules for refusals and for fenced brokers; the o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -82,13 +81,24 @@ def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int, taken:
     return chosen
 
 
-def assigned_partition(image: MetadataImage, number: int, replicas: Sequence[int]) -> PartitionImage:
+def assigned_partition(
+    image: MetadataImage, number: int, replicas: Sequence[int], replication_factor: int | None
+) -> PartitionImage:
     """A new partition on the brokers that the client named.
 
+    Args:
+        replication_factor: of the topic's other partitions, if it has any.
+
     Raises:
-        BrokerError: INVALID_REPLICA_ASSIGNMENT: no broker, one twice, one that is not registered, or all of them fenced.
+        BrokerError: INVALID_REPLICA_ASSIGNMENT: no broker, one twice, one that is not registered, all of them fenced, or another number
+            of brokers than `replication_factor`.
     """
     check_assignment(image, replicas)
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise _invalid(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {replication_factor} replica(s)."
+        )
     partition = _partition(image, replicas)
     if not partition.isr:
         raise _invalid(
@@ -103,14 +113,15 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int]) -> None:
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
     checked = replicas[: len(image.brokers) + 1]  # of more replicas than there are brokers, one of these is wrong
-    for broker_id, times in Counter(checked).items():
-        if times > 1:
-            raise _invalid(f"The manual partition assignment includes the broker {broker_id} more than once.")
-    for broker_id in checked:
+    before = None
+    for broker_id in sorted(checked):
         if broker_id not in image.brokers:
             raise _invalid(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
             )
+        if broker_id == before:
+            raise _invalid(f"The manual partition assignment includes the broker {broker_id} more than once.")
+        before = broker_id
 
 
 def _invalid(message: str) -> BrokerError:

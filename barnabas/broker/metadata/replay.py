@@ -92,10 +92,15 @@ class ImageBuilder:
 
     Args:
         transaction: the records of a metadata transaction that is open at `base`, None without one.
+        of_snapshot: the records are a snapshot's. It names topics before the first ProducerIdsRecord if Kafka wrote it, or if they were
+            created before the first producer id. Both count as created at the snapshot: no producer is wrongly younger than its topic.
     """
 
-    def __init__(self, base: MetadataImage, transaction: list[MetadataRecord] | None = None) -> None:
+    def __init__(
+        self, base: MetadataImage, transaction: list[MetadataRecord] | None = None, *, of_snapshot: bool = False
+    ) -> None:
         self._base = base
+        self._of_snapshot = of_snapshot
         self._features: dict[str, int] | None = None
         self._topics: dict[str, TopicImage] | None = None  # with the partitions as of the last `image()`
         self._topics_by_id: dict[bytes, TopicImage] | None = None  # the same topics
@@ -152,7 +157,10 @@ class ImageBuilder:
     def image_in_slices(self) -> Work:
         """Returns the image of all records so far, with a yield after each topic. Replay nothing until it has returned."""
         for topic_id, partitions in self._partitions.items():
-            self._put(self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions)))
+            topic = self._topics_by_id_now()[topic_id]._replace(partitions=tuple(partitions))
+            if self._of_snapshot and not topic.first_producer_id:
+                topic = topic._replace(first_producer_id=self._next_producer_id)
+            self._put(topic)
             yield 1 + len(partitions) // PARTITIONS_PER_UNIT
         self._partitions.clear()
         base = self._base
@@ -239,7 +247,7 @@ class ImageBuilder:
     def _topic(self, record: TopicRecord) -> None:
         if record.name in self._topics_now():
             raise InvariantViolated(f"TopicRecord for topic {record.name!r}, which exists")
-        self._put(TopicImage(record.name, record.topic_id, ()))
+        self._put(TopicImage(record.name, record.topic_id, (), self._next_producer_id))
         self._partitions[record.topic_id] = []
         self.delta.created[record.topic_id] = None
 

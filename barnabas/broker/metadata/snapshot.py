@@ -2,7 +2,8 @@
 
 A pure function of the image. Replaying its records into an empty image gives the same image again (property-tested).
 Features come first, metadata.version before all, as Kafka's reader demands; records of types that this broker does not serve come
-last, in the order in which they were written.
+last, in the order in which they were written. A ProducerIdsRecord before a topic has the next producer id at the topic's creation:
+Kafka uses the last one, and accepts several in ascending order.
 """
 
 from __future__ import annotations
@@ -61,8 +62,6 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for (resource_type, resource_name), settings in image.configs.items():
         for name, value in settings.items():
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
-    if image.next_producer_id:
-        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
     yield from _security(image)
     for entity, quotas in image.quotas.items():
         parts = [QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity]
@@ -106,7 +105,11 @@ def _security(image: MetadataImage) -> Iterator[MetadataRecord]:
 
 
 def _topics(image: MetadataImage) -> Iterator[MetadataRecord]:
-    for topic in image.topics_by_name.values():
+    next_producer_id = 0
+    for topic in sorted(image.topics_by_name.values(), key=lambda topic: topic.first_producer_id):
+        if topic.first_producer_id > next_producer_id:
+            next_producer_id = topic.first_producer_id
+            yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=next_producer_id)
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for number, partition in enumerate(topic.partitions):
             yield PartitionRecord(
@@ -124,3 +127,5 @@ def _topics(image: MetadataImage) -> Iterator[MetadataRecord]:
                 eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
                 last_known_elr=list(partition.last_known_elr) or None,
             )
+    if image.next_producer_id > next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)

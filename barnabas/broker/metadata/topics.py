@@ -188,22 +188,23 @@ def _assigned(view: ClusterView, topic: CreatableTopic, partitions_left: int) ->
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {field} was not set to -1.",
             )
-    brokers: dict[int, list[int]] = {}
-    for at, assignment in enumerate(topic.assignments):
-        if at % NAMES_PER_UNIT == 0:
-            yield 1
-        brokers[assignment.partition_index] = assignment.broker_ids
     count = len(topic.assignments)
-    if len(brokers) < count or min(brokers) != 0 or max(brokers) != count - 1:
+    _check_partitions_left(count, partitions_left)
+    partitions: dict[int, PartitionImage] = {}
+    replication_factor = None
+    for assignment in topic.assignments:
+        number, brokers = assignment.partition_index, assignment.broker_ids
+        if number in partitions:
+            text = f"Found multiple manual partition assignments for partition {number}"
+            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        partitions[number] = assigned_partition(view.image, number, brokers, replication_factor)
+        replication_factor = len(brokers)
+        yield UNITS_OF_A_PARTITION
+    if min(partitions) != 0 or max(partitions) != count - 1:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    _check_partitions_left(count, partitions_left)
-    partitions = []
-    for number in range(count):
-        partitions.append(assigned_partition(view.image, number, brokers[number]))
-        yield UNITS_OF_A_PARTITION
-    return partitions
+    return [partitions[number] for number in range(count)]
 
 
 def _check_partitions_left(count: int, partitions_left: int) -> None:
@@ -369,8 +370,8 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
     records: list[MetadataRecord] = []
     if request.assignments is None or len(request.assignments) == additional:
         view.take_permits(additional)
+    replication_factor = len(topic.partitions[0].replicas)
     if request.assignments is None:
-        replication_factor = len(topic.partitions[0].replicas)
         added = yield from place_partitions(view.image, additional, replication_factor, topic.topic_id[0] + present)
         yield from _add_partition_records(records, topic.topic_id, present, added)
         return records
@@ -382,7 +383,7 @@ def _widen(view: ClusterView, request: CreatePartitionsTopic, partitions_left: i
         )
     assigned = []
     for number, assignment in enumerate(request.assignments, present):
-        assigned.append(assigned_partition(view.image, number, assignment.broker_ids))
+        assigned.append(assigned_partition(view.image, number, assignment.broker_ids, replication_factor))
         yield UNITS_OF_A_PARTITION
     yield from _add_partition_records(records, topic.topic_id, present, assigned)
     return records

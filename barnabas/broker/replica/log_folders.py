@@ -20,7 +20,6 @@ from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.recovery import UnopenedLog
 from barnabas.broker.topic_config import log_config
 from barnabas.errors import BrokerError
-from barnabas.limits import DELETED_TOPICS_MAX
 from barnabas.loggers import logger
 from barnabas.ports import NAME_BYTES_MAX
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
@@ -51,7 +50,6 @@ class LogFolders:
         self._config = config
         self._node_id = config.node_id
         self._log_dirs = log_dirs
-        self._deleted: dict[str, None] = {}  # names of topics deleted since the start, the latest last
         self._loaded = False  # whether all logs of the start were named
         self._configured: tuple[MetadataImage, str, LogConfig] | None = None
 
@@ -103,9 +101,17 @@ class LogFolders:
             log.error("Partition is in an offline log directory: topic=%s partition=%d", topic.name, number)
             return None
         offsets = directory.take_offsets(key)
-        # A producer that wrote to a former topic of this name continues its sequences.
-        new = self._loaded and topic.name not in self._deleted
-        return UnopenedLog(topic.name, topic.topic_id, number, config, directory, offsets, self._set_aside, new)
+        return UnopenedLog(
+            topic.name,
+            topic.topic_id,
+            number,
+            config,
+            directory,
+            offsets,
+            self._set_aside,
+            new=self._loaded,
+            first_producer_id=topic.first_producer_id,
+        )
 
     def open(self, one: UnopenedLog) -> PartitionLog:
         """Opens a log at once. Sets the folder aside if it belongs to another topic of that name. Raises OSError."""
@@ -123,13 +129,6 @@ class LogFolders:
             "Folder belongs to no partition of this cluster and is renamed: folder=%s renamed_to=%s", folder, aside
         )
         directory.disk.rename(folder, aside)
-
-    def note_deleted(self, topic: str) -> None:
-        """Notes that a topic was deleted: a later topic of this name is not new to its producers."""
-        self._deleted.pop(topic, None)
-        self._deleted[topic] = None
-        if len(self._deleted) > DELETED_TOPICS_MAX:
-            del self._deleted[next(iter(self._deleted))]
 
     def forget(self, topic: str, partition: int) -> None:
         """Forgets the directory of a deleted partition."""

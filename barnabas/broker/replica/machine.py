@@ -82,6 +82,7 @@ class Replica:
         "topic",
         "topic_id",
         "traffic",
+        "unsynced_since_ms",
         "watchers",
     )
 
@@ -121,6 +122,7 @@ class Replica:
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
         self.earlier_refusals = EarlierRefusals(clock)
+        self.unsynced_since_ms: int | None = None  # monotonic: the upkeep has found unsynced records (flush.ms)
         self.traffic: TopicTraffic | None = None  # counts what is written and read
 
     def __repr__(self) -> str:

@@ -59,6 +59,7 @@ class UnopenedLog:
     Attributes:
         set_aside: renames a folder that belongs to another topic of that name.
         new: as of PartitionLog.opening.
+        first_producer_id: as of TopicImage.
         steps: the opening in progress, after the first visit.
         failures: number of failed attempts.
         wanted: whether a client, follower or coordinator was refused because the log is not open yet.
@@ -72,6 +73,7 @@ class UnopenedLog:
     offsets: CheckpointedOffsets
     set_aside: Callable[[LogDirectory, str], None]
     new: bool
+    first_producer_id: int
     steps: Generator[int, None, PartitionLog] | None = None
     failures: int = 0
     wanted: bool = False

@@ -317,9 +317,7 @@ class Replicas:
 
     def _follow(self, topic: TopicImage, numbers: Iterable[int]) -> Work:
         """Brings some partitions of a topic to the state in the present image."""
-        image = self._image
         config = None
-        enough = self._min_insync_replicas(image, topic.name)
         for number in numbers:
             partition = topic.partitions[number]
             replica = self.get(topic.name, number)
@@ -338,7 +336,7 @@ class Replicas:
                 replica = self._open(topic, number, partition, config)
                 yield UNITS_OF_A_FOLDER
             if replica is not None and not replica.failed:
-                replica.require(enough)
+                self._require(replica, partition)
                 self._elected(self._lead_or_follow(replica, partition))
             yield 1
 
@@ -381,8 +379,9 @@ class Replicas:
                 self._fetchers.follow(replica)
         return [LeadershipChange(replica.topic, replica.partition, epoch, replica.is_leader)] if changed else []
 
-    def _min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
-        return image.min_insync_replicas(topic, self._config.get_int("min.insync.replicas"))
+    def _require(self, replica: Replica, partition: PartitionImage) -> None:
+        otherwise = self._config.get_int("min.insync.replicas")
+        replica.require(self._image.min_insync_replicas(replica.topic, len(partition.replicas), otherwise))
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a broker may join an ISR: alive (KIP-841), in the same broker epoch as its fetch (KIP-903)."""
@@ -410,6 +409,7 @@ class Replicas:
         """Makes a replica for an opened log."""
         directory = one.directory
         note_recovery(one, opened)
+        opened.producers.first_id = one.first_producer_id
         replica = Replica(
             one.topic,
             one.partition,
@@ -435,7 +435,6 @@ class Replicas:
 
     def _delete(self, topic: TopicImage) -> Work:
         self._names.pop(topic.topic_id, None)
-        self._folders.note_deleted(topic.name)
         for number in range(len(topic.partitions)):
             self._unopened.pop((topic.topic_id, number), None)
             replica = self.get(topic.name, number)
@@ -476,9 +475,8 @@ class Replicas:
         names = list(self._by_topic) if brokers else [name for kind, name in delta.configs if kind == 2]
         for name in names:
             config = log_config(self._config, image.topic_config(name), self._reactor.rng.randrange)
-            enough = self._min_insync_replicas(image, name)
             for replica in list(self._by_topic.get(name, {}).values()):
                 replica.log.reconfigure(config)
-                replica.require(enough)
+                self._require(replica, image.topics_by_name[name].partitions[replica.partition])
                 yield 1
             yield UNITS_OF_A_CONFIG

@@ -59,9 +59,6 @@ class Upkeep:
         self._collecting = False
         self._collect_again = self._wanted = False  # another collection is due; of all files
         self._saving: dict[Replica, bool] = {}  # whose state is being saved in slices
-        self._written: dict[
-            Replica, tuple[int, int]
-        ] = {}  # (monotonic ms, log end) when unsynced writes were first found
 
     def start(self) -> None:
         """Starts every timer."""
@@ -238,13 +235,12 @@ class Upkeep:
         if replica.log.config.flush_ms >= 2**62:
             return
         now_ms = self._reactor.clock.monotonic_ms()
-        end = replica.log.log_end_offset
-        if end <= replica.log.recovery_point:
-            self._written.pop(replica, None)
-            return
-        since, _ = self._written.setdefault(replica, (now_ms, end))
-        if now_ms - since >= replica.log.config.flush_ms:
-            self._written.pop(replica)
+        if replica.log.log_end_offset <= replica.log.recovery_point:
+            replica.unsynced_since_ms = None
+        elif replica.unsynced_since_ms is None:
+            replica.unsynced_since_ms = now_ms
+        if replica.unsynced_since_ms is not None and now_ms - replica.unsynced_since_ms >= replica.log.config.flush_ms:
+            replica.unsynced_since_ms = None
             self._replicas.request_sync(replica)
 
 

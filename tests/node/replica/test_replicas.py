@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import re
 import time
+import weakref
+from dataclasses import replace
 
 import pytest
 
+from barnabas.broker.metadata.image import TOPIC_RESOURCE, MetadataDelta
 from barnabas.broker.node import Node
 from barnabas.broker.replica import follower_log, recovery, replicas
 from barnabas.errors import BrokerError, ErrorCode
@@ -28,7 +32,7 @@ from barnabas.storage.saved_state import SavedState
 from barnabas.work import finished
 from tests.support.broker.nodes import Nodes, Peer
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.waiting import until
+from tests.support.waiting import elapsed, until
 
 
 def append(node: Node, topic: str = "t", partition: int = 0, *, at_ms: int | None = None, size: int = 10) -> int:
@@ -296,6 +300,29 @@ async def test_settings_reach_the_log(peer: Peer, node: Node) -> None:
     assert (replica.log.config.max_message_bytes, replica.log.config.segment_bytes) == (777, 2_000_000)
 
 
+async def test_each_partition_needs_in_sync_what_its_own_replicas_allow(peer: Peer, node: Node) -> None:
+    """Of these partitions one has one replica and one has three, as after a reassignment of a single partition."""
+    for narrow, wide in ((0, 1), (1, 0)):
+        name = f"t{narrow}"
+        await peer.create(name, 2, min_insync_replicas="3")
+        topic = node.image.topics_by_name[name]
+        moved = topic.partitions[wide]._replace(replicas=(node.config.node_id, 7, 8), partition_epoch=1)
+        partitions = tuple(moved if number == wide else each for number, each in enumerate(topic.partitions))
+        topic = topic._replace(partitions=partitions)
+        image = replace(
+            node.image,
+            topics_by_name={**node.image.topics_by_name, name: topic},
+            topics_by_id={**node.image.topics_by_id, topic.topic_id: topic},
+        )
+        for delta in (
+            MetadataDelta(partitions={topic.topic_id: {wide: None}}),
+            MetadataDelta(configs={(TOPIC_RESOURCE, name): None}),
+        ):
+            finished(node.replicas.apply(image, delta))
+            assert node.replicas.leader(name, narrow).min_insync_replicas == 1
+            assert node.replicas.leader(name, wide).min_insync_replicas == 3
+
+
 async def test_checkpoints_say_where_the_logs_are(nodes: Nodes) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
@@ -361,6 +388,23 @@ async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPa
     assert node.replicas.leader("t", 0).high_watermark == 1, "nobody waits for it"
     await until(lambda: node.replicas.leader("t", 0).log.recovery_point == 1)
     assert node.replicas.leader("lazy", 0).log.recovery_point == 0
+
+
+async def test_nothing_keeps_a_deleted_replica_in_memory(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.replica.upkeep.FLUSH_LOOK_MS", 10)
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("t", flush_ms="1000000", file_delete_delay_ms="0")
+    append(node)
+    replica = weakref.ref(node.replicas.leader("t", 0))
+    await elapsed(node.reactor.clock, 100)  # the upkeep has seen what is not synced
+    await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 3)
+
+    def is_gone() -> bool:
+        gc.collect()
+        return replica() is None
+
+    await until(is_gone)
 
 
 async def test_syncs_that_come_while_one_runs_share_the_next(nodes: Nodes) -> None:

@@ -10,11 +10,13 @@ from barnabas.broker.replica import recovery
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.runtime.clock import SystemClock
 from barnabas.storage.checkpoints import PRODUCER_STATE_CHECKPOINT
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes, Peer
+from tests.support.broker.some_access import SomeAccess
 from tests.support.waiting import until
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -90,20 +92,64 @@ async def test_without_the_checkpoint_any_sequence_is_accepted(nodes: Nodes) -> 
     assert await produce(peer, 2, 5) == ErrorCode.NONE
 
 
-async def test_producers_go_on_when_a_topic_is_made_anew(nodes: Nodes) -> None:
+async def new_producer_id(peer: Peer) -> int:
+    answer = await peer.call(InitProducerIdRequest(transactional_id=None), 4)
+    assert answer.error_code == 0
+    return int(answer.producer_id)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_producers_go_on_when_a_topic_is_made_anew(nodes: Nodes, restarts: bool) -> None:
     disk = MemoryDisk()
     node = await nodes.start(disk)
     peer = await nodes.peer(node)
     for topic in ("t", "other"):
         await peer.create(topic)
-    assert await produce(peer, 1, 0) == ErrorCode.NONE
+    old = await new_producer_id(peer)
+    assert await produce(peer, old, 0) == ErrorCode.NONE
     deleted = await peer.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
     assert deleted.responses[0].error_code == 0
+    if restarts:
+        await node.stop()
+        node = await nodes.start(disk)
+        peer = await nodes.peer(node)
     await peer.create("t")
-    await peer.create("new")
-    assert await produce(peer, 1, 1) == ErrorCode.NONE
-    assert await produce(peer, 1, 1, "new") == OUT_OF_ORDER
+    young = await new_producer_id(peer)
+    assert await produce(peer, young, 1) == OUT_OF_ORDER
+    assert await produce(peer, old, 1) == ErrorCode.NONE
+    assert await produce(peer, old, 2) == ErrorCode.NONE
+    assert await produce(peer, old, 5, "other") == OUT_OF_ORDER
     await node.stop()
     peer = await nodes.peer(await nodes.start(disk))
-    assert await produce(peer, 2, 5) == ErrorCode.NONE
-    assert await produce(peer, 2, 5, "other") == OUT_OF_ORDER
+    assert await produce(peer, young, 1) == OUT_OF_ORDER
+    assert await produce(peer, old, 3) == ErrorCode.NONE
+
+
+async def test_a_new_producer_id_is_younger_than_every_topic(nodes: Nodes) -> None:
+    """So that a partition of any topic demands the producer's first batch."""
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    first = await new_producer_id(peer)
+    assert await new_producer_id(peer) == first + 1
+    await peer.create("t")
+    younger = await new_producer_id(peer)
+    assert younger >= node.image.topics_by_name["t"].first_producer_id > first + 1
+    assert await new_producer_id(peer) == younger + 1
+    assert await produce(peer, younger, 1) == OUT_OF_ORDER
+
+
+async def test_a_producer_goes_on_after_first_batches_that_it_was_not_allowed_to_write(nodes: Nodes) -> None:
+    """aiokafka counts their sequences, and begins no new epoch."""
+    node = await nodes.start()
+    peer = await nodes.peer(node)
+    await peer.create("t")
+    producer_id = await new_producer_id(peer)
+    (connection,) = node.server.connections
+    access = connection.access
+    connection.access = SomeAccess()
+    for sequence in range(2):
+        assert await produce(peer, producer_id, sequence) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    connection.access = access
+    assert await produce(peer, producer_id, 3) == OUT_OF_ORDER
+    assert await produce(peer, producer_id, 2) == ErrorCode.NONE
+    assert await produce(peer, producer_id, 3) == ErrorCode.NONE

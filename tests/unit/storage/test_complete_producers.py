@@ -20,6 +20,7 @@ from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import CONFIG, NOW, append, idempotent, open_log, plain, small_segments
+from tests.support.storage.histories import COMPACTED, clean
 
 DAY = 86_400_000
 CHANGES = ("pwrite", "truncate", "create", "rename", "remove", "replace", "mkdir", "sync")
@@ -310,6 +311,35 @@ def test_a_log_with_gaps_was_cleaned() -> None:
     copy = open_log(MemoryDisk())
     copy.append_as_follower(piece.records, now_ms=NOW)
     assert not refuses(copy)
+
+
+def test_a_log_with_a_batch_in_place_of_a_whole_segment_was_cleaned() -> None:
+    """The cleaner keeps the offsets of the last batch of a segment, but nothing else of it: its producer has expired."""
+    disk = MemoryDisk()
+    log = open_log(disk, replace(COMPACTED, segment_bytes=100, producer_id_expiration_ms=DAY))
+    append(log, idempotent(5, 0))
+    for number in range(2):
+        append(log, idempotent(6, number, timestamp=NOW + DAY), now_ms=NOW + DAY)
+    log.expire_producers(NOW + DAY + 10)
+    clean(disk, log, NOW + DAY)
+    copy = replicated(log)
+    assert (copy.log_start_offset, copy.log_end_offset, sorted(copy.producers.entries)) == (0, 3, [6])
+    assert not refuses(copy)
+
+
+def test_a_producer_that_is_older_than_the_topic_goes_on() -> None:
+    """It may have written to an earlier topic of that name."""
+    log = open_log(MemoryDisk())
+    log.producers.first_id = 1000
+    append(log, idempotent(999, 5))
+    append(log, idempotent(999, 6))
+    assert refuses(log, 1000)
+    log.truncate_to(1)
+    assert not refuses(log, 998)
+    assert refuses(log, 1000)
+    log.truncate_fully_and_start_at(0)
+    assert not refuses(log, 998)
+    assert refuses(log, 1000)
 
 
 @pytest.mark.parametrize(

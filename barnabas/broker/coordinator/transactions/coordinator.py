@@ -202,7 +202,10 @@ class TransactionCoordinator:
             if transactional_id is None:
                 if keep_prepared or two_phase:
                     raise BrokerError(ErrorCode.INVALID_REQUEST, "two-phase commit needs a transactional id")
-                self.producer_ids.when_available(partial(self._answer_new_producer_id, done))
+                # Younger than every topic, so that a partition notices if the producer's first batch is missing.
+                youngest = self._current.image.youngest_topic
+                lowest = 0 if youngest is None else youngest.first_producer_id
+                self.producer_ids.when_available(partial(self._answer_new_producer_id, done), lowest=lowest)
                 return
             timeout_ms = self._checked_timeout(transactional_id, timeout_ms, two_phase, keep_prepared)
         except BrokerError as error:

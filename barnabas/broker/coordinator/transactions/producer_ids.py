@@ -43,9 +43,15 @@ class ProducerIds:
         self._allocating = False
         self._waiting: deque[Done[None]] = deque()
 
-    def when_available(self, then: Done[None]) -> None:
-        """Calls `then` when `take` has an id; with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses."""
-        if self._next < self._end and not self._waiting:
+    def when_available(self, then: Done[None], *, lowest: int = 0) -> None:
+        """Calls `then` when `take` has an id; with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses.
+
+        Args:
+            lowest: lower ids are given out only if the controller refuses a block.
+        """
+        if self._next < lowest and self._following is not None:
+            self._start_next_block()
+        if lowest <= self._next < self._end and not self._waiting:
             then(None)
             return
         self._waiting.append(then)
@@ -83,10 +89,11 @@ class ProducerIds:
             log.info("Controller gives no producer ids: error=%s", first)
             refused, self._waiting = self._waiting, deque()
             for then in refused:
-                then(BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {first}"))
+                error = BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {first}")
+                then(error if self._next >= self._end else None)
             return
         self._following = first
-        if self._next >= self._end:
+        if self._next >= self._end or self._waiting:
             self._start_next_block()
         while self._waiting and self._next < self._end:
             self._waiting.popleft()(None)

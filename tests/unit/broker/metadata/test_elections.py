@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.metadata.assignment import Assignment
 from barnabas.broker.metadata.elections import ElectionKind, Elections
 from barnabas.broker.metadata.image import (
     BROKER_RESOURCE,
@@ -195,3 +196,38 @@ def test_a_leader_that_asks_for_fewer_keeps_its_epoch() -> None:
     assert Elections(built, CONFIG).change(topic, 0, isr=[1]) == change(isr=[1], eligible_leader_replicas=[2, 3])
     built, topic = image(partition(1, (1,), eligible_leader_replicas=(2, 3)), {1, 2, 3}, 2)
     assert Elections(built, CONFIG).change(topic, 0, isr=[1, 2]) == change(isr=[1, 2], eligible_leader_replicas=[])
+
+
+def test_each_partition_has_the_min_isr_of_its_own_replicas() -> None:
+    alone, wide = partition(1, (1,), replicas=(1,)), partition(1, (1, 2))
+    for partitions in ((alone, wide), (wide, alone)):
+        built, _ = image(alone, {1}, 2)
+        topic = TopicImage("t", TOPIC, partitions)
+        elections = Elections(built, CONFIG)
+        changes = [elections.change(topic, number, isr=[1]) for number in (0, 1)]
+        assert [None if each is None else each.eligible_leader_replicas for each in changes] == [
+            None if each is alone else [2] for each in partitions
+        ]
+
+
+def test_an_eligible_leader_is_forgotten_when_fewer_replicas_need_fewer_in_sync() -> None:
+    """The leader then commits alone, without the eligible leader."""
+    before = partition(
+        1, (1,), replicas=(1, 2, 3), adding_replicas=(1,), removing_replicas=(3,), eligible_leader_replicas=(2, 3)
+    )
+    built, topic = image(before, {1, 2, 3}, 3)
+    held = Assignment((1, 2))
+    found = Elections(built, CONFIG).change(topic, 0, isr=[1], assignment=held)
+    assert found is not None
+    assert found.eligible_leader_replicas == [2], "of two replicas both must be in sync"
+    found = Elections(built, CONFIG).change(topic, 0, isr=[1], assignment=Assignment((1,)))
+    assert found is not None
+    assert found.eligible_leader_replicas == []
+
+
+def test_an_eligible_leader_beside_enough_in_sync_is_not_elected() -> None:
+    """Kafka's controller counts the replicas of partition 0: it may keep an eligible leader that the leader no longer waits for."""
+    built, _ = image(partition(1, (1,), eligible_leader_replicas=(2,)), {2, 3}, 1)
+    assert only(Elections(built, CONFIG, departing=1).departures()) == change(
+        isr=[], leader=-1, eligible_leader_replicas=[1], last_known_elr=[1]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from barnabas.broker.metadata.configs import ConfigOperation, incremental_alter_
 from barnabas.broker.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 from barnabas.broker.metadata.isr import alter_partition
 from barnabas.broker.metadata.reassignments import alter_reassignments
-from barnabas.broker.metadata.records import MetadataRecord, decode_record, encode_record
+from barnabas.broker.metadata.records import MetadataRecord, ProducerIdsRecord, decode_record, encode_record
 from barnabas.broker.metadata.registration import fence_broker, shut_down_broker, unfence_broker
 from barnabas.broker.metadata.replay import ImageBuilder
 from barnabas.broker.metadata.snapshot import snapshot_records
@@ -56,6 +57,7 @@ step = st.one_of(
     ),
     st.tuples(st.just("move"), names, st.none() | st.lists(brokers, max_size=3)),
     st.tuples(st.just("catch up"), names, st.lists(brokers, unique=True, max_size=3)),
+    st.tuples(st.just("allocate"), st.integers(1, 3)),
     st.tuples(st.just("fence"), brokers),
     st.tuples(st.just("unfence"), brokers),
     st.tuples(st.just("shut down"), brokers),
@@ -76,6 +78,8 @@ def check(image: MetadataImage) -> None:
         assert held.completed(partition.isr) is None, where
         assert set(partition.eligible_leader_replicas) <= set(partition.replicas), where
         assert not set(partition.isr) & set(partition.eligible_leader_replicas), where
+        enough = image.min_insync_replicas(topic.name, len(partition.replicas), 1)
+        assert not partition.eligible_leader_replicas or len(partition.isr) < enough, where
         if partition.leader == NO_LEADER:
             # Whoever holds everything and may lead does.
             assert not (set(partition.isr) | set(partition.eligible_leader_replicas)) & alive, where
@@ -130,6 +134,8 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             records = alter_reassignments(now, AlterPartitionReassignmentsRequest(topics=[moved])).records
         elif kind == "catch up":
             records = caught_up(image, rest[0], rest[1])
+        elif kind == "allocate":
+            records = [ProducerIdsRecord(next_producer_id=image.next_producer_id + rest[0])]
         elif kind == "fence":
             records = fence_broker(now, rest[0])
         elif kind == "unfence":
@@ -147,8 +153,16 @@ def test_random_lives(steps: list[tuple]) -> None:  # type: ignore[type-arg]  # 
             if after is not None:  # epochs never go back
                 assert after.partitions[number].leader_epoch >= partition_before.leader_epoch
                 assert after.partitions[number].partition_epoch >= partition_before.partition_epoch
-    builder = ImageBuilder(EMPTY_IMAGE)
+    builder = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
     for record in snapshot_records(image):
         builder.replay(decode_record(encode_record(record)))
     builder.advance(image.offset, image.epoch, image.timestamp_ms)
-    assert builder.image() == image
+    topics = [
+        topic if topic.first_producer_id else topic._replace(first_producer_id=image.next_producer_id)
+        for topic in image.topics_by_name.values()
+    ]
+    assert builder.image() == replace(
+        image,
+        topics_by_name={topic.name: topic for topic in topics},
+        topics_by_id={topic.topic_id: topic for topic in topics},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -57,7 +58,7 @@ def test_kafkas_log_replayed_to_its_snapshot_is_kafkas_snapshot() -> None:
         if not header.is_control:
             for record in decode_records(data, position, header):
                 log.replay(decode_record(record.value or b""))
-    snapshot = ImageBuilder(EMPTY_IMAGE)
+    snapshot = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
     for value in decode_snapshot((GOLDEN / "snapshot-86-3.bin").read_bytes()):
         snapshot.replay(decode_record(value))
     ours, kafkas = (_in_one_order(builder.image()) for builder in (log, snapshot))
@@ -69,7 +70,8 @@ def test_kafkas_log_replayed_to_its_snapshot_is_kafkas_snapshot() -> None:
 
 
 def _in_one_order(image: MetadataImage) -> MetadataImage:
-    """Kafka's snapshots list features and foreign records in the order of its hash maps."""
+    """Kafka's snapshots list features and foreign records in the order of its hash maps, and lack the ages of topics."""
+    topics = [topic._replace(first_producer_id=0) for topic in image.topics_by_name.values()]
     brokers = {
         number: broker._replace(features=tuple(sorted(broker.features, key=lambda feature: feature.name)))
         for number, broker in image.brokers.items()
@@ -78,7 +80,14 @@ def _in_one_order(image: MetadataImage) -> MetadataImage:
         number: controller._replace(features=tuple(sorted(controller.features, key=lambda feature: feature.name)))
         for number, controller in image.controllers.items()
     }
-    return replace(image, brokers=brokers, controllers=controllers, foreign=tuple(sorted(image.foreign)))
+    return replace(
+        image,
+        topics_by_name={topic.name: topic for topic in topics},
+        topics_by_id={topic.topic_id: topic for topic in topics},
+        brokers=brokers,
+        controllers=controllers,
+        foreign=tuple(sorted(image.foreign)),
+    )
 
 
 ACL = AccessControlEntryRecord(
@@ -134,6 +143,52 @@ def test_the_records_of_an_image_make_the_same_image() -> None:
     first = next(iter(snapshot_records(image)))
     assert isinstance(first, FeatureLevelRecord)
     assert first.name == "metadata.version"
+
+
+def topics_of_three_ages() -> MetadataImage:
+    image = with_topic(cluster(), "first", A, ([1], [1], 1))
+    for name, next_producer_id in (("second", 1000), ("third", 4000)):
+        image = replayed(image, [ProducerIdsRecord(broker_id=1, next_producer_id=next_producer_id)])
+        image = with_topic(image, name, name.encode().ljust(16), ([1], [1], 1))
+    return replayed(image, [ProducerIdsRecord(broker_id=1, next_producer_id=5000)])
+
+
+def ages(image: MetadataImage) -> dict[str, int]:
+    return {topic.name: topic.first_producer_id for topic in image.topics_by_name.values()}
+
+
+def from_snapshot(records: Iterable[MetadataRecord]) -> MetadataImage:
+    builder = ImageBuilder(EMPTY_IMAGE, of_snapshot=True)
+    for record in records:
+        builder.replay(record)
+    return builder.image()
+
+
+def test_a_topic_knows_which_producer_ids_are_older() -> None:
+    image = topics_of_three_ages()
+    assert ages(image) == {"first": 0, "second": 1000, "third": 4000}
+    assert ages(replayed(image, [PartitionChangeRecord(partition_id=0, topic_id=A, leader=-1)])) == ages(image)
+    again = [RemoveTopicRecord(topic_id=A), TopicRecord(name="first", topic_id=B)]
+    assert ages(replayed(image, again))["first"] == 5000
+
+
+def test_a_snapshot_keeps_the_ages_of_topics() -> None:
+    """Except those that are older than every producer id: its reader cannot know that."""
+    loaded = from_snapshot(snapshot_records(topics_of_three_ages()))
+    assert ages(loaded) == {"first": 5000, "second": 1000, "third": 4000}
+    assert loaded.next_producer_id == 5000
+    assert ages(from_snapshot(snapshot_records(loaded))) == ages(loaded)
+    ascending = [
+        record.next_producer_id for record in snapshot_records(loaded) if isinstance(record, ProducerIdsRecord)
+    ]
+    assert ascending == [1000, 4000, 5000], "Kafka refuses to load a lower one after a higher one"
+
+
+def test_the_topics_of_a_snapshot_by_kafka_are_as_young_as_the_snapshot() -> None:
+    image = topics_of_three_ages()
+    kafkas = [record for record in snapshot_records(image) if not isinstance(record, ProducerIdsRecord)]
+    loaded = from_snapshot([*kafkas, ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=5000)])
+    assert set(ages(loaded).values()) == {5000}
 
 
 def test_a_transaction_counts_as_a_whole_or_not_at_all() -> None:
@@ -264,14 +319,14 @@ def test_eligible_leaders_of_one_topic_or_of_all_are_cleared() -> None:
 
 def test_min_isr_is_the_topics_else_the_clusters_but_never_above_the_replicas() -> None:
     image = busy_image()
-    assert image.min_insync_replicas("a", 1) == 1
+    assert image.min_insync_replicas("a", 3, 1) == 1
     nobodys = replayed(image, [ConfigRecord(resource_type=4, name="min.insync.replicas", value=None)])
-    assert nobodys.min_insync_replicas("a", 2) == 2  # as the node itself is configured
+    assert nobodys.min_insync_replicas("a", 3, 2) == 2  # as the node itself is configured
     image = replayed(image, [ConfigRecord(resource_type=4, name="min.insync.replicas", value="2")])
-    assert image.min_insync_replicas("a", 1) == 2
-    assert image.min_insync_replicas("b", 1) == 1  # it has one replica
+    assert image.min_insync_replicas("a", 3, 1) == 2
+    assert image.min_insync_replicas("a", 1, 1) == 1
     image = replayed(image, [ConfigRecord(resource_type=2, resource_name="a", name="min.insync.replicas", value="1")])
-    assert image.min_insync_replicas("a", 1) == 1
+    assert image.min_insync_replicas("a", 3, 1) == 1
 
 
 def test_brokers_are_fenced_unfenced_and_unregistered_by_their_epoch() -> None:

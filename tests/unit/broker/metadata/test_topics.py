@@ -120,6 +120,7 @@ def test_validate_only_answers_alike_and_writes_nothing() -> None:
             topic("x", assigned=[(0, [1]), (2, [1])]), 39,
             "partitions should be a consecutive 0-based integer sequence",
         ),
+        (topic("x", assigned=[(0, [1]), (0, [1])]), 39, "Found multiple manual partition assignments for partition 0"),
         (topic("x", nope="1"), 40, "Unknown topic config name: nope"),
         (topic("x", retention_ms=None), 40, "Null value not supported for topic configs: retention.ms"),
         (topic("x", retention_ms="abc"), 40, "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
@@ -178,6 +179,16 @@ def test_refusals_are_kafkas(asked: CreatableTopic, code: int, message: str) -> 
 )
 def test_what_kafka_accepts_is_accepted(asked: CreatableTopic) -> None:
     assert create(cluster(), asked).answer.topics[0].error_code == 0
+
+
+def test_assigned_partitions_have_the_same_number_of_replicas() -> None:
+    for first, second in (([1], [1, 2]), ([1, 2], [1])):
+        (result,) = create(cluster((1, 2)), topic("x", assigned=[(1, first), (0, second)])).answer.topics
+        assert (result.error_code, result.error_message) == (
+            39,
+            f"The manual partition assignment includes a partition with {len(second)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {len(first)} replica(s).",
+        )
 
 
 def test_counts_and_an_assignment_exclude_each_other() -> None:
@@ -285,9 +296,16 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
     after = replayed(image, widen(image, "a", 3).records).topics_by_name["a"]
     assert after.partitions[0] == image.topics_by_name["a"].partitions[0]
     assert [len(partition.replicas) for partition in after.partitions] == [2, 2, 2]
-    assigned = replayed(image, widen(image, "a", 2, [[2]]).records).topics_by_name["a"].partitions[1]
-    assert (assigned.replicas, assigned.leader) == ((2,), 2)
+    assigned = replayed(image, widen(image, "a", 2, [[2, 1]]).records).topics_by_name["a"].partitions[1]
+    assert (assigned.replicas, assigned.leader) == ((2, 1), 2)
     assert not widen(image, "a", 3, validate_only=True).records
+    for fewer in ([[1]], [[1, 2], [1]]):
+        (refused,) = widen(image, "a", 1 + len(fewer), fewer).answer.results
+        assert (refused.error_code, refused.error_message) == (
+            39,
+            "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with "
+            "previous partitions, which have 2 replica(s).",
+        )
 
 
 @pytest.mark.parametrize(

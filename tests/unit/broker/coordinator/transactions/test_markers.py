@@ -287,6 +287,28 @@ def test_ids_come_from_blocks_and_never_twice() -> None:
     assert controller.asked == []
 
 
+def test_ids_that_are_too_low_are_given_out_only_if_the_controller_refuses_a_block() -> None:
+    controller = Controller()
+    ids = controller.ids
+    taken: list[int] = []
+
+    def take(error: BrokerError | None) -> None:
+        assert error is None
+        taken.append(ids.take())
+
+    ids.when_available(take)
+    controller.asked.pop()(5000)
+    ids.when_available(take, lowest=5000)
+    ids.when_available(take, lowest=7000)
+    controller.asked.pop()(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+    assert taken == [5000, 5001, 5002]
+    ids.when_available(take, lowest=7000)
+    assert taken == [5000, 5001, 5002]
+    controller.asked.pop()(9000)
+    ids.when_available(take, lowest=7000)
+    assert taken == [5000, 5001, 5002, 9000, 9001]
+
+
 def test_the_next_block_is_there_before_the_present_one_is_used_up() -> None:
     controller = Controller()
     ids = controller.ids
