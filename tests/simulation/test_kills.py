@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.broker.metadata.sessions import CRASHES_FREE, UNFENCE_DELAY_MS
 from barnabas.testing.simulation.world import World, WorldFailed
+from tests.support.requests import request_of
 from tests.support.simulation.trio import FAILOVER_S, Trio, simulate
 
 pytestmark = pytest.mark.simulation
@@ -229,3 +230,26 @@ def test_leaderships_are_handed_over_where_controlled_shutdown_is_enabled(enable
         assert leaving not in [partition.leader for partition in trio.partitions(witness)]
 
     simulate(9, story, **{"controlled.shutdown.enable": str(enabled).lower()})
+
+
+@pytest.mark.parametrize("what", ["min.insync.replicas", "eligible.leader.replicas.version"])
+def test_the_last_replica_leads_after_its_return_although_a_setting_of_eligible_leaders_changed(what: str) -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        await trio.create(active, "t", replicas=1)
+        victim, witness = trio.others(active)
+        trio.processes[victim].kill()
+        await trio.until(lambda: any(not partition.isr for partition in trio.partitions(witness)), FAILOVER_S)
+        if what == "min.insync.replicas":
+            config = {"name": what, "config_operation": 0, "value": "2"}
+            resource = {"resource_type": 2, "resource_name": "t", "configs": [config]}
+            answer = await trio.ask(witness, request_of("IncrementalAlterConfigs", resources=[resource]))
+            assert answer.responses[0].error_code == 0
+        else:
+            update = {"feature": what, "max_version_level": 0, "upgrade_type": 2}
+            answer = await trio.ask(witness, request_of("UpdateFeatures", feature_updates=[update]))
+            assert answer.error_code == 0
+        trio.processes[victim].start()
+        await trio.until(lambda: all(partition.leader > 0 for partition in trio.partitions(witness)), 5)
+
+    simulate(9, story)
