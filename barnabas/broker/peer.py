@@ -99,6 +99,7 @@ class PeersOfNode(Protocol):
     logins: Logins | None
     node_id: int
     frame_bytes_max: int
+    probes: bool
     traffic: dict[str, PeerTraffic]
 
     def forget(self, peer: Peer) -> None:
@@ -271,7 +272,7 @@ class Peer:
         why = end_reason(None if self._socket is None else self._socket.error)
         if self._exchange.state is ExchangeState.READY:
             self.lost_ms = self._now_ms()
-            if self.node_id >= 0 and not self._reactor.scope.stopping:
+            if self.node_id >= 0 and self._peers.probes and not self._reactor.scope.stopping:
                 self._reactor.scope.start(self._probe_refusal(), name=f"probe {self!r}")
             self._end(PeerError(PeerErrorKind.LOST, f"{self!r} closed the connection{why}"))
         else:

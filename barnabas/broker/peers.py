@@ -46,6 +46,7 @@ class Peers:
         self.node_id = config.node_id
         # The largest answer is one batch, which some broker received as a request, or many batches within the requested limit.
         self.frame_bytes_max = config.get_int("socket.request.max.bytes") + FRAME_BYTES_SMALL_MAX
+        self.probes = config.get_bool("broker.probe.enable")
         self.traffic: dict[str, PeerTraffic] = {}
         self._peers: dict[tuple[str, int, str], Peer] = {}
         self._closed = False

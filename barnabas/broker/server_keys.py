@@ -6,8 +6,8 @@ key that no code reads and that has no mark. Keys of features that are not built
 
 Invariants: every default passes its own check; names are sorted within a group and unique.
 Defaults are those of Kafka 4.3.1, except transaction.two.phase.commit.enable (true), controller.quorum.append.linger.ms (0),
-socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Four keys are ours: record.validation, cluster.id, metrics.listen and
-delegation.token.max.per.owner.
+socket.listen.backlog.size (1,024) and the buffers of sockets (the kernel's). Five keys are ours: record.validation, cluster.id, metrics.listen,
+broker.probe.enable and delegation.token.max.per.owner.
 `BrokerConfig` lowers the replication factors and the min ISR of the internal topics if the quorum has fewer than three brokers.
 """
 
@@ -149,6 +149,11 @@ _REPLICATION = [
         "Whether preferred replicas get their leadership back by themselves, as soon as they are in sync.",
     ),
     integer("broker.heartbeat.interval.ms", 2_000, "How often a broker reports to the controller.", at_least(1)),
+    boolean(
+        "broker.probe.enable",
+        True,
+        "Barnabas only: whether nodes connect to a broker whose connection closed, to fence it before its session ends.",
+    ),
     integer("broker.session.timeout.ms", 9_000, "Silence after which the controller fences a broker.", at_least(1)),
     boolean("controlled.shutdown.enable", True, "Whether a stopping broker hands its leaderships over first."),
     integer(

@@ -7,9 +7,13 @@ from collections import Counter
 
 import pytest
 
+from barnabas.broker.metadata.controller import QuorumController
 from barnabas.broker.metadata.sessions import CRASHES_FREE, UNFENCE_DELAY_MS
 from barnabas.testing.simulation.world import World, WorldFailed
+from tests.support.requests import request_of
+from tests.support.simulation.cluster_story import Story
 from tests.support.simulation.trio import FAILOVER_S, Trio, simulate
+from tests.support.simulation.workload import Broker
 
 pytestmark = pytest.mark.simulation
 
@@ -229,3 +233,67 @@ def test_leaderships_are_handed_over_where_controlled_shutdown_is_enabled(enable
         assert leaving not in [partition.leader for partition in trio.partitions(witness)]
 
     simulate(9, story, **{"controlled.shutdown.enable": str(enabled).lower()})
+
+
+@pytest.mark.parametrize("what", ["min.insync.replicas", "eligible.leader.replicas.version"])
+def test_the_last_replica_leads_after_its_return_although_a_setting_of_eligible_leaders_changed(what: str) -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        await trio.create(active, "t", replicas=1)
+        victim, witness = trio.others(active)
+        trio.processes[victim].kill()
+        await trio.until(lambda: any(not partition.isr for partition in trio.partitions(witness)), FAILOVER_S)
+        if what == "min.insync.replicas":
+            config = {"name": what, "config_operation": 0, "value": "2"}
+            resource = {"resource_type": 2, "resource_name": "t", "configs": [config]}
+            answer = await trio.ask(witness, request_of("IncrementalAlterConfigs", resources=[resource]))
+            assert answer.responses[0].error_code == 0
+        else:
+            update = {"feature": what, "max_version_level": 0, "upgrade_type": 2}
+            answer = await trio.ask(witness, request_of("UpdateFeatures", feature_updates=[update]))
+            assert answer.error_code == 0
+        trio.processes[victim].start()
+        await trio.until(lambda: all(partition.leader > 0 for partition in trio.partitions(witness)), 5)
+
+    simulate(9, story)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["at a take-over", "when connections closed"])
+def test_brokers_whose_listeners_refuse_the_controllers_keep_their_sessions(closed: bool) -> None:
+    async def story(there: Story) -> None:
+        world = there.world
+        world.network.refused |= {(controller, broker) for controller in there.controllers for broker in there.brokers}
+        await there.start()
+        (active,) = [name for name, each in there.controllers.items() if controller_of(each).active]
+        for name in there.brokers:
+            world.machine(name).pause()
+            if closed:
+                world.network.reset_links(name, active)
+        if not closed:
+            world.machine(active).kill()
+        await asyncio.sleep(1.5)
+        for name in there.brokers:
+            world.machine(name).resume()
+        await asyncio.sleep(3)
+        assert any(controller_of(each).active for name, each in there.controllers.items() if closed or name != active)
+        assert not any(controller_of(each).liveness.sessions.probe_fences for each in there.controllers.values())
+
+    def controller_of(broker: Broker) -> QuorumController:
+        assert broker.node is not None
+        assert broker.node.quorum_controller is not None
+        return broker.node.quorum_controller
+
+    with World(1) as world:
+        world.run(story(Story(world, **{"process.roles": "broker"})), time_limit_s=60)
+
+
+@pytest.mark.parametrize("probes", [True, False])
+def test_probes_can_be_turned_off(probes: bool) -> None:
+    async def story(trio: Trio) -> None:
+        active = trio.controller
+        victim, witness = trio.others(active)
+        trio.processes[victim].kill()
+        took = await trio.until(lambda: trio.broker(witness, victim).fenced, 10)
+        assert (took < FAILOVER_S) is probes
+
+    simulate(4, story, **{"broker.probe.enable": str(probes).lower()})

@@ -28,6 +28,7 @@ from barnabas.broker.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     RegisteredFeature,
 )
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
@@ -245,6 +246,10 @@ def _records(view: ClusterView, update: FeatureUpdateKey) -> Iterator[MetadataRe
         return
     if name == ELIGIBLE_LEADERS:
         if level == 0:
+            for topic, number, partition in view.image.partitions():
+                if not partition.isr:  # only an ISR can be elected then
+                    isr = list(partition.eligible_leader_replicas or partition.last_known_elr)
+                    yield PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id, isr=isr)
             yield ClearElrRecord(topic_name="")
         elif MIN_ISR_KEY not in view.image.cluster_config:
             yield min_isr_record(view.config.get_int(MIN_ISR_KEY))

@@ -7,6 +7,9 @@ A broker whose heartbeat connection closed is probed. A new controller probes ev
 together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead; it is then
 fenced under the suspected epoch. A broker whose listener accepts keeps its session.
 
+Brokers need routes to each other, controllers need none to brokers. So a node that is no broker probes only brokers whose listener has
+accepted a connection from it: it tries one as soon as a broker sends a heartbeat. broker.probe.enable=false turns all probes off.
+
 A broker that registers during the session of its former incarnation replaces it if the former one is dead: its listener
 refuses connections, or the new process has bound the same address and no heartbeat connection of the former one is left. Otherwise
 the registration is answered DUPLICATE_BROKER_REGISTRATION until the session ends.
@@ -121,6 +124,11 @@ class Liveness:
         self._view = view
         self._submit = submit
         self.sessions = BrokerSessions(config.get_int("broker.session.timeout.ms"))
+        self._probes = config.get_bool("broker.probe.enable")
+        self._is_broker = "broker" in config.roles
+        self._reached: dict[
+            int, int
+        ] = {}  # broker epoch of the incarnation that accepted a connection of this node, by broker
         self._probing: dict[int, int] = {}  # suspected epoch by broker
         self._watched: dict[HeartbeatSource, None] = {}  # connections that heartbeats arrived over
         self._check_timer: Timer | None = None
@@ -139,7 +147,7 @@ class Liveness:
         self._arm_balance(self._balance_interval_ms())
         self._on_returned(broker.broker_id for broker in brokers if _serves(broker))
         for broker in brokers:
-            self.suspect(broker.broker_id, broker.epoch)
+            self.suspect(broker.broker_id, broker.epoch, closed=self._peers.ended_ms(broker.broker_id) is not None)
 
     def end(self) -> None:
         """This node is no longer the active controller."""
@@ -171,6 +179,9 @@ class Liveness:
         if source is not None and source not in self._watched:
             self._watched[source] = None
             source.on_close(lambda: self._on_closed(request.broker_id, source))
+            broker = self._view.image.brokers.get(request.broker_id)
+            if broker is not None and self._probes and not self._can_reach(broker):
+                self._reactor.scope.start(self._listens(broker), name="first probe")
 
         def decide(view: ClusterView) -> MetadataDecision[BrokerHeartbeatResponse]:
             broker_id, now_ms = request.broker_id, self._now_ms()
@@ -213,7 +224,7 @@ class Liveness:
         )
 
     async def _register_if_gone(self, former: BrokerImage, request: BrokerRegistrationRequest, done: AnyDone) -> None:
-        if await self._refuses(former):
+        if self._can_reach(former) and await self._refuses(former):
             self._register(request, done)
         else:
             self._refuse_duplicate(request, done)
@@ -242,31 +253,36 @@ class Liveness:
         if broker_epoch is not None:
             self.suspect(broker_id, broker_epoch)
 
-    def suspect(self, broker_id: int, broker_epoch: int) -> None:
+    def suspect(self, broker_id: int, broker_epoch: int, *, closed: bool = True) -> None:
         """Probes a broker until it sends a heartbeat, is fenced or registers again; fences it if it is dead (`suspicion.py`).
 
-        Starts later if a probe fenced the same incarnation recently. No effect if the broker is fenced.
+        Starts later if a probe fenced the same incarnation recently. No effect if the broker is fenced, or cannot be reached from here.
         """
         broker = self._suspected(broker_id, broker_epoch)
-        if broker is None or broker_id == self._config.node_id or self._probing.get(broker_id) == broker_epoch:
+        if (
+            broker is None
+            or broker_id == self._config.node_id
+            or not self._can_reach(broker)
+            or self._probing.get(broker_id) == broker_epoch
+        ):
             return
         wait_ms = self.sessions.probe_fence_in_ms(broker_id, broker_epoch, self._now_ms())
         if wait_ms:
-            self._reactor.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch))
+            self._reactor.call_later(wait_ms, lambda: self.suspect(broker_id, broker_epoch, closed=closed))
             return
         self._probing[broker_id] = broker_epoch
-        self._reactor.scope.start(self._probe(broker))
+        self._reactor.scope.start(self._probe(broker, closed=closed))
 
     def _suspected(self, broker_id: int, broker_epoch: int) -> BrokerImage | None:
         """The broker, if this controller may still fence it under this epoch."""
         broker = self._view.image.brokers.get(broker_id) if self._view.active else None
         return None if broker is None or broker.fenced or broker.epoch != broker_epoch else broker
 
-    async def _probe(self, broker: BrokerImage) -> None:
+    async def _probe(self, broker: BrokerImage, *, closed: bool) -> None:
         epoch, peers = self._view.epoch, self._peers
         ended_ms = peers.ended_ms(broker.broker_id)  # perhaps before this node became the controller
         began_ms = self._now_ms() if ended_ms is None else ended_ms
-        suspicion = Suspicion(began_ms)
+        suspicion = Suspicion(began_ms, closed=closed)
 
         def is_over() -> bool:
             gone = self._suspected(broker.broker_id, broker.epoch) is None
@@ -296,7 +312,14 @@ class Liveness:
         address = self._address(broker)
         if address is None:
             return ProbeResult.ACCEPTED
-        return await probe(self._network, address.host, address.port, PROBE_MS)
+        result = await probe(self._network, address.host, address.port, PROBE_MS)
+        if result is ProbeResult.ACCEPTED:
+            self._reached[broker.broker_id] = broker.epoch
+        return result
+
+    def _can_reach(self, broker: BrokerImage) -> bool:
+        """Whether a refusal shows that the broker's process is gone: a firewall may refuse the connections of a controller."""
+        return self._probes and (self._is_broker or self._reached.get(broker.broker_id) == broker.epoch)
 
     async def _refuses(self, broker: BrokerImage) -> bool:
         """Whether nothing listens at the broker's registered address, by two probes."""

@@ -301,7 +301,8 @@ class ImageBuilder:
                 continue
             partitions = self._partitions_of(topic.topic_id)
             for number, partition in enumerate(partitions):
-                if partition.eligible_leader_replicas or partition.last_known_elr:
+                # Without an ISR nothing was committed since, and nobody else can be elected. Kafka clears these, too.
+                if partition.isr and (partition.eligible_leader_replicas or partition.last_known_elr):
                     partitions[number] = partition._replace(eligible_leader_replicas=(), last_known_elr=())
                     self._touch(topic.topic_id, number)
 

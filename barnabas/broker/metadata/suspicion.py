@@ -6,7 +6,7 @@ A listener that accepts belongs to a process that exists: the session decides. I
 one of them is refused, the broker is dead: a broker opens its listener before it registers and closes it after its shutdown, so a
 machine that refuses has no such process. Without a refusal (no route, no such name, no answer in time) the broker may only be
 unreachable from this node. It is dead if it sends no heartbeat over another connection within SILENCE_MS after its connection was
-closed: a running broker reconnects within milliseconds.
+closed: a running broker reconnects within milliseconds. A new controller has seen no connection close: it waits for SILENCE_MS in any case.
 
 Fencing a running broker is safe: it costs leaderships but no records, and its next heartbeat unfences it.
 """
@@ -30,10 +30,12 @@ class Suspicion:
 
     Args:
         now_ms: monotonic time of the beginning of the suspicion.
+        closed: whether a connection with the broker was closed then.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, *, closed: bool = True) -> None:
         self._began_ms = now_ms
+        self._closed = closed
         self._not_accepted = 0  # probes in a row
         self._refused = False  # one of them was refused
         self._pause_ms = PAUSE_MS
@@ -49,7 +51,8 @@ class Suspicion:
             return False
         self._not_accepted += 1
         self._refused = self._refused or refused_too or result is ProbeResult.REFUSED
-        return self._not_accepted + refused_too > 1 and (self._refused or now_ms - self._began_ms >= SILENCE_MS)
+        silent = now_ms - self._began_ms >= SILENCE_MS
+        return self._not_accepted + refused_too > 1 and (silent or (self._refused and self._closed))
 
     def next_pause_ms(self) -> int:
         """Time to wait before the next probe."""

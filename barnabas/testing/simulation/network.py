@@ -156,7 +156,7 @@ class SimHost:
         _check_alive()
         await self._network.syn(self, target)
         listener = target.listeners.get(port)
-        if listener is None or not listener.accepting:
+        if listener is None or not listener.accepting or (self.name, target.name) in self._network.refused:
             await self._network.delay(target, self)
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), f"{host}:{port}")
         local = (self.name, self.ephemeral_port())
@@ -212,6 +212,7 @@ class SimNetwork:
         self.latency = latency or Latency()
         self.links: dict[tuple[str, str], Latency] = {}  # (from, to)
         self.nameless: set[str] = set()  # machines whose names cannot be resolved, as those of removed containers
+        self.refused: set[tuple[str, str]] = set()  # (from, to): new connections that a firewall refuses
         self.bytes_delivered = 0
         self.after_delivery: Callable[[str, str], None] = _nothing  # (from, to): called after a segment was delivered
         self._rng = rng

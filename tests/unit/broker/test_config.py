@@ -22,6 +22,7 @@ from barnabas.storage.log_config import LogConfig
 KAFKA = json.loads((Path(__file__).parents[2] / "golden" / "metadata" / "config-defaults.json").read_text())
 
 OURS = {
+    "broker.probe.enable",
     "metrics.listen",
     "record.validation",
     "cluster.id",

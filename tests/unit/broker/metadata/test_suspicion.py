@@ -41,3 +41,10 @@ def test_pauses_grow_to_a_bound(result: ProbeResult, longest_ms: int) -> None:
         pauses_ms.append(suspicion.next_pause_ms())
     assert pauses_ms[:3] == [PAUSE_MS, 2 * PAUSE_MS, 4 * PAUSE_MS]
     assert pauses_ms[-1] == longest_ms
+
+
+def test_a_new_controller_that_saw_no_connection_close_waits_for_silence() -> None:
+    suspicion = Suspicion(0, closed=False)
+    assert not suspicion.is_dead(REFUSED, 0, refused_too=True)
+    assert not suspicion.is_dead(REFUSED, SILENCE_MS - 1)
+    assert suspicion.is_dead(REFUSED, SILENCE_MS)
