@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
 import logging
 import ssl
 import subprocess
@@ -346,6 +347,27 @@ async def test_a_serializer_that_raises_in_a_transaction(bootstrap: str, admin: 
                 await producer.send(name, "bad")
             await producer.send(name, "two")
     assert await read_committed(bootstrap, name, 2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("what", ["key", "value"])
+async def test_a_serializer_that_returns_str_is_named(bootstrap: str, admin: Admin, name: str, what: str) -> None:
+    topic = await make_topic(admin, name)
+    serializer: dict[str, Any] = {f"{what}_serializer": json.dumps}
+    async with Producer(bootstrap_servers=bootstrap, **serializer) as producer:
+        with pytest.raises(SerializationFailed, match=f"^{what}_serializer returned str; it must return bytes"):
+            await producer.send(topic, **{what: {"cups": 2}})
+
+
+async def test_a_consumer_without_topics_raises_when_it_polls(bootstrap: str) -> None:
+    async with Consumer(bootstrap_servers=bootstrap) as consumer:
+        for poll in (consumer.getone, consumer.getmany, consumer.__anext__):
+            with pytest.raises(IllegalState, match="not subscribed to any topics or assigned any partitions"):
+                await poll()
+        consumer.assign([])  # others may follow
+        assert await consumer.getmany() == {}
+        consumer.unsubscribe()
+        with pytest.raises(IllegalState, match="not subscribed"):
+            await consumer.getone()
 
 
 async def test_a_deserializer_that_raises_can_be_passed(bootstrap: str, admin: Admin, name: str) -> None:

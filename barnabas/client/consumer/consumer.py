@@ -22,7 +22,7 @@ from barnabas.client.arguments import checks_calls
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
-from barnabas.client.errors import ClientClosed
+from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
 from barnabas.client.home_loop import OneLoop
@@ -266,6 +266,7 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
             max_records: the largest number of records (default `max_poll_records`). A `ValueRun` counts as its values, and is not split.
 
         Raises:
+            IllegalState: no topics are subscribed to, and no partitions are assigned.
             KafkaError: a fetch, a reset of a position, or the group failed with an error that a retry does not cure.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
@@ -478,7 +479,10 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
         """Waits for a change in a poll without records; returns False if `deadline_ms` has passed.
 
         Ends early when a commit is due, and well within max_poll_interval_ms: a poll that waits commits, and stays in the group.
+        Raises IllegalState if nothing can arrive.
         """
+        if not self._subscription.chosen:
+            raise IllegalState("not subscribed to any topics or assigned any partitions: call subscribe() or assign()")
         now = self._clock.monotonic_ms()
         again = max(min(self._commits.due_ms, now + self._max_poll_interval_ms // 2), now + _AGAIN_MS)
         return await self._reader.polled(min(again, deadline_ms)) or again < deadline_ms
