@@ -26,8 +26,11 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 from pyspark.sql import functions as F
 
 from barnabas.cli.flights import dataset as data
-from barnabas.cli.flights import job, queries, replay
+from barnabas.cli.flights import figures, job, queries, replay, run
+from barnabas.cli.flights.driver import Driver
+from barnabas.cli.flights.names import QUERIES, TOPIC_OF, folder_of
 from barnabas.cli.flights.story import Story
+from barnabas.cli.local_cluster import LocalCluster
 from tests.support.flights import january
 from tests.support.pipeline import topics
 from tests.support.processes.served import ServedBroker
@@ -40,6 +43,7 @@ __all__ = ["january"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flights"
 DEMO_SECONDS_MAX = 1_200  # on a machine that does much else
+KILL_POINTS = 20
 HOUR = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 
 
@@ -162,3 +166,57 @@ def test_the_demonstration(tmp_path: Path) -> None:
     found = re.search(r"^const data = (\{.*\});$", page.read_text(), re.MULTILINE)
     assert found is not None
     assert all(check["holds"] for check in json.loads(found.group(1))["checks"])
+
+
+class Counted(Story):
+    """Counts what the drivers report of their queries."""
+
+    events = 0
+
+    def _on_progress(self) -> None:
+        self.events += 1
+        super()._on_progress()
+
+
+@pytest.mark.chaos
+async def test_the_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    """It is killed after its first or second report, at once or a little later; at the end of the stream, too."""
+    dataset, story = data.load(2), Counted(QUERIES)
+    cluster = LocalCluster(tmp_path / "cluster", brokers=1)
+    end = str(dataset.days[-1].day + run.CLOSED)
+    driver = Driver([cluster.bootstrap, str(tmp_path), replay.WATERMARK, end], tmp_path / "spark.log", story, print)
+    await cluster.start()
+    try:
+        await run._topics(cluster.bootstrap)
+        await replay.send_tables(cluster.bootstrap, dataset)
+        replaying = asyncio.create_task(replay.replay_flights(cluster.bootstrap, dataset, story, lambda number: None))
+        running = asyncio.create_task(driver.run())
+        for point in range(KILL_POINTS):
+            reports = story.events + 1 + point % 2
+            reported = asyncio.create_task(story.until(lambda reports=reports: story.events >= reports))
+            await asyncio.wait([reported, running], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(point % 4 * 0.4)
+            reported.cancel()
+            starts = driver.starts
+            if running.done():
+                await running  # it has come to the end: the next driver finds nothing but closing records
+                running = asyncio.create_task(driver.run())
+            else:
+                driver.kill()
+            await until(lambda starts=starts: driver.starts > starts)
+        async with asyncio.timeout(DEMO_SECONDS_MAX):
+            await running
+        replaying.cancel()
+        await asyncio.wait([replaying])
+        hours, carriers = [
+            {
+                "topic": await figures.read_topic(cluster.bootstrap, TOPIC_OF[query]),
+                "Parquet": figures.read_files(folder_of(tmp_path, query)),
+            }
+            for query in QUERIES
+        ]
+        left_open = await figures.open_partitions(cluster.bootstrap)
+    finally:
+        await cluster.stop()
+    found = figures.checks(dataset, data.compute_expected(dataset), hours, carriers, left_open)
+    assert [check for check in found if not check.holds] == []
