@@ -7,6 +7,7 @@ of --command-config, the profile, the default.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 import sys
@@ -239,6 +240,7 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
             raise
         await work
 
+    logging.getLogger("barnabas.client.net").setLevel(logging.ERROR)  # the command itself says that no broker answers
     running = Interruptible()
     try:
         connection.check_settings(command)

@@ -364,6 +364,9 @@ def checks_calls(*but: str) -> Callable[[T], T]:
         for name, member in inspect.getmembers(kind, inspect.isfunction):
             if name not in but and not name.startswith("_"):
                 setattr(kind, name, checked(member, f"{kind.__name__}.{name}", at_home=name not in _ENDS))
+        kind.__init__.__qualname__ = (
+            f"{kind.__name__}.__init__"  # Python's own errors name it, also if a base class defines it
+        )
         return kind
 
     return decorate

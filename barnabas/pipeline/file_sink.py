@@ -12,6 +12,7 @@ atomic rename.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,10 @@ class FileSink(TwoPhaseCommitSink):
         self.sink_id = sink_id
         self._forgotten_before = ""
         with writing_to("files.path", path):
+            if disk is None:
+                os.makedirs(
+                    path, exist_ok=True
+                )  # with the modes of the umask: FileDisk itself makes private directories
             self._disk: Disk = FileDisk(path) if disk is None else disk
             self.path = self._disk.root
             if not self._disk.exists(STAGING):

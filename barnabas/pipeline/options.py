@@ -290,6 +290,11 @@ class SourceOptions:
         return found
 
 
+def has_end(given: Mapping[str, str]) -> bool:
+    """Returns whether an option says where reading ends, as only a batch can."""
+    return bool(Options(given, ()).given(*_ENDS))
+
+
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the columns of the rows: those of the option `columns`, else those of Spark's Kafka connector."""
     options = Options(given, ())

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from barnabas.pipeline.discovery import ask, plan_batch
 from barnabas.pipeline.errors import PipelineError
-from barnabas.pipeline.options import SourceOptions, columns_of
+from barnabas.pipeline.options import SourceOptions, columns_of, has_end
 from barnabas.pipeline.planning import OffsetRange, Pushdown, split
 from barnabas.pipeline.reading import read_range
 
@@ -42,7 +42,15 @@ _TYPES = {
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """Returns the columns that the options select, with the types of Spark's Kafka connector."""
+    """Returns the columns that the options select, with the types of Spark's Kafka connector.
+
+    Checks all options: Spark asks for the columns in `load()`. It does not say then whether a stream is meant, so what only
+    streams or only batches refuse is checked when the read begins.
+
+    Raises:
+        PipelineError: an option is invalid.
+    """
+    SourceOptions.parse(options, streaming=not has_end(options))
     return StructType([StructField(name, _TYPES[name]) for name in columns_of(options)])
 
 

@@ -40,13 +40,24 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over one subscription."""
+    """A stream over one subscription.
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    Args:
+        options: or why they are invalid. The first call of Spark raises that: PySpark hides an error of `streamReader` itself
+            behind an UnboundLocalError.
+    """
+
+    def __init__(self, options: SourceOptions | PipelineError) -> None:
+        self._parsed = options
         self._target: Offsets | None = None  # the last offsets to read, under Trigger.AvailableNow
         self._latest: Offsets | None = None
         self._epochs: Offsets = {}  # leader epochs of the last check; newer than those of the checkpoint
+
+    @property
+    def _options(self) -> SourceOptions:
+        if isinstance(self._parsed, PipelineError):
+            raise self._parsed
+        return self._parsed
 
     def initialOffset(self) -> dict[str, Any]:
         async def first_offsets(discovery: Discovery) -> dict[str, Any]:
@@ -165,10 +176,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """Returns a stream over the topics that the options select.
-
-    Raises:
-        PipelineError: an option is invalid.
-    """
-    check_schema(options, schema)
-    return StreamReader(SourceOptions.parse(options, streaming=True))
+    """Returns a stream over the topics that the options select; its first call raises PipelineError if one is invalid."""
+    try:
+        check_schema(options, schema)
+        return StreamReader(SourceOptions.parse(options, streaming=True))
+    except PipelineError as error:
+        return StreamReader(error)

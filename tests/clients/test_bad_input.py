@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
 import logging
+import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,12 +38,13 @@ from barnabas.client.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.client.producer.transaction_state import TransactionPhase
-from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import encode
 from barnabas.testing import Broker
 from tests.support.clients.bundled import admin, make_topic, name
 from tests.support.processes.fixtures import end, process_broker
+from tests.support.waiting import until
 
 __all__ = ["admin", "name"]
 
@@ -176,16 +180,23 @@ async def test_something_that_says_nothing() -> None:
     assert isinstance(refused, BrokerUnreachable)
 
 
-async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """As a SASL listener of Kafka: it tells what it speaks, and closes at the first request that is no SaslHandshake."""
+async def tell_versions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *but: int) -> None:
+    """Answers ApiVersions with all APIs but these."""
     size = int.from_bytes(await reader.readexactly(4), "big")
     frame = await reader.readexactly(size)
     version = int.from_bytes(frame[2:4], "big")
     keys = [
-        ApiVersion(api_key=key, min_version=api.versions[0], max_version=api.versions[1]) for key, api in API.items()
+        ApiVersion(api_key=key, min_version=api.versions[0], max_version=api.versions[1])
+        for key, api in API.items()
+        if key not in but
     ]
     body = encode(ApiVersionsResponse(api_keys=keys), min(version, ApiVersionsRequest.VERSIONS[1]))
     writer.write((len(body) + 4).to_bytes(4, "big") + frame[4:8] + body)
+
+
+async def demands_authentication(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """As a SASL listener of Kafka: it tells what it speaks, and closes at the first request that is no SaslHandshake."""
+    await tell_versions(reader, writer)
     await reader.readexactly(4)
     writer.close()
 
@@ -194,6 +205,60 @@ async def test_a_listener_that_demands_authentication() -> None:
     async with stranger(demands_authentication) as address:
         refused = await refusal(address, "require authentication (SASL)? Set security_protocol")
     assert isinstance(refused, BrokerUnreachable)
+
+
+async def controller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await tell_versions(reader, writer, MetadataRequest.API_KEY)
+    await mute(reader, writer)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_the_port_of_a_controller_is_told_at_once(client: Any) -> None:
+    async with stranger(controller) as address, asyncio.timeout(60):
+        with pytest.raises(NotKafka, match=f"{address} is a controller's port; use the address of a broker"):
+            await client(bootstrap_servers=address, request_timeout_ms=600_000).start()
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """An address that is bound and refuses connections."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_client_warns_once_that_no_broker_answers_and_goes_on_trying(
+    client: Any, refusing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting = asyncio.create_task(client(bootstrap_servers=refusing, request_timeout_ms=600_000).start())
+    await until(lambda: caplog.records)
+    await asyncio.sleep(0.2)  # many more attempts
+    assert not starting.done()
+    starting.cancel()
+    await asyncio.wait([starting])
+    text = (
+        "no Kafka broker answers at {}: connection refused; trying for 600 s; is one running? `barnabas up` starts one"
+    )
+    warned = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert warned == [("WARNING", text.format(refusing))]
+
+
+def test_the_warning_is_seen_in_a_program_that_configures_no_logging(refusing: str) -> None:
+    program = f"""if True:
+        import asyncio
+        from barnabas.client import Consumer
+
+        async def main():
+            async with Consumer("orders", bootstrap_servers="{refusing}", request_timeout_ms=3_000):
+                pass
+
+        asyncio.run(main())
+    """
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stderr.startswith(f"no Kafka broker answers at {refusing}: connection refused; trying for 3 s"), (
+        ran.stderr
+    )
 
 
 # -- topics and partitions ---------------------------------------------------------------------------------------------
@@ -346,6 +411,27 @@ async def test_a_serializer_that_raises_in_a_transaction(bootstrap: str, admin: 
                 await producer.send(name, "bad")
             await producer.send(name, "two")
     assert await read_committed(bootstrap, name, 2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("what", ["key", "value"])
+async def test_a_serializer_that_returns_str_is_named(bootstrap: str, admin: Admin, name: str, what: str) -> None:
+    topic = await make_topic(admin, name)
+    serializer: dict[str, Any] = {f"{what}_serializer": json.dumps}
+    async with Producer(bootstrap_servers=bootstrap, **serializer) as producer:
+        with pytest.raises(SerializationFailed, match=f"^{what}_serializer returned str; it must return bytes"):
+            await producer.send(topic, **{what: {"cups": 2}})
+
+
+async def test_a_consumer_without_topics_raises_when_it_polls(bootstrap: str) -> None:
+    async with Consumer(bootstrap_servers=bootstrap) as consumer:
+        for poll in (consumer.getone, consumer.getmany, consumer.__anext__):
+            with pytest.raises(IllegalState, match="not subscribed to any topics or assigned any partitions"):
+                await poll()
+        consumer.assign([])  # others may follow
+        assert await consumer.getmany() == {}
+        consumer.unsubscribe()
+        with pytest.raises(IllegalState, match="not subscribed"):
+            await consumer.getone()
 
 
 async def test_a_deserializer_that_raises_can_be_passed(bootstrap: str, admin: Admin, name: str) -> None:

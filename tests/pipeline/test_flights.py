@@ -5,6 +5,8 @@ Plain Python computes the expected results (`dataset.compute_expected`); the que
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import importlib.util
 import json
 import re
@@ -13,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -24,10 +26,15 @@ pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 from pyspark.sql import functions as F
 
 from barnabas.cli.flights import dataset as data
-from barnabas.cli.flights import queries
+from barnabas.cli.flights import figures, job, queries, replay, run
+from barnabas.cli.flights.driver import Driver
+from barnabas.cli.flights.names import QUERIES, TOPIC_OF, folder_of
+from barnabas.cli.flights.story import Story
+from barnabas.cli.local_cluster import LocalCluster
 from tests.support.flights import january
 from tests.support.pipeline import topics
 from tests.support.processes.served import ServedBroker
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +43,7 @@ __all__ = ["january"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flights"
 DEMO_SECONDS_MAX = 1_200  # on a machine that does much else
+KILL_POINTS = 20
 HOUR = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 
 
@@ -61,6 +69,57 @@ def test_the_queries_come_to_what_plain_python_comes_to(spark: SparkSession, jan
     by_carrier = [row.asDict() for row in queries.by_carrier(flights, planes, airlines).collect()]
     assert canonical(by_carrier) == canonical(list(expected.carriers.values()))
     assert sum(row["flights"] for row in by_carrier) == len(january.flights) == 26_865
+
+
+class Reporting:
+    """A query that has reported this."""
+
+    def __init__(self, *progress: dict[str, Any]) -> None:
+        self.recentProgress = list(progress)
+
+
+def progress(run: str, batch_id: int, watermark: str = "", **durations: int) -> dict[str, Any]:
+    event_time = {"watermark": watermark} if durations else {}  # Spark knows none before the first batch of a run
+    return {
+        "runId": run,
+        "batchId": batch_id,
+        "timestamp": "2026-11-24T12:00:00.000Z",
+        "numInputRows": 1,
+        "stateOperators": [],
+        "eventTime": event_time,
+        "durationMs": {"triggerExecution": 9, **durations},
+    }
+
+
+def test_a_query_that_finds_nothing_new_says_so_once_in_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+    reported: dict[str, tuple[str, int]] = {}
+
+    def report(*reports: dict[str, Any]) -> str:
+        return job._report_batches("by hour", cast("Any", Reporting(*reports)), reported)
+
+    done = progress("1", 4, "2013-02-01", addBatch=5)
+    assert report(done) == "2013-02-01"
+    assert report(done, progress("1", 5)) == "2013-02-01"
+    assert report(progress("2", 5)) == "", "the driver was killed after batch 4, and another one goes on"
+    assert report(progress("2", 5), progress("2", 5)) == ""
+    assert report(progress("2", 5), progress("2", 5, "2013-03-01", addBatch=5)) == "2013-03-01"
+    told = [next(iter(json.loads(line))) for line in capsys.readouterr().out.splitlines()]
+    assert told == ["batch", "idle", "batch"]
+
+
+async def test_the_replay_closes_the_windows_again_and_again(
+    broker: ServedBroker, january: data.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (data.FLIGHTS, data.WEATHER):
+        topics.new_topic(broker.address, 1, name=name)
+    monkeypatch.setattr(replay, "CLOSING_EVERY_S", 0.01)
+    story = Story(("by hour",))
+    short = dataclasses.replace(january, days=january.days[:1])
+    replaying = asyncio.create_task(replay.replay_flights(broker.address, short, story, lambda number: None))
+    await until(lambda: [each.day for each in story.transactions] >= ["2013-01-01", *["closing"] * 3])
+    replaying.cancel()
+    await asyncio.wait([replaying])
+    assert all(each.committed for each in story.transactions)
 
 
 def test_the_example_of_the_tutorial(
@@ -107,3 +166,57 @@ def test_the_demonstration(tmp_path: Path) -> None:
     found = re.search(r"^const data = (\{.*\});$", page.read_text(), re.MULTILINE)
     assert found is not None
     assert all(check["holds"] for check in json.loads(found.group(1))["checks"])
+
+
+class Counted(Story):
+    """Counts what the drivers report of their queries."""
+
+    events = 0
+
+    def _on_progress(self) -> None:
+        self.events += 1
+        super()._on_progress()
+
+
+@pytest.mark.chaos
+async def test_the_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    """It is killed after its first or second report, at once or a little later; at the end of the stream, too."""
+    dataset, story = data.load(2), Counted(QUERIES)
+    cluster = LocalCluster(tmp_path / "cluster", brokers=1)
+    end = str(dataset.days[-1].day + run.CLOSED)
+    driver = Driver([cluster.bootstrap, str(tmp_path), replay.WATERMARK, end], tmp_path / "spark.log", story, print)
+    await cluster.start()
+    try:
+        await run._topics(cluster.bootstrap)
+        await replay.send_tables(cluster.bootstrap, dataset)
+        replaying = asyncio.create_task(replay.replay_flights(cluster.bootstrap, dataset, story, lambda number: None))
+        running = asyncio.create_task(driver.run())
+        for point in range(KILL_POINTS):
+            reports = story.events + 1 + point % 2
+            reported = asyncio.create_task(story.until(lambda reports=reports: story.events >= reports))
+            await asyncio.wait([reported, running], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(point % 4 * 0.4)
+            reported.cancel()
+            starts = driver.starts
+            if running.done():
+                await running  # it has come to the end: the next driver finds nothing but closing records
+                running = asyncio.create_task(driver.run())
+            else:
+                driver.kill()
+            await until(lambda starts=starts: driver.starts > starts)
+        async with asyncio.timeout(DEMO_SECONDS_MAX):
+            await running
+        replaying.cancel()
+        await asyncio.wait([replaying])
+        hours, carriers = [
+            {
+                "topic": await figures.read_topic(cluster.bootstrap, TOPIC_OF[query]),
+                "Parquet": figures.read_files(folder_of(tmp_path, query)),
+            }
+            for query in QUERIES
+        ]
+        left_open = await figures.open_partitions(cluster.bootstrap)
+    finally:
+        await cluster.stop()
+    found = figures.checks(dataset, data.compute_expected(dataset), hours, carriers, left_open)
+    assert [check for check in found if not check.holds] == []

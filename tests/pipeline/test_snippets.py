@@ -12,6 +12,7 @@ from tests.support.clients.librdkafka import value_of
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from tests.support.pipeline import topics
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-DELAYS, SOURCE, SINK = snippets(ROOT / "docs" / "pipeline.md", "python")
+DELAYS, SOURCE, SINK, BATCH = snippets(ROOT / "docs" / "pipeline.md", "python")
 PIPELINE = snippets(ROOT / "README.md", "python")[-1]
 
 
@@ -68,6 +69,12 @@ def test_source_and_sink(printed: Printed) -> None:
     topics.send(printed.bootstrap, "orders", [b"1", b"2", b"3"])
     printed.run(SOURCE)
     assert [bytes(row.value) for row in printed.names["frame"].collect()] == [b"1", b"2", b"3"]
+
+    topics.new_topic(printed.bootstrap, name="copies")
+    printed.run(BATCH)
+    assert sorted(value_of(m) for m in topics.read_committed(printed.bootstrap, "copies")) == [b"1", b"2", b"3"]
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        printed.run(BATCH.replace('.mode("append")', ""))
 
     topics.new_topic(printed.bootstrap, name="invoices")
     printed.run(SOURCE.replace("spark.read.", "spark.readStream."))  # the sink's example writes a streaming frame

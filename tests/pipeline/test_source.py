@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `pipeline` is not installed")
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from barnabas.pipeline.java import java_home
@@ -281,9 +281,19 @@ def test_a_cluster_that_cannot_be_reached(kafka: Kafka) -> None:
         refused(frame, f"'kafka.bootstrap.servers' = '{address}' cannot be reached.*check the address")
 
 
-def test_options_that_contradict_or_mean_nothing(kafka: Kafka) -> None:
-    refused(kafka.read(subscribe="a", assign='{"a":[0]}'), "assign and subscribe.*contradict")
-    refused(kafka.read(subscribe="a", startingOffset="earliest"), "write 'startingOffsets' if that is meant")
+def test_options_that_contradict_or_mean_nothing_fail_at_load(kafka: Kafka) -> None:
+    for load in (kafka.read, kafka.stream):
+        with pytest.raises(AnalysisException, match=r"assign and subscribe.*contradict"):
+            load(subscribe="a", assign='{"a":[0]}')
+        with pytest.raises(AnalysisException, match=r"write 'startingOffsets' if that is meant"):
+            load(subscribe="a", startingOffset="earliest")
+
+
+def test_an_end_of_a_stream_is_refused_in_plain_words(kafka: Kafka, tmp_path: Path) -> None:
+    """At its start: Spark does not tell a source at `load` whether it reads a stream."""
+    with pytest.raises(StreamingQueryException, match=r"option 'endingOffsets'.*a stream has no end") as refused:
+        into_parquet(kafka.stream(subscribe="a", endingOffsets="latest"), tmp_path)
+    assert "UnboundLocalError" not in str(refused.value)
 
 
 def test_a_schema_of_ones_own_is_refused(kafka: Kafka) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,11 @@ def _on_a_terminal(*command: str) -> Iterator[int]:
     try:
         yield ours
         running.send_signal(signal.SIGINT)
+        shown = b""
+        with suppress(OSError):  # EIO: it has ended
+            while True:
+                shown += os.read(ours, 65_536)
+        assert b"Traceback" not in shown
         running.wait(SECONDS_MAX)
     finally:
         running.kill()
@@ -71,6 +76,7 @@ def test_every_example_is_run() -> None:
     assert "asyncio.run(main())" in PROGRAM
     assert "exactly_once(" in EXACTLY_ONCE
     assert "writeStream" in SPARK
+    assert "After `pip install '.[security]'`, `barnabas up --tls" in README.read_text(), "TLS needs the extra"
 
 
 def test_commands_and_programs(up: Up, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ must not commit for them: the copy would have records twice.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,17 @@ from barnabas.broker.coordinator.groups import committing
 from barnabas.client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas.client.admin import GroupDescription
 from barnabas.testing.simulation.world import Machine, Ports, World, WorldFailed
-from tests.support.simulation.workload import BOOTSTRAP, PARTITIONS, Broker, Deliberate, Journal, Program, feeder, judge
+from tests.support.simulation.workload import (
+    BOOTSTRAP,
+    PARTITIONS,
+    SOURCE,
+    Broker,
+    Deliberate,
+    Journal,
+    Program,
+    feeder,
+    judge,
+)
 
 pytestmark = pytest.mark.simulation
 
@@ -177,3 +188,71 @@ def test_a_coordinator_that_forgets_generations_is_caught(
             break
     assert caught
     assert "doubled" in caught[0]
+
+
+Judge = Callable[[Consumer, Admin, asyncio.Task[None]], Awaitable[None]]
+
+
+def run_waiting(judge_it: Judge, how: str, **settings: Any) -> None:
+    """Calls `judge_it` when a member has got the only record of its topic and waits for another one."""
+
+    async def wait_for_more(consumer: Consumer, got: asyncio.Event) -> None:
+        async with consumer:
+            if how == "async for":
+                async for _record in consumer:
+                    got.set()
+            while True:
+                if how == "getone":
+                    await consumer.getone()
+                    got.set()
+                elif await consumer.getmany(timeout_ms=24 * 3_600_000):
+                    got.set()
+
+    async def program(ports: Ports) -> None:
+        clients = Journal().clients(ports)
+        async with Producer(**clients) as producer, Admin(**clients) as admin:
+            await producer.send_and_wait("input", b"tea", partition=0)
+            consumer = Consumer("input", group_id="share", auto_offset_reset="earliest", **settings, **clients)
+            got = asyncio.Event()
+            waiting = asyncio.create_task(wait_for_more(consumer, got))
+            await got.wait()
+            await judge_it(consumer, admin, waiting)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    async def story(world: World) -> None:
+        world.machine("broker").start(Broker(**SESSIONS))
+        await world.machine("member").start(program)
+
+    with World(1) as world:
+        world.run(story(world), time_limit_s=600)
+
+
+@pytest.mark.parametrize("how", ["async for", "getone", "getmany"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_poll_that_waits_commits_the_records_before_it(protocol: str, how: str) -> None:
+    async def judge_it(consumer: Consumer, admin: Admin, waiting: asyncio.Task[None]) -> None:
+        await asyncio.sleep(10)  # twice auto_commit_interval_ms
+        assert await consumer.committed(TopicPartition("input", 0)) == 1
+        assert {tp: at.lag for tp, at in (await admin.group_lag("share")).items()} == dict.fromkeys(SOURCE, 0)
+
+    run_waiting(judge_it, how, group_protocol=protocol)
+
+
+def test_a_poll_that_is_cancelled_while_it_waits_commits_the_records_before_it() -> None:
+    async def judge_it(consumer: Consumer, admin: Admin, waiting: asyncio.Task[None]) -> None:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert [at.committed for at in (await admin.group_lag("share")).values()] == [1, 0, 0]
+
+    run_waiting(judge_it, "async for")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_poll_that_waits_longer_than_max_poll_interval_stays_in_the_group(protocol: str) -> None:
+    async def judge_it(consumer: Consumer, admin: Admin, waiting: asyncio.Task[None]) -> None:
+        before = consumer.group_metadata()
+        await asyncio.sleep(60)
+        assert consumer.group_metadata() == before
+
+    run_waiting(judge_it, "getone", group_protocol=protocol, max_poll_interval_ms=10_000, enable_auto_commit=False)

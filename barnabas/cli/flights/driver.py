@@ -128,6 +128,10 @@ class Driver:
                     driver_index=self.starts - 1,
                 )
             )
+        elif "idle" in what:
+            self._story.on_idle(what["idle"]["query"], self._story.at_s(what["idle"]["at_s"]))
+        elif "ended" in what:
+            self._story.on_end(what["ended"]["query"], self._story.at_s(what["ended"]["at_s"]))
         elif "restarted" in what:
             text = f"the query {what['restarted']['query']} continues from its checkpoint"
             self._story.note(text)

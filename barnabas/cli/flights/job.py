@@ -3,9 +3,9 @@
 Called as `python -m barnabas.cli.flights.job BOOTSTRAP FOLDER WATERMARK UNTIL`.
 
 It starts both queries from their checkpoints under FOLDER and ends when the watermark of each has passed UNTIL. It
-prints one JSON object per line on stdout: {"ready": …}, {"batch": …} for each completed micro-batch, {"restarted": …}
-for a query that failed and was restarted from its checkpoint (for example because a Python worker that serves the whole
-query died). The process may be killed at any time. After a restart it continues from the checkpoints: it repeats
+prints one JSON object per line on stdout: {"ready": …}, {"batch": …} for each completed micro-batch, {"idle": …} for a
+query that had nothing to read at its start, {"ended": …}, {"restarted": …} for a query that failed and was restarted from its
+checkpoint (for example because a Python worker that serves the whole query died). The process may be killed at any time. After a restart it continues from the checkpoints: it repeats
 undecided batches only.
 """
 
@@ -54,11 +54,12 @@ def main(bootstrap: str, folder: Path, watermark: str, until: str) -> int:
     while running:
         time.sleep(POLL_S)  # no event loop here: this process only polls, Spark works in its JVM
         for name, query in list(running.items()):
-            before = reported.get(name)
+            before, active = reported.get(name), query.isActive
             if _report_batches(name, query, reported) >= until:
                 query.stop()
                 del running[name]
-            elif not query.isActive:
+                _tell({"ended": {"query": name, "at_s": time.time()}})
+            elif not active:
                 failure = _failure_of(query)
                 restarts[name] = restarts.get(name, 0) + 1
                 if restarts[name] > RESTARTS_MAX:
@@ -114,19 +115,26 @@ def _queries(
 
 
 def _report_batches(name: str, query: StreamingQuery, reported: dict[str, tuple[str, int]]) -> str:
-    """Prints the batches completed since the last call; returns the latest watermark, "" if there is none yet."""
+    """Prints the batches completed since the last call; returns the latest watermark, "" if there is none yet.
+
+    A query that continues from its checkpoint and finds nothing new says so once: its last batches may be unreported.
+    """
     latest = ""
     for progress in query.recentProgress:
         this = (str(progress["runId"]), int(progress["batchId"]))
+        run, last = reported.get(name, ("", -1))
+        begin_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         durations = progress["durationMs"]
-        if "addBatch" not in durations:
-            continue  # a trigger without new records
+        if "addBatch" not in durations:  # a trigger without new records
+            if run != this[0]:
+                reported[name] = (this[0], -1)
+                _tell({"idle": {"query": name, "at_s": begin_s}})
+            continue
         times = progress["eventTime"] or {}
         latest = times.get("watermark", "")
-        if reported.get(name, ("", -1))[0] == this[0] and this[1] <= reported[name][1]:
+        if run == this[0] and this[1] <= last:
             continue
         reported[name] = this
-        begin_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         _tell(
             {
                 "batch": {

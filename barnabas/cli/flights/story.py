@@ -4,7 +4,7 @@ Driven by: the tasks of the run, which report events. Emits: the events as plain
 at the end. Times are seconds since the run began.
 
 Invariants: events of one kind are in the order of their beginnings; a run has recovered from a kill when each query has
-completed a batch that began after it.
+completed a batch that began after it, or has come to its end.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Story:
         self.samples: list[Sample] = []
         self.kills: list[QueryKill] = []
         self.notes: list[tuple[float, str]] = []
+        self._idle: dict[str, float] = {}  # when a query last had nothing to read
+        self._ended: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._began_s = time.monotonic()
         self._began_wall_s = time.time()
@@ -99,14 +101,28 @@ class Story:
         for kill in self.kills:
             if kill.back_s is None and batch.begin_s > kill.at_s:
                 kill.queries_back.setdefault(batch.query, batch.end_s)
-                if len(kill.queries_back) == len(self.queries):
-                    kill.back_s = max(kill.queries_back.values())
+        self._on_progress()
 
+    def on_idle(self, query: str, at_s: float) -> None:
+        """Records that a query had nothing to read. A driver that was killed may not have reported the batches that read it."""
+        self._idle[query] = at_s
+        self._on_progress()
+
+    def on_end(self, query: str, at_s: float) -> None:
+        """Records that a query has come to its end: it has nothing to recover."""
+        self._ended[query] = at_s
+        self._on_progress()
+
+    def _on_progress(self) -> None:
+        for kill in self.kills:
+            back = self._ended | kill.queries_back
+            if kill.back_s is None and len(back) == len(self.queries):
+                kill.back_s = max(kill.at_s, *back.values())
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Waits until a condition holds; checks it again after each batch."""
+        """Waits until a condition holds; checks it again after each event of a query."""
         while not reached():
             await self._changed.wait()
 
@@ -115,6 +131,9 @@ class Story:
         latest = dict.fromkeys(self.queries, "")
         for batch in self.batches:
             latest[batch.query] = max(latest[batch.query], batch.event_time_max)
+        for query, at_s in self._idle.items():
+            days = [each.day for each in self.transactions if each.committed and each.end_s < at_s]
+            latest[query] = max(latest[query], *days[-1:])
         return min(latest.values())
 
     def as_dict(self) -> dict[str, Any]:

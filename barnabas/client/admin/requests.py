@@ -49,13 +49,7 @@ class AdminRequests(OneLoop):
         network: Network | None = None,
         **security: Unpack[SecurityArguments],
     ) -> None:
-        config = ConnectionConfig(
-            bootstrap_servers=bootstrap_servers,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            **security,
-        )
+        config = ConnectionConfig.from_arguments(locals())
         self._cluster = NetworkClient(config, ClientPorts(clock, rng, network))
         self._home = self._cluster.home
         self._started = False

@@ -80,7 +80,8 @@ class Commits:
         self._group = group
         self._who = who
         self._interval_ms = interval_ms
-        self._due_ms = cluster.clock.monotonic_ms() + (interval_ms or 0)
+        # When the next automatic commit is due: a poll that waits looks again then.
+        self.due_ms = 2**63 - 1 if interval_ms is None else cluster.clock.monotonic_ms() + interval_ms
         self._automatic: asyncio.Task[None] | None = None
         self._turns = _Turns()
 
@@ -136,12 +137,12 @@ class Commits:
 
     def due(self, now_ms: int) -> bool:
         """Whether the next poll starts an automatic commit."""
-        return self._interval_ms is not None and now_ms >= self._due_ms and self._automatic is None
+        return now_ms >= self.due_ms and self._automatic is None
 
     def commit_if_due(self, now_ms: int) -> None:
         """Starts an automatic commit in the background if one is due."""
         if self._interval_ms is not None and self.due(now_ms):
-            self._due_ms = now_ms + self._interval_ms
+            self.due_ms = now_ms + self._interval_ms
             self._automatic = self._cluster.scope.start(self._run(), name="auto commit")
 
     async def before_revoke(self) -> None:

@@ -22,7 +22,7 @@ from barnabas.client.arguments import checks_calls
 from barnabas.client.consumer.assembly import assemble_consumer
 from barnabas.client.consumer.config import ConsumerConfig
 from barnabas.client.consumer.fetch_state import PartitionState, Reset
-from barnabas.client.errors import ClientClosed
+from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
 from barnabas.client.home_loop import OneLoop
@@ -45,6 +45,9 @@ from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 
 __all__ = ["Consumer"]
+
+_NEVER_MS = 2**63 - 1
+_AGAIN_MS = 100  # a poll that waits looks again at most ten times a second, however short its settings are
 
 
 @checks_calls()
@@ -136,6 +139,7 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
         self.enable_auto_commit = config.commits_automatically
         self.isolation_level = config.isolation_level
         self._max_poll_records = config.max_poll_records
+        self._max_poll_interval_ms = config.max_poll_interval_ms
         parts = assemble_consumer(config, self._apply_assignment, ports)
         self._cluster = parts.cluster
         self._home = parts.cluster.home
@@ -262,6 +266,7 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
             max_records: the largest number of records (default `max_poll_records`). A `ValueRun` counts as its values, and is not split.
 
         Raises:
+            IllegalState: no topics are subscribed to, and no partitions are assigned.
             KafkaError: a fetch, a reset of a position, or the group failed with an error that a retry does not cure.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
@@ -279,7 +284,7 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
                 first = False
                 self._reader.wake()
                 await asyncio.sleep(0)  # so that a timeout of 0 also returns records that have just arrived
-            elif not await self._reader.polled(deadline):
+            elif not await self._wait(deadline):
                 return {}
 
     async def getone(self, *partitions: TopicPartition) -> Record[ReadKeyT | None, ReadValueT | None]:
@@ -302,7 +307,7 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
                             self._reader.wake()  # the buffer has room for another fetch
                         return record
             self._reader.wake()
-            await self._reader.polled()
+            await self._wait(_NEVER_MS)
 
     def __aiter__(self) -> Self:
         return self
@@ -469,6 +474,18 @@ class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
         if self._group is not None and self._subscription.active:
             self._group = self._subscription.begin_poll(self._group, now)
         self._commits.commit_if_due(now)
+
+    async def _wait(self, deadline_ms: int) -> bool:
+        """Waits for a change in a poll without records; returns False if `deadline_ms` has passed.
+
+        Ends early when a commit is due, and well within max_poll_interval_ms: a poll that waits commits, and stays in the group.
+        Raises IllegalState if nothing can arrive.
+        """
+        if not self._subscription.chosen:
+            raise IllegalState("not subscribed to any topics or assigned any partitions: call subscribe() or assign()")
+        now = self._clock.monotonic_ms()
+        again = max(min(self._commits.due_ms, now + self._max_poll_interval_ms // 2), now + _AGAIN_MS)
+        return await self._reader.polled(min(again, deadline_ms)) or again < deadline_ms
 
     def _mark_returned(self, states: list[PartitionState]) -> None:
         """Notes the partitions of a poll. Their records count as processed when the caller polls again."""

@@ -32,13 +32,14 @@ class Subscription:
     """The subscription of one consumer.
 
     `group` is its group membership: None without a group_id, and until `choose_group` if `choice` chooses its protocol.
-    `listener` is for the group.
+    `listener` is for the group. `chosen` is whether the caller has said what to read, if only an empty list.
     """
 
     def __init__(self, cluster: NetworkClient, fetcher: Fetcher, group_id: str | None) -> None:
         self.group: Group | None = None
         self.choice: GroupChoice | None = None
         self.listener: RebalanceListener | None = None
+        self.chosen = False
         self._cluster = cluster
         self._fetcher = fetcher
         self._group_id = group_id
@@ -129,6 +130,7 @@ class Subscription:
             self._pattern = re.compile(pattern) if pattern is not None else None
         except re.error as error:
             raise IllegalState(f"pattern {pattern!r} is no regular expression: {error}") from error
+        self.chosen = True
         self._topics = names
         self._cluster.all_topics = pattern is not None
         if names:
@@ -143,6 +145,7 @@ class Subscription:
         wanted = [TopicPartition(*tp) for tp in partitions]
         for tp in wanted:
             check_topic_name(tp.topic)
+        self.chosen = True
         self._assigned_by_hand = bool(wanted)
         self._reported.clear()
         self._cluster.set_topics(dict.fromkeys(tp.topic for tp in wanted))
@@ -151,6 +154,7 @@ class Subscription:
     def clear(self, *, leave: bool) -> None:
         """Ends the subscription or the assignment; with `leave` also the group membership."""
         subscribed = self.active
+        self.chosen = False
         self._topics = ()
         self._pattern = None
         self._assigned_by_hand = False

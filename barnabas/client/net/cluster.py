@@ -16,6 +16,7 @@ A broker whose metadata brought nothing new is not the next one that is asked (`
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
@@ -28,7 +29,7 @@ from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
-from barnabas.client.net.failures import first_error, no_answer, refused_login, unreachable_broker
+from barnabas.client.net.failures import all_failed, first_error, hopeless, no_answer, refused_login, unreachable_broker
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
 from barnabas.client.net.news import News
 from barnabas.client.net.security import ClientSecurity
@@ -47,10 +48,13 @@ from barnabas.runtime.scope import Scope
 
 __all__ = ["NetworkClient", "Purpose"]
 
+log = logging.getLogger("barnabas.client.net")
+
 _VERSION_MAX = 0x7FFF
 _TV2_VERSIONS = {0: 12, 26: 5, 28: 5}  # the versions of Produce, EndTxn and TxnOffsetCommit that TV2 needs
 # If a broker has not answered after this time, another broker is asked; each time-out doubles it.
 _SILENCE_MS = 1_000
+_WARN_MS = 1_000  # a start without an answer for this long is reported
 _LOOK_AGAIN_MS = 100  # how often a waiting caller checks for connection attempts that have stalled
 
 
@@ -110,19 +114,28 @@ class NetworkClient:
 
         Raises:
             AuthenticationFailed: a broker refused this client, or has a certificate that is not trusted; raised at once.
-            NotKafka: something other than Kafka answered at every bootstrap address; raised without waiting for the time-out.
-            BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`).
+            NotKafka: something other than a broker answered at every bootstrap address; raised without waiting for the time-out.
+            BrokerUnreachable: no broker answered within `timeout_ms` (default `request_timeout_ms`). A WARNING says so early.
         """
         self.home.enter()
         self._refresh_wanted.set()
         self.scope.start(self._refresh_metadata(), name="metadata")
         self.scope.start(self._silence.watch(), name="silence")
-        deadline = self.clock.monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
-        while self.metadata.updated_ms < 0:
-            in_time = await self.changed(deadline)
-            error = no_answer(self.connections(), self.bootstrap, self.error, in_time=in_time)
-            if error is not None and self.metadata.updated_ms < 0:
-                raise error
+        limit_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self.clock.monotonic_ms() + limit_ms
+        look_at = min(deadline, self.clock.monotonic_ms() + _WARN_MS)
+        while True:
+            await self.changed(look_at)
+            if self.metadata.updated_ms >= 0:
+                return
+            now, tried = self.clock.monotonic_ms(), self.connections()
+            error = hopeless(tried, self.bootstrap)
+            if error is not None or now >= deadline:
+                raise error or no_answer(tried, self.bootstrap, self.error)
+            if look_at < deadline and (now >= look_at or all_failed(tried, self.bootstrap)):
+                look_at = deadline
+                text = "%s; trying for %g s; is one running? `barnabas up` starts one"
+                log.warning(text, no_answer(tried, self.bootstrap, self.error), limit_ms / 1000)
 
     async def close(self) -> None:
         """Closes every connection; unanswered requests fail."""

@@ -21,6 +21,8 @@ def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, brok
     if isinstance(error, ssl.SSLError):
         return tls_failure(error, host, port, broker=broker)
     reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    if isinstance(error, ConnectionRefusedError):
+        reason = "connection refused"
     if tls and isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         reason = (
             "it closed the connection during the TLS handshake: does this listener use TLS? For one without TLS set "

@@ -67,10 +67,19 @@ class ConnectionConfig(SecurityConfig):
         """Takes the settings from the arguments of a constructor, which has others as well. `security` has those of TLS and SASL.
 
         Raises:
-            TypeError: `security` has other arguments.
+            TypeError: `security` has another argument, so the caller has given a name that no setting has.
             IllegalState: a setting is invalid.
         """
-        own = {field.name for field in fields(cls)} - {field.name for field in fields(SecurityConfig)}
+        secured = {field.name for field in fields(SecurityConfig)}
+        for name in arguments["security"]:
+            if name in secured:
+                continue
+            from difflib import get_close_matches  # here, because its import takes longer than that of the client
+
+            near = get_close_matches(name, [*arguments, *secured], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{type(arguments['self']).__name__}: unknown setting {name!r}{hint}")
+        own = ({field.name for field in fields(cls)} - secured) & arguments.keys()
         return cls(**{name: arguments[name] for name in own}, **arguments["security"])
 
     def as_arguments(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from barnabas.client.net.transport import Connection
 
-__all__ = ["check_login", "first_error", "no_answer", "refused_login", "unreachable_broker"]
+__all__ = ["all_failed", "check_login", "first_error", "hopeless", "no_answer", "refused_login", "unreachable_broker"]
 
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
@@ -39,32 +39,42 @@ def unreachable_broker(cause: KafkaError, node_id: int) -> BrokerUnreachable:
     return error
 
 
-def no_answer(
-    connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None, *, in_time: bool
-) -> KafkaError | None:
-    """Why the client cannot start; None: it may go on waiting.
-
-    Args:
-        error: why the last request for metadata failed.
-        in_time: whether there is time left.
-    """
+def hopeless(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> KafkaError | None:
+    """Why the client need not try any longer to start: a refused login, or no broker at any address; None if it may succeed."""
     each = list(connections)
     refused = refused_login(each)
     if refused is not None:
         return refused
     not_kafka = [c.error for c in each if isinstance(c.error, NotKafka)]
-    if len(not_kafka) == len(bootstrap):
-        text = NotKafka("; ".join(e.message for e in not_kafka))
-        text.__cause__ = not_kafka[0]
-        return text
-    if in_time:
+    if len(not_kafka) != len(bootstrap):
         return None
+    text = NotKafka("; ".join(e.message for e in not_kafka))
+    text.__cause__ = not_kafka[0]
+    return text
+
+
+def all_failed(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> bool:
+    """Whether every bootstrap address was tried in vain."""
+    return sum(each.error is not None for each in connections) >= len(bootstrap)
+
+
+def no_answer(
+    connections: Iterable[Connection], bootstrap: list[tuple[str, int]], error: KafkaError | None
+) -> BrokerUnreachable:
+    """Why the client has not started.
+
+    Args:
+        error: why the last request for metadata failed.
+    """
+    each = list(connections)
     failed = first_error(each)
     cause = failed or error
     why = cause.message if cause is not None else "timed out"
     if failed is None and any(c.negotiating for c in each):
         why = "it accepts connections and does not answer; is it a Kafka broker?"
     addresses = ", ".join(f"{host}:{port}" for host, port in bootstrap)
-    silent = BrokerUnreachable(f"no Kafka broker answers at {addresses}: {why}")
+    silent = BrokerUnreachable(
+        f"no Kafka broker answers at {addresses}: {why.removeprefix(f'cannot connect to {addresses}: ')}"
+    )
     silent.__cause__ = cause
     return silent

@@ -30,6 +30,7 @@ from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, NotReady, OnResponse
 from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.sasl import SaslFailed
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
@@ -325,6 +326,10 @@ class Connection:
         was_ready = self.ready
         self._write(self.core.on_own_answer(now_ms))
         if self.ready and not was_ready:
+            if MetadataRequest.API_KEY not in self.core.versions:
+                where = f"{self.host}:{self.port} is a controller's port"
+                self._lost(NotKafka(f"{where}; use the address of a broker's listener", broker=self.node_id))
+                return
             self._ready_ms = now_ms
             self.error = None
             self._on_change()

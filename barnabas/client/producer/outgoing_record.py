@@ -28,7 +28,7 @@ def checked_headers(headers: HeadersToSend, topic: str) -> Headers:
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        checked = [(name, _header_value(data, topic)) for name, data in pairs]
+        checked = [(name, _header_value(data)) for name, data in pairs]
         if all(isinstance(name, str) for name, _ in checked):
             return checked
     except (TypeError, ValueError):
@@ -38,10 +38,10 @@ def checked_headers(headers: HeadersToSend, topic: str) -> Headers:
     )
 
 
-def _header_value(data: Any, topic: str) -> bytes | None:
+def _header_value(data: Any) -> bytes | None:
     if data is None or type(data) is bytes:
         return data
-    return data.encode() if isinstance(data, str) else as_bytes(data, "header value", topic)
+    return data.encode() if isinstance(data, str) else bytes(memoryview(data))
 
 
 def checked_timestamp(timestamp_ms: Any, topic: str) -> int:
@@ -61,11 +61,14 @@ def serialized(what: str, serializer: Any, data: Any, topic: str) -> Any:
     """The result of a serializer; `data` itself if there is none, or if it is None: a null key or value stays null.
 
     Raises:
-        SerializationFailed: the serializer raised.
+        SerializationFailed: the serializer raised, or did not return bytes.
     """
     if serializer is None or data is None:
         return data
     try:
-        return serializer(data)
+        result = serializer(data)
     except Exception as error:
         raise SerializationFailed(f"the {what} serializer raised {error!r}", topic=topic) from error
+    if result is None or isinstance(result, bytes | bytearray | memoryview):
+        return result
+    raise SerializationFailed(f"{what}_serializer returned {type(result).__name__}; it must return bytes", topic=topic)

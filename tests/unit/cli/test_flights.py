@@ -87,6 +87,32 @@ def test_the_replay_waits_for_the_slower_query() -> None:
     assert not _may_send(date(2013, 2, 7), first, story)
 
 
+def test_a_query_that_has_come_to_its_end_has_nothing_to_recover() -> None:
+    story = Story(("a", "b"))
+    story.on_end("a", 1.0)
+    story.on_kill("a broker", "1")
+    kill = story.kills[0]
+    story.on_batch(batch("b", kill.at_s + 1, kill.at_s + 3))
+    assert kill.back_s == kill.at_s + 3
+    story.on_kill("the driver", "pid 1")
+    story.on_end("b", story.now_s + 9)
+    assert story.kills[1].back_s is not None
+
+
+def test_the_replay_goes_on_after_a_driver_that_died_before_it_reported_its_last_batch() -> None:
+    story = Story(("a", "b"))
+    first = date(2013, 1, 1)
+    for number in range(1, 29):
+        story.transactions.append(ReplayedDay(f"2013-01-{number:02}", 1, number, number + 0.5, committed=number != 27))
+    story.on_batch(batch("a", 0, 1, "2013-01-28T23:00:00.000Z"))
+    assert not _may_send(date(2013, 1, 29), first, story)
+    story.on_idle("b", 28.2)  # without the day that is being committed
+    assert story.read_until() == "2013-01-26"
+    story.on_idle("b", 40)
+    assert story.read_until() == "2013-01-28"
+    assert _may_send(date(2013, 2, 24), first, story)
+
+
 async def test_whoever_waits_for_the_story_is_woken_by_a_batch() -> None:
     story = Story(("a",))
     waiting = asyncio.ensure_future(story.until(lambda: story.read_until() > "2013"))

@@ -265,3 +265,24 @@ def test_a_request_that_the_broker_may_hold_is_not_missed() -> None:
         owed.cancel()
 
     play(story)
+
+
+def test_a_start_that_hears_nothing_for_a_second_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def program(ports: Ports) -> None:
+        config = ConnectionConfig(bootstrap_servers=f"broker-1:{PORT}")
+        cluster = NetworkClient(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))
+        starting = asyncio.create_task(cluster.start())
+        await asyncio.sleep(1.1)
+        assert "trying for 30 s; is one running?" in caplog.text
+        with pytest.raises(BrokerUnreachable, match="no Kafka broker answers"):
+            await starting
+        assert len(caplog.records) == 1
+        await cluster.close()
+
+    async def main(world: World) -> None:
+        world.machine("broker-1").start(Brokers(world).all[1].serve)
+        world.network.cut("client", "broker-1")
+        await world.machine("client").start(program)
+
+    with World(1) as world:
+        world.run(main(world))

@@ -172,10 +172,31 @@ def test_the_arguments_of_security_are_its_settings() -> None:
     assert list(SecurityArguments.__annotations__) == list(SECURITY)
 
 
-@pytest.mark.parametrize("make", [client.Producer, client.Consumer, client.Admin])
-def test_an_unknown_argument_is_an_error_of_the_call(make: Any) -> None:
-    with pytest.raises(TypeError, match="got an unexpected keyword argument 'sasl_mechanisms'"):
-        make(sasl_mechanisms="PLAIN")
+@pytest.mark.parametrize(
+    ("make", "given", "meant"),
+    [
+        (client.Producer, "sasl_mechanisms", "sasl_mechanism"),
+        (client.Producer, "linger", "linger_ms"),
+        (client.Consumer, "group", "group_id"),
+        (client.Consumer, "group.id", "group_id"),
+        (client.Consumer, "listeners", "listener"),
+        (client.Admin, "bootstrap_server", "bootstrap_servers"),
+    ],
+)
+def test_an_unknown_setting_is_named_with_the_nearest_one(make: Any, given: str, meant: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        make(**{given: "x"})
+    assert str(refused.value) == f"{make.__name__}: unknown setting {given!r}; did you mean {meant!r}?"
+    with pytest.raises(TypeError, match=f"^{make.__name__}: unknown setting 'quite_other'$"):
+        make(quite_other=1)
+
+
+@pytest.mark.parametrize("make", [client.Producer, client.Admin])
+def test_a_positional_argument_is_refused_in_the_name_of_the_client(make: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"^{make.__name__}\.__init__\(\) takes 1 positional argument but 2 were given"
+    ):
+        make("localhost:9092")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,16 @@ async def test_rows_appear_with_the_commit_and_stay(tmp_path: Path) -> None:
     await other.abort(handle)
     assert visible(tmp_path) == [1, 2, 3]
     assert await other.list_open() == []
+
+
+def test_new_directories_have_the_modes_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        FileSink("s", str(tmp_path / "year" / "month"))
+    finally:
+        os.umask(before)
+    for folder in ("year", "year/month", f"year/month/{STAGING}"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o755, folder
 
 
 async def test_an_aborted_part_is_gone_and_its_commit_is_lost(tmp_path: Path) -> None:
