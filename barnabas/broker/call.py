@@ -79,6 +79,10 @@ class Origin(Protocol):
         """The APIs that the connection's listener serves, by key."""
         ...
 
+    def has_left(self) -> bool:
+        """Whether the client is known to have left."""
+        ...
+
     def close(self, reason: str) -> None:
         """Closes the connection with one log line; answers that are ready are still sent."""
         ...
@@ -164,7 +168,8 @@ class Pending(Generic[R]):
         if self.resolved:
             return
         self.resolved = True
-        self._deliver = self._unblock = None
+        self._deliver = None
+        self.effected()  # later requests of the connection may still be served
         if self.on_closed is not None:
             on_closed, self.on_closed = self.on_closed, None
             on_closed()

@@ -23,6 +23,7 @@ from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import LargeMessage
 from barnabas.ports import Buffer
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
+from barnabas.protocol.registry import READS
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 from barnabas.work import Work
@@ -147,6 +148,8 @@ class LargeRequest:
         charge_for: ChargeFor | None,
     ) -> Work:
         route = self._route
+        if origin.has_left() and route.api_key in READS:
+            return None  # was dropped
         size_bytes = len(frame) - position
         request = yield from route.decode_in_slices(frame, position)
         del frame  # the request holds everything needed of it

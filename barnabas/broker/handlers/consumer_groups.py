@@ -82,7 +82,9 @@ def consumer_group_heartbeat(
     _check_served(needs)
     check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, call.request.group_id)
     subscribed = call.request.subscribed_topic_names
-    if subscribed and len(subscribed) <= SUBSCRIPTION_NAMES_MAX and not call.access.unrestricted:  # more are refused below
+    if (
+        subscribed and len(subscribed) <= SUBSCRIPTION_NAMES_MAX and not call.access.unrestricted
+    ):  # more are refused below
         described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
         hidden = [name for name in subscribed if name not in described]  # asks about all of them, for the audit log
         if hidden:
