@@ -79,10 +79,6 @@ class Origin(Protocol):
         """The APIs that the connection's listener serves, by key."""
         ...
 
-    def has_left(self) -> bool:
-        """Whether the client is known to have left."""
-        ...
-
     def close(self, reason: str) -> None:
         """Closes the connection with one log line; answers that are ready are still sent."""
         ...

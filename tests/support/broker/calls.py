@@ -21,9 +21,6 @@ class Connection:
     access: Access = FULL_ACCESS
     apis: Mapping[int, Api] = API
 
-    def has_left(self) -> bool:
-        return False
-
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
 

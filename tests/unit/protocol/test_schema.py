@@ -349,15 +349,20 @@ def test_elements_are_limited_over_the_whole_message() -> None:
 
 
 def test_a_topic_without_partitions_counts_as_several_elements() -> None:
-    least = DECODED_ELEMENTS_MAX // (1 + EMPTY_LIST_ELEMENTS)
-    topic, group = DeleteRecordsTopic(name="t", partitions=[]), OffsetFetchRequestGroup(group_id="g", topics=[])
-    for cls, name, version, element in (
-        (DeleteRecordsRequest, "topics", 2, topic),
-        (OffsetFetchRequest, "groups", 9, group),
-    ):
-        assert len(getattr(decode(cls, encode(cls(**{name: [element] * least}), version), version), name)) == least
-        with pytest.raises(RemoteProtocolError, match="at most 100000"):
-            decode(cls, encode(cls(**{name: [element] * (least + 1)}), version), version)
+    most = DECODED_ELEMENTS_MAX // (1 + EMPTY_LIST_ELEMENTS)
+
+    def topics(count: int) -> bytes:
+        return encode(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[])] * count), 2)
+
+    def groups(count: int) -> bytes:
+        return encode(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])] * count), 9)
+
+    assert len(decode(DeleteRecordsRequest, topics(most), 2).topics) == most
+    assert len(decode(OffsetFetchRequest, groups(most), 9).groups) == most
+    with pytest.raises(RemoteProtocolError, match="at most 100000"):
+        decode(DeleteRecordsRequest, topics(most + 1), 2)
+    with pytest.raises(RemoteProtocolError, match="at most 100000"):
+        decode(OffsetFetchRequest, groups(most + 1), 9)
 
 
 def test_empty_lists_of_other_things_and_of_answers_count_nothing() -> None:
