@@ -164,7 +164,8 @@ class Pending(Generic[R]):
         if self.resolved:
             return
         self.resolved = True
-        self._deliver = self._unblock = None
+        self._deliver = None
+        self.effected()  # later requests of the connection may still be served
         if self.on_closed is not None:
             on_closed, self.on_closed = self.on_closed, None
             on_closed()

@@ -311,12 +311,16 @@ class Connection(ConnectionFlow):
         self.core.open(slot)
         self.core.block(frame_bytes)
 
+        def cancel() -> None:
+            request.cancel()
+            self._unblock(frame_bytes)
+
         def answered(parts: list[Buffer]) -> None:
             self._fill(slot, parts)
             self._unblock(frame_bytes)
 
         request = LargeRequest(self._slices, route, correlation, answered, self._failed, charge)
-        slot.cancel = request.cancel
+        slot.cancel = cancel
         return request
 
     def _await_answer(
@@ -381,6 +385,7 @@ class Connection(ConnectionFlow):
         """A turn for held requests."""
         self._continue_due = False
         self._turn = True
+        self.has_left()
         while (frame := self.core.next_held()) is not None:
             if self._has_logged_in():
                 self._slices.count(UNITS_PER_ARRIVAL)

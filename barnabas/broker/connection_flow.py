@@ -7,8 +7,8 @@ Emits: turns for held requests; writes; reading that pauses and continues; the e
 A throttled client (KIP-219) is muted: nothing is served or read until the throttle time is over.
 
 A client may leave while requests that it has sent are held. They may be Produce requests with acks=0, whose client waits for no answer.
-As in Kafka they are served (`ServerConnection.has_work`), and answered if the client has closed only its own side. Then the connection
-ends. It reads nothing more, so its memory does not grow. A login that is not complete is not continued.
+As in Kafka they are served (`ServerConnection.has_work`), and answered if the client has closed only its own side; but requests that
+only read are dropped. Then the connection ends. It reads nothing more, so its memory does not grow. A login that is not complete is not continued.
 
 A closed connection sends the rest of its answers, for UNSENT_MS at most: it is not counted any more, so it must not keep its socket.
 """
@@ -27,6 +27,7 @@ from barnabas.broker.waiting import Timer
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection
+from barnabas.runtime.network import peer_has_left
 
 __all__ = ["ConnectionFlow", "FlowHost"]
 
@@ -233,6 +234,14 @@ class ConnectionFlow(asyncio.BufferedProtocol):
             self._apply_limits()
         else:
             self._shut()
+
+    def has_left(self) -> bool:
+        """Whether the client is known to have left. A connection that is not being read learns it only from this question; then it drops
+        the requests that only read."""
+        if not self.core.reading and not self.core.ended and peer_has_left(self._transport):
+            self.core.drop_reads()
+            return True
+        return self.core.ended
 
     def _left(self) -> bool:
         """The client has left. Returns whether something is left to serve."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from types import GeneratorType
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.broker.call import Answer, AnyPending, Call, Origin, Pending
 from barnabas.broker.quotas.enforcement import Charge
@@ -23,6 +23,7 @@ from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import LargeMessage
 from barnabas.ports import Buffer
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
+from barnabas.protocol.registry import READS
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 from barnabas.work import Work
@@ -35,6 +36,14 @@ DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
 RECORD_APIS: Final = frozenset({0, 1})  # Produce: records are not decoded; Fetch: followers must not wait for it
 FREED_AT_ONCE: Final = 64  # elements of a list
 FREED_PER_UNIT: Final = 16  # of work (slices.Work)
+
+
+class Sender(Origin, Protocol):
+    """The connection of a large request."""
+
+    def has_left(self) -> bool:
+        """Whether the client is known to have left."""
+        ...
 
 
 class LargeRequest:
@@ -73,7 +82,7 @@ class LargeRequest:
         frame: Buffer,
         position: int,
         client_id: str | None,
-        origin: Origin,
+        origin: Sender,
         client_host: str,
         charge_for: ChargeFor | None = None,
     ) -> None:
@@ -142,11 +151,13 @@ class LargeRequest:
         frame: Buffer,
         position: int,
         client_id: str | None,
-        origin: Origin,
+        origin: Sender,
         client_host: str,
         charge_for: ChargeFor | None,
     ) -> Work:
         route = self._route
+        if origin.has_left() and route.api_key in READS:
+            return None  # was dropped
         size_bytes = len(frame) - position
         request = yield from route.decode_in_slices(frame, position)
         del frame  # the request holds everything needed of it

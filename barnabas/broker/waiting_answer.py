@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.router import Route
 from barnabas.protocol.connection import Slot
+from barnabas.protocol.registry import READS
 
 __all__ = ["WaitingAnswer", "waiting_apis"]
 
@@ -23,6 +24,7 @@ class WaitingAnswer(Slot):
         super().__init__()
         self.timing = route.hold() if route.began_ns else None
         self.route = route
+        self.only_reads = route.api_key in READS
         self.correlation = correlation
         self.charge = charge
 

@@ -15,7 +15,8 @@ Invariants:
   unread and all connections together have used their budget.
 - The connection reads on only while the frames that it holds, its requests without answer and the budget of all
   connections allow it.
-- After the peer has ended its side nothing is read. What was received is served as before; then `has_work` is False.
+- After the peer has ended its side nothing is read. Of what was received, requests that only read are dropped, and the others
+  are served as before; then `has_work` is False.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from barnabas.limits import INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
+from barnabas.protocol.registry import READS
 
 __all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot", "kept_frame"]
 
@@ -46,13 +48,15 @@ class Slot:
 
     Attributes:
         cancel: drops the request that waits; called if the connection closes before `fill`.
+        only_reads: the request has no effect: it is dropped when its peer leaves.
         unanswerable: the request gets no answer (Produce with acks=0): its peer expects its effect also after it has left.
     """
 
-    __slots__ = ("cancel", "parts", "size_bytes", "unanswerable")
+    __slots__ = ("cancel", "only_reads", "parts", "size_bytes", "unanswerable")
 
     def __init__(self) -> None:
         self.cancel: Callable[[], None] | None = None
+        self.only_reads = False
         self.unanswerable = False
         self.parts: list[Buffer] | None = None  # None: not answered yet
         self.size_bytes = 0  # bytes that count as unread answers of the peer
@@ -261,6 +265,18 @@ class ServerConnection:
         self.ended = True
         self.reading = False
         self.reader.end()
+        self.drop_reads()
+
+    def drop_reads(self) -> None:
+        """The peer has left, and perhaps not all that it has sent is read: drops what was received and only reads."""
+        self._held_bytes -= sum(map(len, self._held))
+        self._held = deque(frame for frame in self._held if int.from_bytes(frame[:2]) not in READS)
+        self._held_bytes += sum(map(len, self._held))
+        for slot in [slot for slot in self._slots if slot.only_reads]:
+            cancel, slot.cancel = slot.cancel, None
+            if cancel is not None:
+                cancel()
+                self.fill(slot, [])
 
     def _weigh(self, slot: Slot, parts: list[Buffer]) -> None:
         """Counts an answer that waits for earlier answers, as soon as it is made."""

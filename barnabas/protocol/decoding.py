@@ -7,7 +7,8 @@ They are safe although most reads have no check. A slice never allocates more th
 fixed-width value after the end raises. Positions only grow, because negative lengths are refused. So the next read, or the one
 check at the end, detects a length that is too large. Counts are checked before their loop: the smallest encoding of all
 elements must fit in the bytes left, and the message's total, including tags, must stay within
-`limits.DECODED_ELEMENTS_MAX`.
+`limits.DECODED_ELEMENTS_MAX`. A topic without partitions asks for nothing, but handlers work on it: its empty list counts as
+`limits.EMPTY_LIST_ELEMENTS`.
 
 Names in generated code: b buffer, w its memoryview, z its length, p position, e end of a value, n a length or count,
 t elements and tags so far, y work since the last yield.
@@ -20,7 +21,7 @@ from collections.abc import Generator
 from typing import Any
 
 from barnabas.errors import LargeMessage, RemoteProtocolError
-from barnabas.limits import ANSWER_ELEMENTS_MAX, DECODED_ELEMENTS_MAX, ONE_TURN_ELEMENTS_MAX
+from barnabas.limits import ANSWER_ELEMENTS_MAX, DECODED_ELEMENTS_MAX, EMPTY_LIST_ELEMENTS, ONE_TURN_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import read_uvarint, read_uvarint_rest
 from barnabas.protocol.source import Source, default_statements, layout_of, work_of
@@ -42,6 +43,7 @@ class DecoderSource(Source):
         self.sliced = sliced
         self._run: list[tuple[str, str]] = []  # pending fixed-width reads: (struct code, target)
         self.views = False
+        self.depth = 0  # of arrays around the present element
         self.limit = ANSWER_ELEMENTS_MAX if cls.__name__.endswith("Response") else DECODED_ELEMENTS_MAX
         self.turn_limit = ONE_TURN_ELEMENTS_MAX if may_be_large(cls) and not sliced else self.limit
 
@@ -226,7 +228,8 @@ class DecoderSource(Source):
             self.line("n -= 1")
         element = wire.element
         least = smallest(element, self.version, self.flexible)
-        self.line("t += n")
+        empty = self.depth and may_be_large(self.cls) and name.startswith(("topics", "partition"))
+        self.line(f"t += n or {EMPTY_LIST_ELEMENTS}" if empty else "t += n")
         self.line(f"if n < 0 or n * {least} > z - p: raise bad_count({name!r}, n, z - p)")
         self.line(f"if t > {self.turn_limit}: raise bad_count({name!r}, t, z - p)")
         if isinstance(element, Fixed) and len(element.code) == 1:
@@ -242,7 +245,9 @@ class DecoderSource(Source):
                 self._flush()
             else:
                 item = self.fresh("o")
+                self.depth += 1
                 self._object(item, element)
+                self.depth -= 1
                 self._flush()
             self.line(f"{items}.append({item})")
             if self.sliced:

@@ -170,6 +170,16 @@ API: dict[int, Api] = {
 }
 
 
+# Requests that change nothing which outlasts their connection: not worth serving once the client has left.
+READS = frozenset(
+    key
+    for key, api in API.items()
+    if "Describe" in api.name
+    or api.name.startswith("List")
+    or api.name in {"Fetch", "FindCoordinator", "Metadata", "OffsetFetch", "OffsetForLeaderEpoch"}
+)
+
+
 def api_of(api_key: int) -> Api:
     """The RPC of a key.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import select
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -249,6 +250,18 @@ class AsyncioNetwork:
                 failures.append(error)
         unlike_refused = [error for error in failures if not isinstance(error, ConnectionRefusedError)]
         raise [*unlike_refused, *failures][0]
+
+
+def peer_has_left(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the peer has closed the connection or its own side of it, also if not all that it has sent is read yet. Always False on
+    systems that cannot tell."""
+    connected = None if transport is None else transport.get_extra_info("socket")
+    end_of_stream = getattr(select, "POLLRDHUP", 0)
+    if connected is None or not end_of_stream or connected.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connected.fileno(), end_of_stream)
+    return bool(poll.poll(0))
 
 
 def _with_tls(

@@ -8,12 +8,15 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from struct import pack
+from typing import Any
 
 import pytest
 
+from barnabas.broker.call import Answer, Call, Pending
 from barnabas.broker.node import Node
+from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, in_thread
 from barnabas.protocol.connection import REQUESTS_PER_TURN
-from barnabas.protocol.messages.metadata import ApiVersionsRequest
+from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
 from barnabas.protocol.records import NewRecord, build_batch
@@ -210,3 +213,89 @@ async def test_a_stop_does_not_wait_for_a_throttled_client_that_has_left(node: N
         await node.stop()
     assert served.closed
     assert log.log_end_offset == 1
+
+
+@pytest.fixture
+def metadata_calls(node: Node) -> list[MetadataRequest]:
+    """The Metadata requests of version 12 that reach their handler."""
+    found: list[MetadataRequest] = []
+    route = node.router.route(MetadataRequest.API_KEY, 12)
+    handler = route.handler
+
+    def counted(needs: Any, call: Call[Any]) -> Answer:
+        found.append(call.request)
+        return handler(needs, call)
+
+    route.handler = counted
+    return found
+
+
+def large_read(count: int = 60_000) -> MetadataRequest:
+    """A Metadata request of 2 MB: a connection with it reads nothing."""
+    topics = [MetadataRequestTopic(name=f"{number:032d}") for number in range(count)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+@pytest.mark.parametrize("behind", [None, large_read(3_000), ApiVersionsRequest()], ids=["nothing", "large", "small"])
+async def test_large_reads_of_clients_that_have_left_are_dropped_and_writes_behind_them_are_served(
+    node: Node, connect: Connect, metadata_calls: list[MetadataRequest], behind: Any
+) -> None:
+    """They wait for their turn, and their connections are not read meanwhile."""
+    client = await connect()
+    await client.create("t")
+    node.slices.requests.running = LARGE_REQUESTS_AT_ONCE
+    leaving = [await connect() for _ in range(3)]
+    for peer in leaving:
+        peer.send(large_read(), 12)
+        if behind is not None:
+            peer.send(behind, 12 if isinstance(behind, MetadataRequest) else 0)
+        peer.send(produce(), 9)
+    await until(lambda: len(node.slices.requests.waiting) == 3)
+    await until(lambda: not any(peer.writer.transport.get_write_buffer_size() for peer in leaving))
+    for peer in leaving:
+        peer.writer.transport.abort()
+    staying = asyncio.create_task(client.call(large_read(2_500), 12))
+    await until(lambda: len(node.slices.requests.waiting) == 4)
+    node.slices.requests.running = 0
+    node.slices.start(in_thread(lambda: None), lambda _: None, lambda _: None, line=node.slices.requests)
+    assert len((await staying).topics) == 2_500
+    await until(lambda: len(node.server.connections) == 1)
+    assert log_end(node) == 3
+    assert [len(each.topics or ()) for each in metadata_calls] == [2_500]
+
+
+async def test_reads_that_are_held_when_a_client_leaves_are_dropped(
+    node: Node, peer: Peer, metadata_calls: list[MetadataRequest]
+) -> None:
+    script = Scripted(node)
+    script.blocks = [True]
+    await peer.create("t")
+    peer.send(REQUEST, 0)
+    await until(lambda: script.calls)
+    for _ in range(3):
+        peer.send(large_read(1), 12)
+        peer.send(produce(), 9)
+    (connection,) = node.server.connections
+    await until(lambda: connection.core.held_requests == 6)
+    peer.writer.close()
+    await until(lambda: connection.core.ended)
+    script.answer(0)
+    await until(lambda: not node.server.connections)
+    assert log_end(node) == 3
+    assert metadata_calls == []
+
+
+async def test_a_read_that_waits_is_dropped_and_a_write_behind_it_is_served(node: Node, peer: Peer) -> None:
+    await peer.create("t")
+    dropped: list[bool] = []
+    node.router.route(MetadataRequest.API_KEY, 12).handler = lambda _needs, _call: Pending(
+        blocks=True, on_closed=lambda: dropped.append(True)
+    )
+    peer.send(large_read(1), 12)
+    peer.send(produce(), 9)
+    (connection,) = node.server.connections
+    await until(lambda: connection.core.held_requests == 1)
+    peer.writer.close()
+    await until(lambda: not node.server.connections)
+    assert log_end(node) == 1
+    assert dropped == [True]

@@ -28,6 +28,7 @@ from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
+from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -81,7 +82,9 @@ def consumer_group_heartbeat(
     _check_served(needs)
     check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, call.request.group_id)
     subscribed = call.request.subscribed_topic_names
-    if subscribed and not call.access.unrestricted:
+    if (
+        subscribed and len(subscribed) <= SUBSCRIPTION_NAMES_MAX and not call.access.unrestricted
+    ):  # more are refused below
         described = AllowedNames(call.access, AclOperation.DESCRIBE, AclResourceType.TOPIC)
         hidden = [name for name in subscribed if name not in described]  # asks about all of them, for the audit log
         if hidden:

@@ -199,7 +199,7 @@ async def _begin_consumer(host: NodeHost, group: ConsumerGroup, topic: str, part
         return {"missing": f"a stable group; it is {group.state.value}"}
     topic_id = host.running.image.topic_id(topic) or b""
     owner = group.owner(topic_id, partition)
-    subscribes = topic in group.topic_names_of(group.members[to].metadata)
+    subscribes = topic in group.topic_names_of(group.members[to].metadata.subscription)
     refused = _checked(group.group_id, f"{topic}-{partition}", owner, to, subscribes)
     if refused or owner is None:
         return refused

@@ -308,3 +308,25 @@ def test_a_muted_connection_serves_and_reads_nothing_and_is_not_idle() -> None:
     assert held is not None
     assert bytes(held) == b"second"
     assert core.may_read()
+
+
+def test_requests_that_only_read_are_dropped_when_the_peer_ends() -> None:
+    core = connection()
+    reads, writes = slot_of(core), slot_of(core)
+    dropped: list[str] = []
+    reads.only_reads, reads.cancel, writes.cancel = (
+        True,
+        lambda: dropped.append("reads"),
+        lambda: dropped.append("writes"),
+    )
+    core.block()
+    frames = [memoryview(key.to_bytes(2) + b"...") for key in (3, 0, 1, 8)]  # Metadata, Produce, Fetch, OffsetCommit
+    for frame in frames:
+        assert not core.admits(frame)
+    core.end()
+    assert dropped == ["reads"]
+    assert core.reserved_bytes - core.reader.allocated_bytes == sum(len(frames[at]) for at in (1, 3))
+    core.unblock()
+    assert [core.next_held() for _ in range(3)] == [frames[1], frames[3], None]
+    core.fill(writes, [b"answer"])
+    assert core.end_turn() == [b"answer"]

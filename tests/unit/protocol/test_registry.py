@@ -6,7 +6,7 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 
 from barnabas.errors import LocalProtocolError
-from barnabas.protocol.registry import API, Api, api_of, request_header_version, response_header_version
+from barnabas.protocol.registry import API, READS, Api, api_of, request_header_version, response_header_version
 
 ALL_VERSIONS = [
     pytest.param(api, version, id=f"{api.name}-{version}")
@@ -52,3 +52,19 @@ def test_an_unknown_key_is_our_own_error() -> None:
         api_of(999)
     with pytest.raises(LocalProtocolError):
         request_header_version(999, 0)
+
+
+def test_requests_that_only_read() -> None:
+    names = {API[key].name for key in READS}
+    described = {
+        f"Describe{what}"
+        for what in ("Acls", "ClientQuotas", "Cluster", "Configs", "DelegationToken", "Groups", "LogDirs")
+    }
+    described |= {
+        f"Describe{what}" for what in ("Producers", "Quorum", "TopicPartitions", "Transactions", "UserScramCredentials")
+    }
+    listed = {
+        f"List{what}" for what in ("ConfigResources", "Groups", "Offsets", "PartitionReassignments", "Transactions")
+    }
+    others = {"ConsumerGroupDescribe", "Fetch", "FindCoordinator", "Metadata", "OffsetFetch", "OffsetForLeaderEpoch"}
+    assert names == described | listed | others

@@ -14,12 +14,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from barnabas.limits import DECODED_ELEMENTS_MAX
+from barnabas.limits import DECODED_ELEMENTS_MAX, EMPTY_LIST_ELEMENTS
 from barnabas.protocol.encoding import BY_REFERENCE_BYTES_MIN
 from barnabas.protocol.messages.acls import AclCreation, CreateAclsRequest
-from barnabas.protocol.messages.admin import DeleteTopicsRequest
+from barnabas.protocol.messages.admin import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+    DeleteTopicsRequest,
+)
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from barnabas.protocol.messages.groups import HeartbeatRequest
+from barnabas.protocol.messages.groups import HeartbeatRequest, OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.internal import (
     GroupMetadataKey,
@@ -328,16 +336,43 @@ def test_hostile_lengths_are_refused_before_anything_is_allocated(
 
 
 def test_elements_are_limited_over_the_whole_message() -> None:
-    topic = layout.pack(">h1si", 1, b"t", 0)
-    at_limit = layout.pack(">hhii", -1, 1, 1, DECODED_ELEMENTS_MAX) + topic * DECODED_ELEMENTS_MAX
-    assert len(decode(ProduceRequest, at_limit, 3).topic_data) == DECODED_ELEMENTS_MAX
-    above = layout.pack(">hhii", -1, 1, 1, DECODED_ELEMENTS_MAX + 1) + topic * (DECODED_ELEMENTS_MAX + 1)
+    topic = layout.pack(">h1s", 1, b"t")
+    at_limit = layout.pack(">i", DECODED_ELEMENTS_MAX) + topic * DECODED_ELEMENTS_MAX
+    assert len(decode(MetadataRequest, at_limit, 1).topics or ()) == DECODED_ELEMENTS_MAX
+    above = layout.pack(">i", DECODED_ELEMENTS_MAX + 1) + topic * (DECODED_ELEMENTS_MAX + 1)
     with pytest.raises(RemoteProtocolError, match="at most 100000"):
-        decode(ProduceRequest, above, 3)
+        decode(MetadataRequest, above, 1)
     partitions = layout.pack(">h1si", 1, b"t", 30_000) + layout.pack(">ii", 0, -1) * 30_000
     nested = layout.pack(">hhii", -1, 1, 1, 4) + partitions * 4
     with pytest.raises(RemoteProtocolError, match="at most 100000"):
         decode(ProduceRequest, nested, 3)
+
+
+def test_a_topic_without_partitions_counts_as_several_elements() -> None:
+    most = DECODED_ELEMENTS_MAX // (1 + EMPTY_LIST_ELEMENTS)
+
+    def topics(count: int) -> bytes:
+        return encode(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[])] * count), 2)
+
+    def groups(count: int) -> bytes:
+        return encode(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])] * count), 9)
+
+    assert len(decode(DeleteRecordsRequest, topics(most), 2).topics) == most
+    assert len(decode(OffsetFetchRequest, groups(most), 9).groups) == most
+    with pytest.raises(RemoteProtocolError, match="at most 100000"):
+        decode(DeleteRecordsRequest, topics(most + 1), 2)
+    with pytest.raises(RemoteProtocolError, match="at most 100000"):
+        decode(OffsetFetchRequest, groups(most + 1), 9)
+
+
+def test_empty_lists_of_other_things_and_of_answers_count_nothing() -> None:
+    """A client creates 10,000 topics without configurations, and sends null for all topics of a group."""
+    creation = CreateTopicsRequest(topics=[CreatableTopic(name="t", assignments=[], configs=[])] * 10_000)
+    assert len(decode(CreateTopicsRequest, encode(creation, 7), 7).topics) == 10_000
+    groups = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 10_000)
+    assert len(decode(OffsetFetchRequest, encode(groups, 9), 9).groups) == 10_000
+    answer = DeleteRecordsResponse(topics=[DeleteRecordsTopicResult(name="t", partitions=[])] * 10_000)
+    assert len(decode(DeleteRecordsResponse, encode(answer, 2), 2).topics) == 10_000
 
 
 def test_tags_count_as_elements() -> None:

@@ -12,10 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
-from barnabas.broker.coordinator.groups.consumer.member import NOT_JOINED, ConsumerMember, MemberMetadata
+from barnabas.broker.coordinator.groups.consumer.member import (
+    NOT_JOINED,
+    ConsumerMember,
+    MemberMetadata,
+    Subscription,
+)
 from barnabas.broker.coordinator.groups.records import (
     ConsumerRecord,
     GroupEpoch,
@@ -28,6 +33,7 @@ from barnabas.errors import BrokerError, ErrorCode
 
 __all__ = ["ConsumerGroup", "ConsumerGroupState"]
 
+T = TypeVar("T")
 FIRST_EPOCH = 1  # of a group without an epoch record: a member without topics has an epoch above 0, too
 
 
@@ -49,6 +55,8 @@ class ConsumerGroup:
         target: target assignments by member id.
         regexes: topics that regular expressions of members matched; one that is missing was not resolved yet.
         regex_subscribers: regular expression → number of members that subscribe by it.
+        subscriptions: topic names and expression → number of members that subscribe to exactly these.
+        votes: server-side assignor → number of members that ask for it.
         hashed_in: the topics for which `epoch.metadata_hash` was last compared; None for never. Not in the log.
         searched_acls: the ACLs of that resolution. Not in the log.
         searched_in: the topics in which expressions were last resolved; None for never. Not in the log.
@@ -69,8 +77,10 @@ class ConsumerGroup:
         "searched_in",
         "searched_ms",
         "static_members",
+        "subscriptions",
         "target",
         "target_epoch",
+        "votes",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -82,6 +92,8 @@ class ConsumerGroup:
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
+        self.subscriptions: dict[Subscription, int] = {}
+        self.votes: dict[str, int] = {}
         self.hashed_in: Mapping[str, Any] | None = None
         self.searched_acls: Mapping[bytes, Any] | None = None
         self.searched_in: Mapping[str, Any] | None = None
@@ -151,26 +163,28 @@ class ConsumerGroup:
         """Returns the member of a request; raises as `static_member` with an instance id, as `member` without."""
         return self.member(member_id) if instance_id is None else self.static_member(member_id, instance_id)
 
-    def topic_names_of(self, metadata: MemberMetadata) -> set[str]:
-        """Returns the topics to which a member subscribes, by name or by expression; they need not exist."""
-        names = set(metadata.topic_names)
-        if metadata.topic_regex and metadata.topic_regex in self.regexes:
-            names.update(self.regexes[metadata.topic_regex].topics)
-        return names
+    def topic_names_of(self, subscription: Subscription) -> set[str]:
+        """Returns the topics of a subscription, by name or by expression; they need not exist."""
+        names, regex = subscription
+        found = set(names)
+        if regex and regex in self.regexes:
+            found.update(self.regexes[regex].topics)
+        return found
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
-        """Returns the topics of all subscriptions, with `changed` in its new state, `without` these members."""
-        found: dict[tuple[tuple[str, ...], str], MemberMetadata] = {}  # many members subscribe alike
-        for member in self.members.values():
-            if member.member_id not in without and (changed is None or member.member_id != changed.member_id):
-                found[member.metadata.topic_names, member.metadata.topic_regex] = member.metadata
+        """Returns the topics of all subscriptions, with `changed` in its new state, `without` these members. Its time does not grow with
+        the number of members: many subscribe alike."""
+        counts = dict(self.subscriptions)
+        for member_id in (*without, *(() if changed is None else (changed.member_id,))):
+            if member_id in self.members:
+                _count(counts, self.members[member_id].metadata.subscription, -1)
         if changed is not None:
-            found[changed.metadata.topic_names, changed.metadata.topic_regex] = changed.metadata
-        return set().union(*map(self.topic_names_of, found.values()))
+            _count(counts, changed.metadata.subscription, +1)
+        return set().union(*map(self.topic_names_of, counts))
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Returns whether a member subscribes to the topic."""
-        return any(topic in self.topic_names_of(member.metadata) for member in self.members.values())
+        return any(topic in self.topic_names_of(subscription) for subscription in self.subscriptions)
 
     def classic_members(self) -> Iterator[ConsumerMember]:
         """Iterates over the members that use the classic protocol."""
@@ -221,7 +235,7 @@ class ConsumerGroup:
     def _set(self, member_id: str, member: ConsumerMember | None) -> None:
         former = self.members.get(member_id)
         if former is not None:
-            self._count_regex(former.metadata.topic_regex, -1)
+            self._count_metadata(former.metadata, -1)
             for pair in former.assignment.holds():
                 if self._owners.get(pair) == member_id:
                     del self._owners[pair]
@@ -232,25 +246,25 @@ class ConsumerGroup:
             self.members.pop(member_id, None)
             return
         self.members[member_id] = member
-        self._count_regex(member.metadata.topic_regex, +1)
+        self._count_metadata(member.metadata, +1)
         for pair in member.assignment.holds():
             self._owners[pair] = member_id
         if member.metadata.instance_id is not None:
             self.static_members[member.metadata.instance_id] = member_id
 
-    def _count_regex(self, regex: str, step: int) -> None:
-        if regex:
-            count = self.regex_subscribers.get(regex, 0) + step
-            if count:
-                self.regex_subscribers[regex] = count
-            else:
-                del self.regex_subscribers[regex]
+    def _count_metadata(self, metadata: MemberMetadata, step: int) -> None:
+        _count(self.subscriptions, metadata.subscription, step)
+        if metadata.topic_regex:
+            _count(self.regex_subscribers, metadata.topic_regex, step)
+        if metadata.server_assignor is not None:
+            _count(self.votes, metadata.server_assignor, step)
 
     def copy(self) -> ConsumerGroup:
         """Returns a copy, on which a decision applies its own records."""
         copied = ConsumerGroup(self.group_id)
         copied.epoch, copied.target_epoch, copied.hashed_in = self.epoch, self.target_epoch, self.hashed_in
-        copied.regex_subscribers = dict(self.regex_subscribers)
+        copied.regex_subscribers, copied.subscriptions = dict(self.regex_subscribers), dict(self.subscriptions)
+        copied.votes = dict(self.votes)
         copied.members, copied.static_members = dict(self.members), dict(self.static_members)
         copied.target, copied.regexes, copied._owners = dict(self.target), dict(self.regexes), dict(self._owners)
         return copied
@@ -266,6 +280,15 @@ class ConsumerGroup:
             ConsumerRecord(self.group_id, Kind.PARTITION_METADATA, "", None),
             ConsumerRecord(self.group_id, Kind.GROUP_EPOCH, "", None),
         ]
+
+
+def _count(counts: dict[T, int], key: T, step: int) -> None:
+    """Adds to a count; zeros are left out."""
+    count = counts.get(key, 0) + step
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> Undo:

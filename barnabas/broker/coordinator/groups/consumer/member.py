@@ -49,6 +49,10 @@ Owned = frozenset[tuple[bytes, int]]
 """Topic ids and partitions that a member reports as owned."""
 
 
+Subscription = tuple[tuple[str, ...], str]
+"""Names of topics, ascending, and a regular expression of further topics."""
+
+
 class MemberState(IntEnum):
     """Progress of a member towards its target assignment; the numbers are those of the records."""
 
@@ -86,6 +90,11 @@ class MemberMetadata(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topics to which the member subscribes."""
+        return self.topic_names, self.topic_regex
 
 
 class CurrentAssignment(NamedTuple):

@@ -31,6 +31,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     MemberState,
     Owned,
     PartitionEpochs,
+    Subscription,
     reconcile,
 )
 from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, HeartbeatCall
@@ -284,12 +285,13 @@ class ConsumerProtocol:
 
     def assignor(self, group: ConsumerGroup, settings: ConsumerSettings, updated: ConsumerMember | None = None) -> str:
         """Returns the assignor that most members ask for; the first configured one if no member asks for one."""
-        members = group.members if updated is None else {**group.members, updated.member_id: updated}
-        votes: dict[str, int] = {}
-        for member in members.values():
-            if member.metadata.server_assignor in settings.assignors:
-                votes[member.metadata.server_assignor] = votes.get(member.metadata.server_assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else settings.assignors[0]
+        votes = dict(group.votes)
+        if updated is not None:
+            for member, step in ((group.members.get(updated.member_id), -1), (updated, +1)):
+                if member is not None and member.metadata.server_assignor is not None:
+                    name = member.metadata.server_assignor
+                    votes[name] = votes.get(name, 0) + step
+        return max(settings.assignors, key=lambda name: votes.get(name, 0))
 
     # -- regular expressions -------------------------------------------------------------------------------------------
 
@@ -412,11 +414,11 @@ def _subscribers(
     group: ConsumerGroup, members: dict[str, ConsumerMember], topics: Topics
 ) -> dict[str, SubscribedMember]:
     """Returns the members as an assignor sees them; those that subscribe alike share one set of topic ids."""
-    ids: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
+    ids: dict[Subscription, frozenset[bytes]] = {}
     result: dict[str, SubscribedMember] = {}
     for member_id, member in members.items():
         metadata = member.metadata
-        key = metadata.topic_names, metadata.topic_regex
+        key = metadata.subscription
         topic_ids = ids.get(key)
         if topic_ids is None:
             topic_ids = ids[key] = _topic_ids(group, metadata, topics)
@@ -426,7 +428,7 @@ def _subscribers(
 
 def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -> frozenset[bytes]:
     """Returns the ids of the existing topics to which a member subscribes."""
-    ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata), topics)]
+    ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata.subscription), topics)]
     return frozenset([topic_id for topic_id in ids if topic_id is not None])
 
 

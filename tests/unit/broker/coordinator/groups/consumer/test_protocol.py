@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroupState
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
-from barnabas.broker.coordinator.groups.consumer.member import MemberState
+from barnabas.broker.coordinator.groups.consumer.member import ConsumerMember, MemberState
 from barnabas.broker.coordinator.groups.offsets import CHUNK
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord, ResolvedRegex
-from barnabas.broker.coordinator.groups.settings import GroupSettings
+from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.views import describe_consumers, list_groups
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
@@ -383,6 +384,39 @@ def test_requests_that_break_the_rules() -> None:
 TOPICS = [["t"], ["t", "u"], ["u"], ["u", "missing"], []]
 
 
+class NotWalked(dict[str, ConsumerMember]):
+    """Members that a decision may only look up."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise AssertionError("a decision walks all members")
+
+    __iter__ = items = keys = values = _refuse
+
+
+@pytest.mark.parametrize("topics", [["t"], ["u"], ["t", "u"]])
+def test_a_join_between_two_targets_walks_no_members(bench: GroupBench, topics: list[str]) -> None:
+    bench.consumers = ConsumerSettings(assignment_interval_ms=60_000)
+    Client(bench, "a", ["t"]).join()
+    group(bench).members = NotWalked(group(bench).members)
+    Client(bench, "b", topics, assignor="range").join()
+    assert group(bench).epoch.epoch == 3
+    assert group(bench).topic_names() == {"t", *topics}
+    assert group(bench).topic_names(without=("a",)) == set(topics)
+
+
+def test_most_votes_choose_the_assignor_and_the_first_one_configured_if_there_are_equally_many(
+    bench: GroupBench,
+) -> None:
+    protocol, chosen = bench.shard.tables.consumer_protocol, bench.consumers
+    Client(bench, "a", ["t"], assignor="range").join()
+    assert protocol.assignor(group(bench), chosen) == "range"
+    Client(bench, "b", ["t"], assignor="uniform").join()
+    assert protocol.assignor(group(bench), chosen) == chosen.assignors[0] == "uniform"
+    member = group(bench).members["b"]
+    changed = member._replace(metadata=member.metadata._replace(server_assignor="range"))
+    assert protocol.assignor(group(bench), chosen, changed) == "range"
+
+
 class Lives(RuleBasedStateMachine):
     """Members come, change their minds, go silent, lose answers; coordinators and topics change."""
 
@@ -485,6 +519,9 @@ class Lives(RuleBasedStateMachine):
             assert (here.epoch, here.target_epoch) == (there.epoch, there.target_epoch)
             holders = {pair: m.member_id for m in here.members.values() for pair in m.assignment.holds()}
             assert all(here.owner(*pair) == holder for pair, holder in holders.items())
+            metadata = [member.metadata for member in here.members.values()]
+            assert here.subscriptions == there.subscriptions == Counter(each.subscription for each in metadata)
+            assert here.votes == Counter(each.server_assignor for each in metadata if each.server_assignor is not None)
 
 
 TestLives = Lives.TestCase
