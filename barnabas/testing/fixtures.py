@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+import barnabas.testing.history.reporting  # noqa: F401  # for the plugin, before brokers run: their threads import, too
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -24,15 +23,46 @@ def test_the_package_names_the_plugin() -> None:
     assert declared["pytest11"] == {"barnabas": "barnabas.testing.plugin"}
 
 
-def test_an_installed_package_needs_no_option(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip installs it: metadata on the path, with the entry point of pyproject.toml."""
-    installed = pytester.mkdir("installed") / "barnabas-0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: barnabas\nVersion: 0\n")
-    (installed / "entry_points.txt").write_text("[pytest11]\nbarnabas = barnabas.testing.plugin\n")
-    monkeypatch.setenv("PYTHONPATH", f"{installed.parent}{os.pathsep}{ROOT}")
+@pytest.fixture
+def installed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package as pip installs it: with its metadata on the path, and in it the entry point of pyproject.toml."""
+    metadata = pytester.mkdir("installed") / "barnabas-0.dist-info"
+    metadata.mkdir()
+    (metadata.parent / "barnabas").symlink_to(ROOT / "barnabas")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: barnabas\nVersion: 0\n")
+    (metadata / "RECORD").write_text("barnabas/__init__.py,,\n")
+    (metadata / "entry_points.txt").write_text("[pytest11]\nbarnabas = barnabas.testing.plugin\n")
+    monkeypatch.setenv("PYTHONPATH", str(metadata.parent))
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     pytester.makeini("[pytest]\n")
+
+
+@pytest.mark.usefixtures("installed")
+def test_pytest_rewrites_the_assertions_of_no_module(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a cache it would parse 400 modules in each run. It has loaded the first three before the plugin can act."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    pytester.makepyfile(
+        """
+        import sys
+
+        def by(module):
+            return type(module.__loader__).__name__
+
+        def test_it(kafka, kafka_producer):
+            assert by(sys.modules[__name__]) == "AssertionRewritingHook"
+            loaded = {name: by(each) for name, each in sys.modules.items() if name.partition(".")[0] == "barnabas"}
+            assert len(loaded) > 200 and "barnabas.testing.history.reporting" in loaded
+            rewritten = {name for name, loader in loaded.items() if loader == "AssertionRewritingHook"}
+            assert rewritten == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_needs_no_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka): assert kafka.topics() == []")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
