@@ -173,7 +173,7 @@ ONE = """
         reader.assign((kafka_topic, 0))
         assert reader.take(1)
         from barnabas.testing import kit_thread
-        assert kit_thread.wait(reader.call("getmany", timeout_ms=100), 30) == {}
+        assert kit_thread.wait(reader.aio.getmany(timeout_ms=100), 30) == {}
 """
 
 

@@ -178,19 +178,46 @@ def test_workers_draw_one_seed(pytester: pytest.Pytester) -> None:
     assert len({line for line in shown.outlines if line.startswith("seed ")}) == 1
 
 
-ASYNC = """
+ASYNC = r"""
+    import asyncio, inspect
     import pytest
-    from barnabas.client import Consumer
+    from barnabas.client import Consumer, Producer
+    from barnabas.testing import KitError, KitTimeout
+
+    async def copy(config):
+        async with Consumer("in", **config, auto_offset_reset="earliest") as consumer, Producer(**config) as producer:
+            async for record in consumer:
+                await producer.send("out", record.value)
 
     {mark}
-    async def test_coroutines(kafka, kafka_producer, kafka_aio_config):
-        await kafka.aio.create_topic("orders", partitions=2)
-        await kafka_producer.aio.send_and_wait("orders", b"tea")
-        async with Consumer("orders", **kafka_aio_config, auto_offset_reset="earliest") as consumer:
-            assert (await consumer.getone()).value == b"tea"
+    async def test_an_application_in_a_task(kafka, kafka_producer, kafka_consumer, kafka_aio_config, kafka_faults):
+        await kafka.aio.create_topic("in", partitions=2)
+        application = asyncio.create_task(copy(kafka_aio_config))
+        kafka_faults.on("Produce", topic="in").delay(0.2)
+        assert (await kafka_producer.aio.send("in", b"tea", key=b"1")).offset == 0
+        await kafka_consumer.aio.subscribe("out")
+        with pytest.raises(KitError, match=r"write `await kafka_consumer\.aio\.take\(…\)`"):
+            kafka_consumer.take(1)
+        assert [each.value for each in await kafka_consumer.aio.take(1, timeout=60)] == [b"tea"]
+        await kafka_consumer.aio.commit()
+        assert await kafka_consumer.aio.committed("out") == 1
+        with pytest.raises(KitTimeout, match="0 of 1 records came within 0.1 s: none"):
+            await kafka_consumer.aio.take(1, timeout=0.1)
+        application.cancel()
+        await asyncio.wait({{application}})
         await kafka.aio.kill()
         await kafka.aio.restart()
-        assert await kafka.aio.topics() == ["orders"]
+        assert await kafka.aio.topics() == ["in", "out"]
+
+    def test_names_and_signatures(kafka_producer, kafka_consumer, kafka_admin):
+        for client in (kafka_producer, kafka_consumer, kafka_admin):
+            assert {{"send", "take", "create_topics"}} & set(dir(client.aio)) & set(dir(client))
+        assert list(inspect.signature(kafka_consumer.aio.take).parameters) == ["count", "timeout"]
+        assert inspect.signature(kafka_consumer.take) == inspect.signature(kafka_consumer.aio.take)
+        assert "partition" in inspect.signature(kafka_producer.aio.send).parameters
+        assert "timeout_ms" in inspect.signature(kafka_consumer.aio.getmany).parameters
+        with pytest.raises(AttributeError, match="unknown attribute of ConsumerAio 'tak'; did you mean 'take'"):
+            kafka_consumer.aio.tak
 """
 
 
@@ -199,14 +226,14 @@ def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> 
     pytest.importorskip("pytest_asyncio")
     pytester.makepyfile(ASYNC.format(mark="@pytest.mark.asyncio" if mode == "strict" else ""))
     run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", f"--asyncio-mode={mode}", "-W", LEAKS)
-    run.assert_outcomes(passed=1)
+    run.assert_outcomes(passed=2)
 
 
 def test_fixtures_under_anyio(pytester: pytest.Pytester) -> None:
     pytest.importorskip("anyio")
     pytester.makepyfile(ASYNC.format(mark="@pytest.mark.anyio"))
     pytester.makeconftest("import pytest\n@pytest.fixture\ndef anyio_backend(): return 'asyncio'\n")
-    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=2)
 
 
 def test_unittest(pytester: pytest.Pytester) -> None:
