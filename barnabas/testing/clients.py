@@ -26,9 +26,18 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.net.security_arguments import SecurityArguments
+from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
-from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds, unknown
+from barnabas.testing.errors import (
+    KitError,
+    KitTimeout,
+    NearestNames,
+    checked_number,
+    checked_seconds,
+    patience,
+    unknown,
+)
 from barnabas.testing.kit_thread import blocking, coroutine
 
 __all__ = ["AdminAio", "ConsumerAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker", "ProducerAio"]
@@ -44,12 +53,29 @@ CLOSE_S = 5.0
 CLOSE_WITHOUT_BROKERS_S = 0.2
 
 
+_own: list[asyncio.Transport] = []  # the connections of the fixtures' clients
+
+
+class OwnNetwork(AsyncioNetwork):
+    """The network of the fixtures' clients: the audit tells their requests from those of the application by their connections."""
+
+    async def connect(self, *args: Any, **kwargs: Any) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network."""
+        transport, protocol = await super().connect(*args, **kwargs)
+        _own[:] = [*(each for each in _own if not each.is_closing()), transport]
+        return transport, protocol
+
+
+def is_own(address: str) -> bool:
+    """Whether HOST:PORT is the client's side of a connection of a fixture's client."""
+    return any("{}:{}".format(*each.get_extra_info("sockname")) == address for each in _own if not each.is_closing())
+
+
 class _Aio(NearestNames, Generic[C]):
     """The coroutines of a client, for any asyncio or trio loop; the client itself is in the kit's thread."""
 
-    limit_s = CALL_S
-
     def __init__(self, client: C) -> None:
+        self.limit_s = CALL_S * patience()
         self._given = client
         self._owner = os.getpid()
 
@@ -135,7 +161,7 @@ class ConsumerAio(_Aio[Consumer]):
     async def take(self, count: int, *, timeout: float = 10.0) -> list[Record[Any, Any]]:
         """Reads exactly `count` records. Raises KitTimeout with what was read if there are fewer within `timeout` seconds."""
         checked_number("take: count", count)
-        checked_seconds("take: timeout", timeout, zero=True)
+        timeout = checked_seconds("take: timeout", timeout, zero=True)
         found: list[Record[Any, Any]] = []
         try:
             async with asyncio.timeout(timeout) as deadline:
@@ -206,11 +232,13 @@ class _Client(NearestNames, Generic[A]):
             await client.start()
             return client
 
-        self.aio: A = self._aio(kit_thread.wait(start(), CALL_S))  # the methods of the client as coroutines
+        self.aio: A = self._aio(
+            kit_thread.wait(start(), CALL_S * patience())
+        )  # the methods of the client as coroutines
 
     def close(self, timeout: float = CLOSE_S) -> bool:
         """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then its coordinators do not know that it has left."""
-        client = self.aio._client
+        client, timeout = self.aio._client, timeout * patience()
 
         async def stop() -> bool:
             try:
@@ -317,17 +345,17 @@ class Maker(Generic[K]):
     @staticmethod
     def producers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitProducer]]:
         """The body of the fixture for producers."""
-        yield from _fixture(Maker(KitProducer, Producer, kafka, config))
+        yield from _fixture(Maker(KitProducer, Producer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def consumers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitConsumer]]:
         """The body of the fixture for consumers."""
-        yield from _fixture(Maker(KitConsumer, Consumer, kafka, config))
+        yield from _fixture(Maker(KitConsumer, Consumer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def admins(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitAdmin]]:
         """The body of the fixture for admin clients."""
-        yield from _fixture(Maker(KitAdmin, Admin, kafka, config))
+        yield from _fixture(Maker(KitAdmin, Admin, kafka, {**config, "network": OwnNetwork()}))
 
 
 def _fixture(maker: Maker[K]) -> Iterator[Maker[K]]:

@@ -366,6 +366,7 @@ def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -
     from barnabas.testing.audit.disturbances import Auditor
 
     auditor = Auditor(disturbance, kafka.core())
+    stash[DISTURBED] = auditor.done, ""
     kafka.wait(auditor.begin())
     try:
         yield

@@ -127,8 +127,10 @@ def blocking(
 
 
 def _limit_s(work: Callable[..., Any], aio: Any) -> float | None:
+    if "timeout" in work.__code__.co_varnames:
+        return None
     limit_s: float = aio.limit_s
-    return None if "timeout" in work.__code__.co_varnames else limit_s
+    return limit_s
 
 
 def _in_coroutine() -> bool:

@@ -48,6 +48,7 @@ MARKER = (
     "broker"
 )
 SEED_MAX = 2**32
+PATIENCE_MAX = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,6 +88,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="open the admin port (faults over HTTP, on 127.0.0.1) for every Kafka of a test; 0 takes a free port",
     )
     group.addoption(
+        "--kafka-patience",
+        type=float,
+        metavar="N",
+        help="make every deadline of the test kit N times as long, for a busy machine",
+    )
+    group.addoption(
         "--kafka-trace",
         choices=("on", "off", "retain-on-failure"),
         default="off",
@@ -100,6 +107,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker and, if it is wanted, the audit."""
     config.addinivalue_line("markers", MARKER)
+    factor = config.getoption("--kafka-patience")
+    if factor is not None:
+        from barnabas.testing.errors import set_patience
+
+        if not 0 < factor <= PATIENCE_MAX:
+            raise pytest.UsageError(f"--kafka-patience={factor:g}: write a number above 0, at most {PATIENCE_MAX}")
+        set_patience(factor)
     if any(config.getoption(each) for each in ("--kafka-audit", "--kafka-audit-strict", "--kafka-disturb")):
         from barnabas.testing.audit.runs import begin_audit
 
