@@ -221,6 +221,27 @@ ASYNC = r"""
 """
 
 
+def test_patience(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from barnabas.testing import Cluster, KitTimeout
+
+        def test_it(kafka, kafka_faults, kafka_topic, kafka_consumer):
+            kafka_consumer.subscribe(kafka_topic)
+            with pytest.raises(KitTimeout, match="within 0.3 s"):
+                kafka_consumer.take(1, timeout=0.1)
+            fault = kafka_faults.on("EndTxn", strict=False).drop()
+            with pytest.raises(KitTimeout, match="within 0.6 s"):
+                fault.wait(timeout=0.2)
+            assert kafka.core().timeout_s == 90
+        """
+    )
+    pytester.runpytest_subprocess("--kafka-patience=3").assert_outcomes(passed=1)
+    wrong = pytester.runpytest_subprocess("--kafka-patience=0")
+    wrong.stderr.fnmatch_lines(["ERROR: --kafka-patience=0: write a number above 0, at most 100"])
+
+
 @pytest.mark.parametrize("mode", ["strict", "auto"])
 def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> None:
     pytest.importorskip("pytest_asyncio")
