@@ -59,7 +59,7 @@ class LoopThread:
             raise RuntimeError(f"thread {self.name} has ended")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float, what: str) -> T:
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None, what: str) -> T:
         """Runs a coroutine on the loop and waits for its result.
 
         Raises:

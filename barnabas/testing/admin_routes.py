@@ -133,7 +133,7 @@ class AdminRoutes:
         timeout_s = _seconds(request.query)
         _no_more(request.query, "hits", "timeout")
         if hits is not None:
-            await fault.until_met(hits, timeout_s)
+            await fault.aio.wait(hits, timeout_s)
         else:
             await self._within(self._cluster.wire_faults().settled())
         return 200, fault.to_json(requests=True)

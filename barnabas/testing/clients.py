@@ -1,4 +1,4 @@
-"""The bundled client for tests: producer, consumer and admin with blocking methods, and the same as coroutines under `.aio`.
+"""The bundled client for tests: producer, consumer and admin as coroutines under `.aio`, and the same with blocking methods.
 
 Driven by: a test. The clients themselves run in the kit's thread, so they work without an event loop of the test, and in any.
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
-from inspect import isawaitable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from barnabas.client import (
     Admin,
@@ -26,93 +26,90 @@ from barnabas.client import (
     TopicPartition,
 )
 from barnabas.client.net.security_arguments import SecurityArguments
+from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
-from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds, unknown
+from barnabas.testing.errors import (
+    KitError,
+    KitTimeout,
+    NearestNames,
+    checked_number,
+    checked_seconds,
+    patience,
+    unknown,
+)
+from barnabas.testing.kit_thread import blocking, coroutine
 
-__all__ = ["ClientAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker"]
+__all__ = ["AdminAio", "ConsumerAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker", "ProducerAio"]
 
-C = TypeVar("C", Producer, Consumer, Admin)
+A = TypeVar("A", bound="_Aio[Any]")
+C = TypeVar("C")
 K = TypeVar("K", bound="_Client[Any]")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CALL_S = 75.0  # longest duration of one call: longer than the clients' own limits of 60 s, whose errors name the topic
 CLOSE_S = 5.0
 CLOSE_WITHOUT_BROKERS_S = 0.2
 
 
-class _Client(NearestNames, Generic[C]):
-    """A client in the kit's thread."""
+_own: list[asyncio.Transport] = []  # the connections of the fixtures' clients
 
-    _also = ". Every method of barnabas.client is a coroutine of .aio"
 
-    def __init__(self, make: Callable[[], C]) -> None:
-        async def start() -> C:
-            client = make()
-            await client.start()
-            return client
+class OwnNetwork(AsyncioNetwork):
+    """The network of the fixtures' clients: the audit tells their requests from those of the application by their connections."""
 
+    async def connect(self, *args: Any, **kwargs: Any) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """As of Network."""
+        transport, protocol = await super().connect(*args, **kwargs)
+        _own[:] = [*(each for each in _own if not each.is_closing()), transport]
+        return transport, protocol
+
+
+def is_own(address: str) -> bool:
+    """Whether HOST:PORT is the client's side of a connection of a fixture's client."""
+    return any("{}:{}".format(*each.get_extra_info("sockname")) == address for each in _own if not each.is_closing())
+
+
+class _Aio(NearestNames, Generic[C]):
+    """The coroutines of a client, for any asyncio or trio loop; the client itself is in the kit's thread."""
+
+    def __init__(self, client: C) -> None:
+        self.limit_s = CALL_S * patience()
+        self._given = client
         self._owner = os.getpid()
-        self._client: C = kit_thread.wait(start(), CALL_S)
 
     @property
-    def aio(self) -> ClientAio:
-        """The methods of the client as coroutines, for any asyncio or trio loop."""
-        return ClientAio(self)
-
-    def close(self, timeout: float = CLOSE_S) -> bool:
-        """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then its coordinators do not know that it has left."""
-
-        async def stop() -> bool:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._client.stop()
-            except TimeoutError:
-                await self._client._cluster.close()
-                return False
-            except SendFailed:
-                pass  # the producer has logged them; the end of a test is no place to fail for records that it gave up
-            return True
-
-        return kit_thread.wait(stop(), timeout + CLOSE_S)
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """A coroutine for the kit's thread that calls a method of the client."""
+    def _client(self) -> C:
         if os.getpid() != self._owner:
             raise KitError(
                 f"a client of process {self._owner} cannot be used in its forked child: make another one there"
             )
-        method = getattr(self._client, name, None)
-        if name.startswith("_") or method is None:
-            public = [each for each in dir(self._client) if not each.startswith("_")]
-            raise AttributeError(unknown(f"method of {type(self._client).__name__}", name, public))
-
-        async def run() -> Any:
-            value = method(*args, **kwargs) if callable(method) else method
-            return await value if isawaitable(value) else value
-
-        return run()
-
-    def _wait(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return kit_thread.wait(self.call(name, *args, **kwargs), CALL_S)
+        return self._given
 
 
-class ClientAio:
-    """Every method of a bundled client as a coroutine: `await kafka_producer.aio.send_and_wait("orders", b"tea")`."""
+@overload
+def _of(
+    method: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
+@overload
+def _of(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
+def _of(method: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A method of the bundled client, as a coroutine for any loop."""
 
-    def __init__(self, client: _Client[Any]) -> None:
-        self._client = client
+    @wraps(method)
+    async def call(self: _Aio[Any], *args: Any, **kwargs: Any) -> Any:
+        value = method(self._client, *args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
 
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        async def method(*args: Any, **kwargs: Any) -> Any:
-            return await kit_thread.wait_async(self._client.call(name, *args, **kwargs), CALL_S)
-
-        return method
+    return coroutine(call)
 
 
-class KitProducer(_Client[Producer]):
-    """A producer; the arguments are those of `barnabas.client.Producer`."""
+class ProducerAio(_Aio[Producer]):
+    """The methods of a producer as coroutines."""
 
-    def send(
+    @coroutine
+    async def send(
         self,
         topic: str,
         value: bytes | None = None,
@@ -123,82 +120,193 @@ class KitProducer(_Client[Producer]):
         headers: HeadersToSend | None = None,
     ) -> RecordMetadata:
         """Writes a record; returns its place in the log when it is acknowledged."""
-        options = {"partition": partition, "timestamp_ms": timestamp_ms, "headers": headers}
-        written: RecordMetadata = self._wait("send_and_wait", topic, value, key, **options)
-        return written
+        return await self._client.send_and_wait(topic, value, key, partition, timestamp_ms, headers)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
         """A transaction: commits at the end of the block, aborts on an exception."""
-        self._wait("begin_transaction")
+        await self.begin_transaction()
         try:
             yield
         except BaseException:
-            self._wait("abort_transaction")
+            await self.abort_transaction()
             raise
-        self._wait("commit_transaction")
+        await self.commit_transaction()
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_id: str) -> None:
-        """Adds the offsets of a group to the transaction."""
-        self._wait("send_offsets", offsets, group_id)
+    abort_transaction = _of(Producer.abort_transaction)
+    begin_transaction = _of(Producer.begin_transaction)
+    commit_transaction = _of(Producer.commit_transaction)
+    complete = _of(Producer.complete)
+    flush = _of(Producer.flush)
+    partitions_for = _of(Producer.partitions_for)
+    prepare = _of(Producer.prepare)
+    send_and_wait = _of(Producer.send_and_wait)
+    send_offsets = _of(Producer.send_offsets)
 
 
-class KitConsumer(_Client[Consumer]):
-    """A consumer; the arguments are those of `barnabas.client.Consumer`."""
+class ConsumerAio(_Aio[Consumer]):
+    """The methods of a consumer as coroutines."""
 
-    def subscribe(self, *topics: str) -> None:
-        """Subscribes to topics."""
-        self._wait("subscribe", list(topics))
+    @coroutine
+    async def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        """Subscribes to topics, or to those whose names match a pattern."""
+        self._client.subscribe(list(topics), pattern=pattern)
 
-    def assign(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    @coroutine
+    async def assign(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Reads these partitions, without the group."""
-        self._wait("assign", list(partitions))
+        self._client.assign(list(partitions))
 
-    def take(self, count: int, *, timeout: float = 10.0) -> list[Record[Any, Any]]:
+    @coroutine
+    async def take(self, count: int, *, timeout: float = 10.0) -> list[Record[Any, Any]]:
         """Reads exactly `count` records. Raises KitTimeout with what was read if there are fewer within `timeout` seconds."""
         checked_number("take: count", count)
-        checked_seconds("take: timeout", timeout, zero=True)
+        timeout = checked_seconds("take: timeout", timeout, zero=True)
         found: list[Record[Any, Any]] = []
-
-        async def read() -> None:
-            while len(found) < count:
-                found.append(await self._client.getone())
-
         try:
-            kit_thread.wait(read(), timeout)
-        except KitTimeout:
+            async with asyncio.timeout(timeout) as deadline:
+                while len(found) < count:
+                    found.append(await self._client.getone())
+        except TimeoutError:
+            if not deadline.expired():
+                raise
             values = ", ".join(repr(each.value) for each in found[-10:]) or "none"
-            if not self._wait("subscription") and not self._wait("assignment"):
+            if not self._client.subscription() and not self._client.assignment():
                 values += ". The consumer reads nothing: call subscribe or assign first"
             raise KitTimeout(f"{len(found)} of {count} records came within {timeout:g} s: {values}") from None
         return found
 
-    def commit(self) -> None:
-        """Commits the offsets of all records that were read."""
-        self._wait("commit")
-
-    def committed(self, topic: str, partition: int = 0) -> int | None:
+    @coroutine
+    async def committed(self, topic: str, partition: int = 0) -> int | None:
         """The committed offset of a partition."""
-        offset: int | None = self._wait("committed", TopicPartition(topic, partition))
-        return offset
+        return await self._client.committed(TopicPartition(topic, partition))
 
-    def assignment(self) -> set[TopicPartition]:
+    @coroutine
+    async def assignment(self) -> set[TopicPartition]:
         """The partitions that the consumer reads at present."""
-        found: set[TopicPartition] = self._wait("assignment")
-        return found
+        return self._client.assignment()
+
+    commit = _of(Consumer.commit)
+    beginning_offsets = _of(Consumer.beginning_offsets)
+    end_offsets = _of(Consumer.end_offsets)
+    getmany = _of(Consumer.getmany)
+    getone = _of(Consumer.getone)
+    group_metadata = _of(Consumer.group_metadata)
+    highwater = _of(Consumer.highwater)
+    last_stable_offset = _of(Consumer.last_stable_offset)
+    offsets_for_times = _of(Consumer.offsets_for_times)
+    partitions_for_topic = _of(Consumer.partitions_for_topic)
+    pause = _of(Consumer.pause)
+    paused = _of(Consumer.paused)
+    position = _of(Consumer.position)
+    resume = _of(Consumer.resume)
+    seek = _of(Consumer.seek)
+    seek_to_beginning = _of(Consumer.seek_to_beginning)
+    seek_to_committed = _of(Consumer.seek_to_committed)
+    seek_to_end = _of(Consumer.seek_to_end)
+    seek_to_time = _of(Consumer.seek_to_time)
+    subscription = _of(Consumer.subscription)
+    unsubscribe = _of(Consumer.unsubscribe)
 
 
-class KitAdmin(_Client[Admin]):
+if TYPE_CHECKING:  # all methods of Admin are coroutines
+
+    class AdminAio(_Aio[Admin], Admin): ...
+
+else:
+
+    class AdminAio(_Aio[Admin]):
+        """Every method of `barnabas.client.Admin` as a coroutine."""
+
+
+class _Client(NearestNames, Generic[A]):
+    """A client in the kit's thread."""
+
+    _also = ". Every method of barnabas.client is a coroutine of .aio"
+    _called = "client"  # in texts for a test
+    _aio: type[A]
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        async def start() -> Any:
+            client = make()
+            await client.start()
+            return client
+
+        self.aio: A = self._aio(
+            kit_thread.wait(start(), CALL_S * patience())
+        )  # the methods of the client as coroutines
+
+    def close(self, timeout: float = CLOSE_S) -> bool:
+        """Closes the client. Returns False if its brokers do not answer within `timeout` seconds: then its coordinators do not know that it has left."""
+        client, timeout = self.aio._client, timeout * patience()
+
+        async def stop() -> bool:
+            try:
+                async with asyncio.timeout(timeout):
+                    await client.stop()
+            except TimeoutError:
+                await client._cluster.close()
+                return False
+            except SendFailed:
+                pass  # the producer has logged them; the end of a test is no place to fail for records that it gave up
+            return True
+
+        return kit_thread.wait(stop(), timeout + CLOSE_S)
+
+
+class KitProducer(_Client[ProducerAio]):
+    """A producer; the arguments are those of `barnabas.client.Producer`."""
+
+    _called = "kafka_producer"
+    _aio = ProducerAio
+
+    send = blocking(ProducerAio.send)
+    send_offsets = blocking(ProducerAio.send_offsets)
+    _begin = blocking(ProducerAio.begin_transaction)
+    _abort = blocking(ProducerAio.abort_transaction)
+    _commit = blocking(ProducerAio.commit_transaction)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction: commits at the end of the block, aborts on an exception."""
+        self._begin()
+        try:
+            yield
+        except BaseException:
+            self._abort()
+            raise
+        self._commit()
+
+
+class KitConsumer(_Client[ConsumerAio]):
+    """A consumer; the arguments are those of `barnabas.client.Consumer`."""
+
+    _called = "kafka_consumer"
+    _aio = ConsumerAio
+
+    subscribe = blocking(ConsumerAio.subscribe)
+    assign = blocking(ConsumerAio.assign)
+    take = blocking(ConsumerAio.take, waits_for_application=True)
+    commit = blocking(ConsumerAio.commit)
+    committed = blocking(ConsumerAio.committed)
+    assignment = blocking(ConsumerAio.assignment)
+
+
+class KitAdmin(_Client[AdminAio]):
     """An admin client: every method of `barnabas.client.Admin`, blocking."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):
-            raise AttributeError(name)
+    _called = "kafka_admin"
+    _aio = AdminAio
 
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return self._wait(name, *args, **kwargs)
+    if TYPE_CHECKING:
 
-        return method
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+for _name, _method in inspect.getmembers(Admin, inspect.iscoroutinefunction):
+    if not _name.startswith("_") and _name not in ("start", "stop", "close"):
+        setattr(AdminAio, _name, _of(_method))
+        setattr(KitAdmin, _name, blocking(getattr(AdminAio, _name)))
 
 
 class Maker(Generic[K]):
@@ -237,17 +345,17 @@ class Maker(Generic[K]):
     @staticmethod
     def producers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitProducer]]:
         """The body of the fixture for producers."""
-        yield from _fixture(Maker(KitProducer, Producer, kafka, config))
+        yield from _fixture(Maker(KitProducer, Producer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def consumers(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitConsumer]]:
         """The body of the fixture for consumers."""
-        yield from _fixture(Maker(KitConsumer, Consumer, kafka, config))
+        yield from _fixture(Maker(KitConsumer, Consumer, kafka, {**config, "network": OwnNetwork()}))
 
     @staticmethod
     def admins(kafka: Cluster, config: Mapping[str, Any]) -> Iterator[Maker[KitAdmin]]:
         """The body of the fixture for admin clients."""
-        yield from _fixture(Maker(KitAdmin, Admin, kafka, config))
+        yield from _fixture(Maker(KitAdmin, Admin, kafka, {**config, "network": OwnNetwork()}))
 
 
 def _fixture(maker: Maker[K]) -> Iterator[Maker[K]]:

@@ -24,6 +24,8 @@ __all__ = [
     "checked_number",
     "checked_seconds",
     "named_arguments",
+    "patience",
+    "set_patience",
     "unknown",
 ]
 
@@ -34,6 +36,8 @@ CHOICES_SHOWN = 12  # of known words in one text, beside the nearest one
 CHOICES_SHOWN_ALONE = 24  # of known words where none is near
 LIKENESS_MIN = 0.6  # of difflib
 SECONDS_MAX = 86_400  # of one call
+
+_patience = 1.0
 
 
 class KitError(BarnabasError):
@@ -56,6 +60,17 @@ class LeakedClientWarning(UserWarning):
     """A client that a test has left connected; the text names the test and the client."""
 
 
+def patience() -> float:
+    """By what the kit's deadlines are longer than they say (--kafka-patience)."""
+    return _patience
+
+
+def set_patience(factor: float) -> None:
+    """Makes deadlines that are checked from now on this many times as long."""
+    global _patience
+    _patience = factor
+
+
 def checked_number(what: str, value: object, least: int = 0) -> int:
     """Returns a whole number from `least`. Raises KitError, which begins with `what`, for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -64,7 +79,7 @@ def checked_number(what: str, value: object, least: int = 0) -> int:
 
 
 def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
-    """Returns a time limit. Raises KitError, which begins with `what`, for anything else than a number of seconds.
+    """Returns a time limit, with patience. Raises KitError, which begins with `what`, for anything else than a number of seconds.
 
     Args:
         zero: whether 0 is accepted.
@@ -78,7 +93,7 @@ def checked_seconds(what: str, value: object, *, zero: bool = False) -> float:
         raise KitError(
             f"{what}={value!r}: write a number of seconds {'from' if zero else 'above'} 0, at most {SECONDS_MAX:,}"
         )
-    return value
+    return value * _patience
 
 
 def broker_names(ids: Sequence[int]) -> str:

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+import barnabas.testing.history.reporting  # noqa: F401  # for the plugin, before brokers run: their threads import, too
 from barnabas.runtime.randomness import SystemRng
 from barnabas.testing.cluster import Broker, Cluster
 from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
@@ -365,6 +366,7 @@ def _disturbed(request: pytest.FixtureRequest, kafka: Cluster, wanted: Wanted) -
     from barnabas.testing.audit.disturbances import Auditor
 
     auditor = Auditor(disturbance, kafka.core())
+    stash[DISTURBED] = auditor.done, ""
     kafka.wait(auditor.begin())
     try:
         yield

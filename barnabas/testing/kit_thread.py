@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 from collections.abc import Callable, Coroutine
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.testing.errors import KitError, KitTimeout
 
-__all__ = ["keep", "kept", "loop_thread", "release", "wait", "wait_async"]
+__all__ = ["blocking", "coroutine", "keep", "kept", "loop_thread", "release", "wait", "wait_async"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _thread: LoopThread | None = None
@@ -39,7 +41,7 @@ def loop_thread() -> LoopThread:
     return _thread
 
 
-def wait(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+def wait(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
     """Runs a coroutine in the kit's thread and blocks until it ends.
 
     Raises:
@@ -58,7 +60,7 @@ def wait(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         raise KitError(str(error)) from error
 
 
-async def wait_async(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+async def wait_async(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
     """Runs a coroutine in the kit's thread and waits for it in the caller's loop: asyncio's or trio's. Raises KitTimeout."""
     try:
         asyncio.get_running_loop()
@@ -74,7 +76,7 @@ async def wait_async(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         raise KitTimeout(f"a call of the test kit did not end within {timeout_s:g} s") from error
 
 
-async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
     try:
         run_sync = import_module("trio.to_thread").run_sync
     except ImportError:
@@ -82,6 +84,61 @@ async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         raise KitError("the test kit's coroutines run on asyncio or trio; use the blocking methods elsewhere") from None
     result: T = await run_sync(wait, work, timeout_s)
     return result
+
+
+def coroutine(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Makes a method that coroutines of any loop can await: its body runs in the kit's thread, `limit_s` of its object at most.
+
+    A method with a parameter `timeout` has no other limit.
+    """
+
+    @functools.wraps(work)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await wait_async(work(*args, **kwargs), _limit_s(work, args[0]))
+
+    return call
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], *, waits_for_application: bool = False
+) -> Callable[Concatenate[Any, P], T]:
+    """The blocking form of a method of `.aio` that `coroutine` has made, for the class with the property `aio`.
+
+    Args:
+        waits_for_application: refuse it in a coroutine, because it would stop the loop in which the application may run.
+    """
+    work: Callable[..., Coroutine[Any, Any, T]] = method.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
+
+    @functools.wraps(method)
+    def call(handle: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        hint = ""
+        if _in_coroutine():
+            hint = f"it stops the event loop: write `await {handle._called}.aio.{method.__name__}(…)`"
+            if waits_for_application:
+                raise KitError(f"{handle._called}.{method.__name__}() in a coroutine: {hint}")
+        try:
+            return wait(work(handle.aio, *args, **kwargs), _limit_s(work, handle.aio))
+        except KitTimeout as error:
+            if not hint:
+                raise
+            raise KitTimeout(f"{error}. The call is in a coroutine: {hint}") from error
+
+    return call
+
+
+def _limit_s(work: Callable[..., Any], aio: Any) -> float | None:
+    if "timeout" in work.__code__.co_varnames:
+        return None
+    limit_s: float = aio.limit_s
+    return limit_s
+
+
+def _in_coroutine() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def keep(owner: object, end: Callable[[], None]) -> None:

@@ -9,11 +9,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barnabas.testing.stash import FAILED, SEED
+
+class _Plainly:
+    """Finds the modules of this package before pytest does, which would parse each one to rewrite its assertions.
+
+    pytest does so with all modules of a package that brings a plugin: seconds of CPU in each run without a cache.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if name.startswith("barnabas.") else None
+
+
+sys.meta_path.insert(0, _Plainly)
+
+from barnabas.testing.stash import FAILED, SEED  # noqa: E402  # after the finder
 
 if TYPE_CHECKING:
     from barnabas.testing.clients import KitAdmin, KitConsumer, KitProducer
@@ -33,6 +48,7 @@ MARKER = (
     "broker"
 )
 SEED_MAX = 2**32
+PATIENCE_MAX = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,6 +88,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="open the admin port (faults over HTTP, on 127.0.0.1) for every Kafka of a test; 0 takes a free port",
     )
     group.addoption(
+        "--kafka-patience",
+        type=float,
+        metavar="N",
+        help="make every deadline of the test kit N times as long, for a busy machine",
+    )
+    group.addoption(
         "--kafka-trace",
         choices=("on", "off", "retain-on-failure"),
         default="off",
@@ -85,6 +107,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker and, if it is wanted, the audit."""
     config.addinivalue_line("markers", MARKER)
+    factor = config.getoption("--kafka-patience")
+    if factor is not None:
+        from barnabas.testing.errors import set_patience
+
+        if not 0 < factor <= PATIENCE_MAX:
+            raise pytest.UsageError(f"--kafka-patience={factor:g}: write a number above 0, at most {PATIENCE_MAX}")
+        set_patience(factor)
     if any(config.getoption(each) for each in ("--kafka-audit", "--kafka-audit-strict", "--kafka-disturb")):
         from barnabas.testing.audit.runs import begin_audit
 
@@ -144,6 +173,18 @@ def pytest_runtest_makereport(
 
         add_to_report(item, report, _seed(item.config))
     return report
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Names the records that are missing or there twice, where a test with the kit compares lists of values."""
+    kit = "barnabas.testing.history.reporting" in sys.modules
+    if not (kit and op == "==" and isinstance(left, list) and isinstance(right, list) and left and right):
+        return None
+    if not all(isinstance(each, bytes) for each in (*left, *right)):
+        return None
+    from barnabas.testing.history.reporting import differences
+
+    return differences(left, right)
 
 
 def _leave_out_the_kit(found: pytest.ExceptionInfo[BaseException], test: str) -> None:

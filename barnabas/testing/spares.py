@@ -20,6 +20,7 @@ from typing import Any, Final
 from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
 from barnabas.testing.core import Core
+from barnabas.testing.errors import patience
 from barnabas.testing.renewal import AsNew
 
 __all__ = ["Spares"]
@@ -52,7 +53,7 @@ class Spares:
                 self._begun.remove(begun)
         cluster, started = begun
         try:
-            as_new = started.result(START_S)
+            as_new = started.result(START_S * patience())
         except BaseException:
             _end(begun)
             raise
@@ -122,5 +123,5 @@ async def _renewed(fresh: Cluster, core: Core, as_new: AsNew) -> AsNew:
 
 def _end(begun: _Begun) -> None:
     cluster, started = begun
-    started.exception(START_S)
+    started.exception(START_S * patience())
     cluster.stop()

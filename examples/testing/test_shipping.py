@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 from collections.abc import Iterator
@@ -24,13 +23,12 @@ def collected(kafka: Cluster) -> Iterator[None]:
 
 
 async def order(producer: KitProducer, item: str) -> None:
-    await producer.aio.send_and_wait("orders", json.dumps({"item": item, "count": 2}).encode())
+    await producer.aio.send("orders", json.dumps({"item": item, "count": 2}).encode())
 
 
 async def parcels(consumer: KitConsumer, count: int) -> list[str]:
-    consumer.assign(("parcels", 0))
-    async with asyncio.timeout(60):
-        return [json.loads((await consumer.aio.getone()).value)["label"] for _ in range(count)]
+    await consumer.aio.assign(("parcels", 0))
+    return [json.loads(record.value)["label"] for record in await consumer.aio.take(count, timeout=60)]
 
 
 async def test_a_parcel_for_each_order(

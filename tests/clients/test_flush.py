@@ -160,5 +160,5 @@ def test_a_client_of_the_test_kit_closes_in_peace() -> None:
     """A test that gave a record up does not fail at its end."""
     with Broker(config={"message.max.bytes": 1000}) as broker:
         producer = KitProducer(lambda: Producer(bootstrap_servers=broker.bootstrap_servers))
-        kit_thread.wait(producer.call("send", "orders", LARGE), 30)
+        kit_thread.wait(producer.aio._client.send("orders", LARGE), 30)
         assert producer.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -26,7 +28,9 @@ def plugin(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin in each run, whether the package is installed with its entry point or not."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeini("[pytest]\naddopts = -p barnabas.testing.plugin -p no:cacheprovider --strict-markers\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p barnabas.testing.plugin -p tests.support.application_clients -p no:cacheprovider --strict-markers\n"
+    )
 
 
 def rows(run: pytest.RunResult) -> dict[str, list[str]]:
@@ -84,12 +88,12 @@ CORRECT = (
     COPY
     + """
     @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
-    def test_correct(kafka, make_kafka_producer, make_kafka_consumer, kafka_consumer, brokers):
+    def test_correct(kafka, make_producer, make_consumer, brokers):
         assert len(kafka.brokers) == brokers
-        producer = make_kafka_producer()
+        producer = make_producer()
         fill(producer)
-        Copy(producer, kafka_consumer, patient).run(4)
-        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        Copy(producer, make_consumer(group_id="copy", auto_offset_reset="earliest"), patient).run(4)
+        reader = make_consumer(auto_offset_reset="earliest")
         assert values(reader, 4) == [b"0", b"1", b"2", b"3"]
 """
 )
@@ -97,17 +101,17 @@ CORRECT = (
 HASTY = (
     COPY
     + """
-    def test_commit_errors_are_not_expected(make_kafka_producer, make_kafka_consumer, kafka_consumer):
-        producer = make_kafka_producer()
+    def test_commit_errors_are_not_expected(make_producer, make_consumer):
+        producer = make_producer()
         fill(producer)
-        Copy(producer, kafka_consumer, hasty).run(4)
-        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        Copy(producer, make_consumer(group_id="copy", auto_offset_reset="earliest"), hasty).run(4)
+        reader = make_consumer(auto_offset_reset="earliest")
         assert values(reader, 4) == [b"0", b"1", b"2", b"3"]
 
-    def test_retries_without_idempotence(make_kafka_producer, make_kafka_consumer):
-        producer = make_kafka_producer(enable_idempotence=False)
+    def test_retries_without_idempotence(make_producer, make_consumer):
+        producer = make_producer(enable_idempotence=False)
         fill(producer)
-        reader = make_kafka_consumer(auto_offset_reset="earliest")
+        reader = make_consumer(auto_offset_reset="earliest")
         reader.assign(("in", 0))
         assert [each.value for each in reader.take(4)] == [b"0", b"1", b"2", b"3"]
 
@@ -167,13 +171,13 @@ def test_what_passes_only_without_a_disturbance(pytester: pytest.Pytester, worke
 
 
 ONE = """
-    def test_one(kafka_topic, make_kafka_producer, make_kafka_consumer):
-        make_kafka_producer(enable_idempotence=False).send(kafka_topic, b"tea")
-        reader = make_kafka_consumer(auto_offset_reset="earliest")
+    def test_one(kafka_topic, make_producer, make_consumer):
+        make_producer(enable_idempotence=False).send(kafka_topic, b"tea")
+        reader = make_consumer(auto_offset_reset="earliest")
         reader.assign((kafka_topic, 0))
         assert reader.take(1)
         from barnabas.testing import kit_thread
-        assert kit_thread.wait(reader.call("getmany", timeout_ms=100), 30) == {}
+        assert kit_thread.wait(reader.aio.getmany(timeout_ms=100), 30) == {}
 """
 
 
@@ -297,7 +301,36 @@ def test_coroutines(pytester: pytest.Pytester) -> None:
     )
     run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", "--kafka-audit")
     run.assert_outcomes(passed=1)
-    assert rows(run) == {"test_it": ["passed", "not reached", "not reached", "passed"]}
+    assert rows(run) == {"test_it": ["passed", "not reached", "not reached", "not reached"]}
+
+
+def test_clients_of_the_kit_reach_nothing(pytester: pytest.Pytester) -> None:
+    """They are the test's; an application with the same client id is none of them."""
+    pytester.makepyfile(
+        """
+        from barnabas.testing.clients import KitProducer, Producer
+
+        def use(topic, producer, consumer):
+            producer.send(topic, b"tea")
+            consumer.subscribe(topic)
+            assert consumer.take(1)
+            consumer.commit()
+
+        def test_kit(kafka_topic, kafka_producer, kafka_consumer, kafka_admin):
+            use(kafka_topic, kafka_producer, kafka_consumer)
+            assert kafka_admin.list_groups()
+
+        def test_both(kafka_topic, kafka_producer, kafka_consumer, make_producer):
+            make_producer().send(kafka_topic, b"milk")
+            use(kafka_topic, kafka_producer, kafka_consumer)
+        """
+    )
+    run = pytester.runpytest_subprocess("--kafka-audit")
+    run.assert_outcomes(passed=2)
+    assert rows(run) == {
+        "test_kit": ["not reached"] * 4,
+        "test_both": ["passed", "not reached", "not reached", "passed"],
+    }
 
 
 def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> None:
@@ -306,12 +339,12 @@ def test_transactions_and_coordinators_that_move(pytester: pytest.Pytester) -> N
         import pytest
 
         @pytest.mark.parametrize("brokers", [pytest.param(1), pytest.param(3, marks=pytest.mark.kafka(brokers=3))])
-        def test_it(kafka_topic, make_kafka_producer, make_kafka_consumer, brokers):
-            producer = make_kafka_producer(transactional_id="orders")
+        def test_it(kafka_topic, make_producer, make_consumer, brokers):
+            producer = make_producer(transactional_id="orders")
             for number in range(3):
                 with producer.transaction():
                     producer.send(kafka_topic, b"%d" % number)
-            reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
+            reader = make_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
             reader.assign((kafka_topic, 0))
             assert [each.value for each in reader.take(3)] == [b"0", b"1", b"2"]
         """
@@ -328,11 +361,11 @@ def test_members_of_every_kind_are_evicted(pytester: pytest.Pytester) -> None:
     KINDS = {"classic": {}, "consumer": {"group_protocol": "consumer"}, "static": {"group_instance_id": "one"}}
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_it(make_kafka_producer, make_kafka_consumer, kind):
-        producer = make_kafka_producer()
+    def test_it(make_producer, make_consumer, kind):
+        producer = make_producer()
         fill(producer)
         options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **KINDS[kind]}
-        Copy(producer, make_kafka_consumer(group_id="copy", **options), patient).run(4)
+        Copy(producer, make_consumer(group_id="copy", **options), patient).run(4)
     """
     )
     run = pytester.runpytest_subprocess("--kafka-disturb=rebalance", "-rP")
@@ -350,8 +383,8 @@ def test_shared_brokers_and_broker_processes(pytester: pytest.Pytester) -> None:
         @pytest.mark.parametrize("isolation", [
             pytest.param(each, marks=pytest.mark.kafka(isolation=each)) for each in ("namespace", "process")
         ])
-        def test_it(kafka, kafka_topic, kafka_producer, isolation):
-            kafka_producer.send(kafka_topic, b"tea")
+        def test_it(kafka, kafka_topic, make_producer, isolation):
+            make_producer().send(kafka_topic, b"tea")
             assert kafka.topics() == [kafka_topic]
             assert kafka.mode == ("process" if isolation == "process" else "thread")
         """
@@ -368,8 +401,8 @@ def test_a_test_that_waits_for_ever_has_an_end(pytester: pytest.Pytester) -> Non
         """
         import threading
 
-        def test_waits(kafka_topic, make_kafka_producer):
-            producer = make_kafka_producer(enable_idempotence=False)
+        def test_waits(kafka_topic, make_producer):
+            producer = make_producer(enable_idempotence=False)
             producer.send(kafka_topic, b"tea")
             if producer.send(kafka_topic, b"tea").offset > 1:
                 threading.Event().wait()
@@ -390,6 +423,46 @@ def test_a_test_that_waits_for_ever_has_an_end(pytester: pytest.Pytester) -> Non
     run.stdout.fnmatch_lines(
         ["*::test_waits, leader killed: Failed: the test took longer than 2 s under the disturbance"]
     )
+
+
+HANGS = """
+    import ctypes
+
+    def test_passes(kafka_topic, make_producer):
+        make_producer().send(kafka_topic, b"tea")
+
+    def test_hangs(kafka, kafka_topic, make_producer):
+        producer = make_producer(transactional_id="orders", enable_idempotence=True)
+        with producer.transaction():
+            producer.send(kafka_topic, b"tea")
+            if runs:
+                mutex = ctypes.create_string_buffer(64)
+                for _ in range(2):
+                    ctypes.CDLL(None).pthread_mutex_lock(mutex)  # the second one never returns, also after a signal
+            runs.append(1)
+
+    runs = []
+"""
+
+
+@pytest.mark.parametrize("option", ["--kafka-audit", "--kafka-disturb=leader"])
+def test_what_hangs_in_c_ends_the_run(pytester: pytest.Pytester, option: str) -> None:
+    """With what is known by then: no signal reaches Python, so nothing else would end it."""
+    pytester.makeconftest(
+        "from barnabas.testing.audit import runs\nruns.LIMIT_S, runs.HANG_S, runs.LIMIT_FACTOR = 2, 20, 0\n"
+    )
+    pytester.makepyfile(test_it=HANGS.replace("runs = []", f"runs = {[] if option == '--kafka-audit' else [1]}"))
+    run = pytester.runpytest_subprocess(option, timeout=120)
+    assert run.ret == pytest.ExitCode.INTERRUPTED
+    told = run.stderr.str()
+    assert "test_it.py::test_hangs, leader killed: the test hangs; the run ends after" in told
+    assert re.search(r'File ".*test_it.py", line \d+ in test_hangs', told), "stacks"
+    assert "client 'test-hangs' from" in told, "last requests"
+    assert re.search(r"^test_it.py::test_hangs +FAILED ", told, re.MULTILINE)
+    assert "  the leader, broker 1, was killed after Produce" in told
+    if option == "--kafka-audit":
+        assert re.search(r"^test_it.py::test_passes +passed +not reached +not reached +passed", told, re.MULTILINE)
+        assert "test_it.py::test_passes, leader killed … passed" in run.outlines
 
 
 def test_without_the_option_nothing_of_it_is_imported(pytester: pytest.Pytester) -> None:
@@ -473,6 +546,18 @@ def test_a_cluster_that_records_nothing_is_disturbed_too() -> None:
         with Wire(kafka.broker(1).address, client_id="app") as peer:
             peer.produce(9, "orders", 0, [b"tea"])
         assert auditor.done == ["the answer to Produce orders was lost"]
+
+
+def test_a_broker_that_is_alone_is_away_for_a_second() -> None:
+    with Broker(topics={"orders": 1}) as kafka:
+        auditor = Auditor("leader", kafka.core())
+        kafka.wait(auditor.begin())
+        with Wire(kafka.broker(1).address, client_id="app") as peer, pytest.raises(ConnectionResetError):
+            peer.produce(9, "orders", 0, [b"tea"])
+        began = time.monotonic()
+        kafka.wait(auditor.end(), factor=3)
+        assert time.monotonic() - began > 0.8
+        assert kafka.broker(1).state == "running"
 
 
 def test_an_unknown_disturbance() -> None:

@@ -92,6 +92,64 @@ def test_a_test_that_passes_and_one_without_kafka_say_nothing(pytester: pytest.P
     assert "- kafka -" not in result.stdout.str()
 
 
+def test_what_is_stuck_comes_first(pytester: pytest.Pytester) -> None:
+    """And every client has room: many connections of one do not hide the others."""
+    pytester.makepyfile(
+        """
+        import asyncio, time
+        from tests.support.oracle.wire import Wire
+
+        def test_it(kafka, kafka_topics, make_kafka_producer):
+            orders = kafka_topics("orders")
+            producer = make_kafka_producer(client_id="billing", transactional_id="orders-7")
+            transaction = producer.transaction()
+            transaction.__enter__()
+            producer.send(orders, b"tea")
+            waiting = make_kafka_producer(client_id="waiting")
+            kafka.faults.on("Produce", client="waiting").hold()
+            held = kafka.faults.all()[-1]
+            work = asyncio.run_coroutine_threadsafe(waiting.aio._client.send_and_wait(orders, b"tea"), loop())
+            held.wait(timeout=60)
+            for number in range(20):
+                with Wire(kafka.broker(1).address, client_id="reader") as wire:
+                    wire.produce(9, orders, 0, [b"x"])
+            assert False
+
+        def loop():
+            from barnabas.testing import kit_thread
+            return kit_thread.loop_thread()._loop
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=1)
+    text = section(result.stdout.str())
+    clients = re.findall(r"^  client '(\w+)' from", text, re.MULTILINE)
+    assert list(dict.fromkeys(clients)) == ["billing", "waiting", "reader"]
+    assert re.search(r"^  \(1\d further connections of client 'reader' left out\)$", text, re.MULTILINE)
+    assert text.index("open transactions") < text.index("last requests of each client")
+
+
+def test_a_comparison_names_the_records(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("found", [[b"0", b"0", b"2", b"3"], [b"1", b"0", b"2"], [b"0", b"1", b"2", b"2", b"2"]])
+        def test_it(kafka, found):
+            assert found == [b"0", b"1", b"2"]
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.stdout.fnmatch_lines(
+        [
+            "E       AssertionError: assert records == records; extra on the left: b'0', b'3'; missing on the left: b'1'",
+            "E         left:  [[]b'0', b'0', b'2', b'3']",
+            "E       AssertionError: assert records == records; other order from index 0: b'1', b'0'",
+            "E       AssertionError: assert records == records; extra on the left: b'2' 2 times",
+        ]
+    )
+
+
 TWO_TESTS = """
     def test_good(kafka, kafka_topics, kafka_producer):
         kafka_producer.send(kafka_topics("good"), b"tea")

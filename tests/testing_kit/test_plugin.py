@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -24,15 +23,46 @@ def test_the_package_names_the_plugin() -> None:
     assert declared["pytest11"] == {"barnabas": "barnabas.testing.plugin"}
 
 
-def test_an_installed_package_needs_no_option(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip installs it: metadata on the path, with the entry point of pyproject.toml."""
-    installed = pytester.mkdir("installed") / "barnabas-0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: barnabas\nVersion: 0\n")
-    (installed / "entry_points.txt").write_text("[pytest11]\nbarnabas = barnabas.testing.plugin\n")
-    monkeypatch.setenv("PYTHONPATH", f"{installed.parent}{os.pathsep}{ROOT}")
+@pytest.fixture
+def installed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package as pip installs it: with its metadata on the path, and in it the entry point of pyproject.toml."""
+    metadata = pytester.mkdir("installed") / "barnabas-0.dist-info"
+    metadata.mkdir()
+    (metadata.parent / "barnabas").symlink_to(ROOT / "barnabas")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: barnabas\nVersion: 0\n")
+    (metadata / "RECORD").write_text("barnabas/__init__.py,,\n")
+    (metadata / "entry_points.txt").write_text("[pytest11]\nbarnabas = barnabas.testing.plugin\n")
+    monkeypatch.setenv("PYTHONPATH", str(metadata.parent))
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     pytester.makeini("[pytest]\n")
+
+
+@pytest.mark.usefixtures("installed")
+def test_pytest_rewrites_the_assertions_of_no_module(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a cache it would parse 400 modules in each run. It has loaded the first three before the plugin can act."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    pytester.makepyfile(
+        """
+        import sys
+
+        def by(module):
+            return type(module.__loader__).__name__
+
+        def test_it(kafka, kafka_producer):
+            assert by(sys.modules[__name__]) == "AssertionRewritingHook"
+            loaded = {name: by(each) for name, each in sys.modules.items() if name.partition(".")[0] == "barnabas"}
+            assert len(loaded) > 200 and "barnabas.testing.history.reporting" in loaded
+            rewritten = {name for name, loader in loaded.items() if loader == "AssertionRewritingHook"}
+            assert rewritten == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_needs_no_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka): assert kafka.topics() == []")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
@@ -148,20 +178,68 @@ def test_workers_draw_one_seed(pytester: pytest.Pytester) -> None:
     assert len({line for line in shown.outlines if line.startswith("seed ")}) == 1
 
 
-ASYNC = """
+ASYNC = r"""
+    import asyncio, inspect
     import pytest
-    from barnabas.client import Consumer
+    from barnabas.client import Consumer, Producer
+    from barnabas.testing import KitError, KitTimeout
+
+    async def copy(config):
+        async with Consumer("in", **config, auto_offset_reset="earliest") as consumer, Producer(**config) as producer:
+            async for record in consumer:
+                await producer.send("out", record.value)
 
     {mark}
-    async def test_coroutines(kafka, kafka_producer, kafka_aio_config):
-        await kafka.aio.create_topic("orders", partitions=2)
-        await kafka_producer.aio.send_and_wait("orders", b"tea")
-        async with Consumer("orders", **kafka_aio_config, auto_offset_reset="earliest") as consumer:
-            assert (await consumer.getone()).value == b"tea"
+    async def test_an_application_in_a_task(kafka, kafka_producer, kafka_consumer, kafka_aio_config, kafka_faults):
+        await kafka.aio.create_topic("in", partitions=2)
+        application = asyncio.create_task(copy(kafka_aio_config))
+        kafka_faults.on("Produce", topic="in").delay(0.2)
+        assert (await kafka_producer.aio.send("in", b"tea", key=b"1")).offset == 0
+        await kafka_consumer.aio.subscribe("out")
+        with pytest.raises(KitError, match=r"write `await kafka_consumer\.aio\.take\(…\)`"):
+            kafka_consumer.take(1)
+        assert [each.value for each in await kafka_consumer.aio.take(1, timeout=60)] == [b"tea"]
+        await kafka_consumer.aio.commit()
+        assert await kafka_consumer.aio.committed("out") == 1
+        with pytest.raises(KitTimeout, match="0 of 1 records came within 0.1 s: none"):
+            await kafka_consumer.aio.take(1, timeout=0.1)
+        application.cancel()
+        await asyncio.wait({{application}})
         await kafka.aio.kill()
         await kafka.aio.restart()
-        assert await kafka.aio.topics() == ["orders"]
+        assert await kafka.aio.topics() == ["in", "out"]
+
+    def test_names_and_signatures(kafka_producer, kafka_consumer, kafka_admin):
+        for client in (kafka_producer, kafka_consumer, kafka_admin):
+            assert {{"send", "take", "create_topics"}} & set(dir(client.aio)) & set(dir(client))
+        assert list(inspect.signature(kafka_consumer.aio.take).parameters) == ["count", "timeout"]
+        assert inspect.signature(kafka_consumer.take) == inspect.signature(kafka_consumer.aio.take)
+        assert "partition" in inspect.signature(kafka_producer.aio.send).parameters
+        assert "timeout_ms" in inspect.signature(kafka_consumer.aio.getmany).parameters
+        with pytest.raises(AttributeError, match="unknown attribute of ConsumerAio 'tak'; did you mean 'take'"):
+            kafka_consumer.aio.tak
 """
+
+
+def test_patience(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from barnabas.testing import Cluster, KitTimeout
+
+        def test_it(kafka, kafka_faults, kafka_topic, kafka_consumer):
+            kafka_consumer.subscribe(kafka_topic)
+            with pytest.raises(KitTimeout, match="within 0.3 s"):
+                kafka_consumer.take(1, timeout=0.1)
+            fault = kafka_faults.on("EndTxn", strict=False).drop()
+            with pytest.raises(KitTimeout, match="within 0.6 s"):
+                fault.wait(timeout=0.2)
+            assert kafka.core().timeout_s == 90
+        """
+    )
+    pytester.runpytest_subprocess("--kafka-patience=3").assert_outcomes(passed=1)
+    wrong = pytester.runpytest_subprocess("--kafka-patience=0")
+    wrong.stderr.fnmatch_lines(["ERROR: --kafka-patience=0: write a number above 0, at most 100"])
 
 
 @pytest.mark.parametrize("mode", ["strict", "auto"])
@@ -169,14 +247,14 @@ def test_fixtures_under_pytest_asyncio(pytester: pytest.Pytester, mode: str) -> 
     pytest.importorskip("pytest_asyncio")
     pytester.makepyfile(ASYNC.format(mark="@pytest.mark.asyncio" if mode == "strict" else ""))
     run = pytester.runpytest_subprocess("-p", "pytest_asyncio.plugin", f"--asyncio-mode={mode}", "-W", LEAKS)
-    run.assert_outcomes(passed=1)
+    run.assert_outcomes(passed=2)
 
 
 def test_fixtures_under_anyio(pytester: pytest.Pytester) -> None:
     pytest.importorskip("anyio")
     pytester.makepyfile(ASYNC.format(mark="@pytest.mark.anyio"))
     pytester.makeconftest("import pytest\n@pytest.fixture\ndef anyio_backend(): return 'asyncio'\n")
-    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "anyio.pytest_plugin", "-W", LEAKS).assert_outcomes(passed=2)
 
 
 def test_unittest(pytester: pytest.Pytester) -> None:

@@ -4,8 +4,8 @@ Driven by: the event "audit" of the brokers (`watch.py`), in the kit's thread. E
 the answer at which a broker has stopped.
 
 A moment is a successful request of the application: its first write, its first read, its first write after a read, the first commit of
-a group, the first write of a transaction, the first end of one. Each disturbance acts once at each of its moments. All other answers
-wait, so nothing depends on time.
+a group, the first write of a transaction, the first end of one. Requests of the kit's own clients are none: they are the test's.
+Each disturbance acts once at each of its moments. All other answers wait, so nothing depends on time.
 
 Invariants: the events of one cluster are treated one after the other. Every stopped answer is given, lost, or gone with its broker.
 """
@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from barnabas.testing.errors import KitError, unknown
+from barnabas.testing.clients import is_own
+from barnabas.testing.errors import KitError, patience, unknown
 from barnabas.testing.extension import Extension
 from barnabas.testing.world.groups import evict, members
 from barnabas.testing.world.placement import move_coordinator
@@ -35,6 +36,9 @@ DISTURBANCES: Final = {
     "redelivery": "repeated delivery",
 }
 NUMBERS_MAX: Final = 10**9  # answers that one start of a broker stops
+# A broker that is alone is down for this time: librdkafka may never continue a transaction whose coordinator is back at once (#5456).
+ALONE_S: Final = 1.0
+JOIN_S: Final = 10.0  # an evicted member joins again within this time, unless its client waits for the answer: heartbeats come every 3 s
 
 # What becomes of a stopped answer: it is given, lost with its connection, or replaced by an error.
 GIVEN: Final = "given"
@@ -62,6 +66,28 @@ class Moment(NamedTuple):
         return f"{self.api}{place}{'' if whose is None else f' of {whose!r}'}"
 
 
+class Rejoin:
+    """A member that was evicted within its transaction, until it has joined again and asked for its committed offsets."""
+
+    def __init__(self) -> None:
+        self._joined = False
+        self._asked = asyncio.Event()
+
+    def note(self, api: str) -> None:
+        """A request of the group was served."""
+        self._joined |= api in _OF_GROUPS
+        if self._joined and api == "OffsetFetch":
+            self._asked.set()
+
+    async def wait(self, limit_s: float) -> bool:
+        """Whether it has done so within this time."""
+        try:
+            await asyncio.wait_for(self._asked.wait(), limit_s)
+        except TimeoutError:
+            return False
+        return True
+
+
 class Auditor(Extension):
     """One disturbance of one test.
 
@@ -84,6 +110,7 @@ class Auditor(Extension):
         self._has_read = False
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rejoins: dict[str, Rejoin] = {}  # group → of its evicted member, for which an answer waits
         self._ended = False
         self._watches = 0  # of brokers that have started, so that none has the numbers of an earlier one
 
@@ -118,7 +145,14 @@ class Auditor(Extension):
         told: dict[str, Any] = value
         group, txn = (next(iter(told[kind]), None) for kind in ("group", "txn"))
         moment = Moment(broker_id, told["number"], told["api"], group, txn, told["topic"], told["partition"])
-        task = asyncio.get_running_loop().create_task(self._meet(moment))
+        rejoin = self._rejoins.get(group or "")
+        if rejoin is not None:
+            rejoin.note(moment.api)
+        if not moment.number:
+            return
+        own, waited_for = is_own(told["connection"]), rejoin is not None and moment.api in _OF_GROUPS
+        work = self._decide(moment, GIVEN) if own or waited_for else self._meet(moment)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -131,10 +165,7 @@ class Auditor(Extension):
             except Exception as error:  # the test itself may have ended a broker; the table tells it
                 self.problem = f"not possible after {moment}: {error}"
             self._note(moment)
-            try:
-                await self._decide(moment, answer)
-            except Exception as error:  # the broker has ended since: its answers are gone
-                self.problem = self.problem or f"the answer to {moment} was lost with its broker: {error}"
+            await self._decide(moment, answer)
 
     def _note(self, moment: Moment) -> None:
         if moment.api in _OF_GROUPS and moment.group is not None:
@@ -142,9 +173,13 @@ class Auditor(Extension):
         self._has_read |= moment.api == "Fetch"
 
     async def _decide(self, moment: Moment, answer: str) -> None:
-        if self._core.backend.state(moment.broker) == "running":
-            given = {"number": moment.number, "answer": answer}
+        if self._core.backend.state(moment.broker) != "running":
+            return
+        given = {"number": moment.number, "answer": answer}
+        try:
             await self._core.backend.command(moment.broker, "audit_decide", given)
+        except Exception as error:  # the broker has ended since: its answers are gone
+            self.problem = self.problem or f"the answer to {moment} was lost with its broker: {error}"
 
     def _first(self, name: str, reached: bool) -> bool:
         """Whether this is the moment, which is then used."""
@@ -185,6 +220,8 @@ class Auditor(Extension):
             for group in list(self._groups):
                 if f"read in {group}" not in self._used and await self._evict(moment, group):
                     self._used.add(f"read in {group}")
+        elif moment.api == "TxnOffsetCommit" and moment.group and f"in {moment.group}" not in self._used:
+            await self._evict_within_transaction(moment, moment.group)
         return GIVEN
 
     async def _redelivery(self, moment: Moment) -> str:
@@ -207,6 +244,8 @@ class Auditor(Extension):
         try:
             if 2 * len(self._running()) > len(core.backend.broker_ids):  # else no controller can elect leaders
                 await core.settled()
+            elif not self._running():
+                await asyncio.sleep(ALONE_S)
         finally:
             await core.restart(broker)
         await core.settled()
@@ -230,6 +269,17 @@ class Auditor(Extension):
         await evict(self._core, group, who.member_id)
         self.done.append(f"member {who.client_id!r} of group {group!r} was evicted after {moment}")
         return True
+
+    async def _evict_within_transaction(self, moment: Moment, group: str) -> None:
+        """The member of the moment joins again between the commit of its offsets and the end of its transaction."""
+        rejoin = self._rejoins[group] = Rejoin()
+        try:
+            if await self._evict(moment, group) or f"read in {group}" in self._used:
+                self._used.add(f"in {group}")
+                has = "had" if await rejoin.wait(JOIN_S * patience()) else "had not"
+                self.done.append(f"the answer to {moment} came when the evicted member {has} joined again")
+        finally:
+            del self._rejoins[group]
 
 
 def _reads(member: GroupMemberDescription, moment: Moment) -> bool:

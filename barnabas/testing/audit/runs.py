@@ -11,24 +11,28 @@ that has passed runs again: what fails undisturbed tells nothing about disturban
 from __future__ import annotations
 
 import copy
+import faulthandler
+import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from _pytest.runner import runtestprotocol  # as plugins that repeat tests do: pytest has no public name for it
 
 from barnabas.testing.audit.disturbances import DISTURBANCES
 from barnabas.testing.audit.table import Outcome, audit_lines
-from barnabas.testing.errors import unknown
+from barnabas.testing.errors import patience, unknown
+from barnabas.testing.history.failure import failure_text
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 __all__ = ["Audit", "begin_audit"]
 
 LIMIT_S: Final = 60  # of a test's body under a disturbance, unless its first run took longer than a tenth of that
 LIMIT_FACTOR: Final = 10
+HANG_S: Final = 15.0  # later the run ends: the test, with its fixtures, hangs where no signal reaches it
 REASON_CHARS_MAX: Final = 300
 
 
@@ -48,24 +52,74 @@ def begin_audit(config: pytest.Config) -> None:
             "--kafka-audit runs tests under every disturbance, --kafka-disturb under one: leave one out"
         )
     if audit:
-        config.pluginmanager.register(Audit(strict=config.getoption("--kafka-audit-strict")), "kafka-audit")
+        config.pluginmanager.register(Audit(config), "kafka-audit")
+    elif not config.getoption("usepdb"):
+        config.pluginmanager.register(Limit(disturbance), "kafka-audit-limit")
 
 
-class Audit:
-    """See the module.
+class Limit:
+    """Limits the time of disturbed tests: they may wait for what the disturbance has removed.
 
     Args:
-        strict: whether the run fails if a test fails under a disturbance.
+        disturbance: of all tests; "": none.
     """
 
-    def __init__(self, strict: bool) -> None:
-        self._strict = strict
-        self._limit_s = float(LIMIT_S)
-        self._again: list[pytest.TestReport] | None = None  # of subtests of a test that runs again: they log themselves
+    def __init__(self, disturbance: str = "") -> None:
+        self._disturbance = disturbance
+        self._limit_s = LIMIT_S * patience()
         self._outcomes: dict[str, list[Outcome]] = {}  # by node id of the test
+        self._terminal = os.dup(2)  # before pytest captures it
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Ends the run if a test with its fixtures hangs."""
+        with self._watched(item, self._disturbance):
+            return (yield)
+
+    @contextmanager
+    def _watched(self, item: pytest.Item, disturbance: str) -> Iterator[None]:
+        """Ends the process if a run of a test hangs where no signal reaches it, as in a call of a library in C."""
+        limit_s = self._limit_s + HANG_S * patience()
+        watchdog = threading.Timer(limit_s, self._end_run, (item, disturbance, limit_s))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+
+    def _end_run(self, item: pytest.Item, disturbance: str, limit_s: float) -> NoReturn:
+        test, reason = item.nodeid, f"the test hangs; the run ends after {limit_s:g} s, because no signal ends it"
+        done, _ = item.stash.get(DISTURBED, ([], ""))
+        os.write(self._terminal, f"\n\n{test}, {DISTURBANCES[disturbance]}: {reason}\n".encode())
+        faulthandler.dump_traceback(self._terminal, all_threads=True)
+        told = {**self._outcomes, test: [*self._outcomes.get(test, []), Outcome(disturbance, "failed", done, reason)]}
+        lines = ["", failure_text(test, None), *(line for line, _ in audit_lines(told)), ""]
+        os.write(self._terminal, "\n".join(lines).encode(errors="replace"))
+        os._exit(pytest.ExitCode.INTERRUPTED)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Fails the test when its time is over."""
+        if not (self._disturbance or DISTURBANCE in item.stash):
+            return (yield)
+        with _limited(self._limit_s):
+            return (yield)
+
+
+class Audit(Limit):
+    """Runs tests again."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__()
+        self._strict: bool = config.getoption("--kafka-audit-strict")
+        self._config = config
+        self._again: list[pytest.TestReport] | None = None  # of subtests of a test that runs again: they log themselves
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    def pytest_runtest_protocol(  # type: ignore[override]  # pytest calls hooks by the names of their arguments
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool:
         """Runs a test as it is, and then under each disturbance."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
@@ -74,9 +128,13 @@ class Audit:
             item.ihook.pytest_runtest_logreport(report=report)
         try:
             if len(reports) == 3 and all(each.passed for each in reports) and item.stash.get(AUDITED, False):
-                self._limit_s = max(LIMIT_S, LIMIT_FACTOR * max(each.duration for each in reports))
+                longest_s = max(each.duration for each in reports)
+                self._limit_s = max(LIMIT_S * patience(), LIMIT_FACTOR * longest_s)
+                self._outcomes[item.nodeid] = outcomes
                 for name in DISTURBANCES:
+                    self._show(f"{item.nodeid}, {DISTURBANCES[name]} … ")
                     outcomes.append(self._run_again(item, nextitem, name))
+                    self._show(f"{outcomes[-1]}\n")
         finally:
             if outcomes:
                 vars(reports[-1])["kafka_audit"] = [each._asdict() for each in outcomes]
@@ -94,7 +152,8 @@ class Audit:
         item.stash[DISTURBED] = [], ""
         self._again = []
         try:
-            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            with self._watched(item, name):
+                reports = runtestprotocol(item, nextitem=nextitem, log=False)
             failed = next((each for each in [*self._again, *reports] if each.failed), None)
         finally:
             del item.stash[DISTURBANCE]
@@ -104,13 +163,13 @@ class Audit:
             return Outcome(name, "failed", done, _reason(failed))
         return Outcome(name, "skipped" if any(each.skipped for each in reports) else "passed", done, problem)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Limits the time of a disturbed test: it may wait for what the disturbance has removed."""
-        if DISTURBANCE not in item.stash:
-            return (yield)
-        with _limited(self._limit_s):
-            return (yield)
+    def _show(self, text: str) -> None:
+        """Shows the progress, where this process has the terminal: a worker of xdist has none."""
+        terminal: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            if not text.endswith("\n"):
+                terminal.ensure_newline()
+            terminal.write(text, flush=True)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -121,8 +180,11 @@ class Audit:
                 report.outcome, report.longrepr = "passed", None
             return
         found: list[dict[str, Any]] = vars(report).get("kafka_audit", [])
-        if found:
+        if found and report.nodeid not in self._outcomes:  # of a worker
             self._outcomes[report.nodeid] = [Outcome(**each) for each in found]
+            for each in self._outcomes[report.nodeid]:
+                self._show(f"{report.nodeid}, {DISTURBANCES[each.disturbance]} … ")
+                self._show(f"{each}\n")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

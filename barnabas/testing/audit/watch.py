@@ -1,7 +1,8 @@
 """WatchedRouter: a router that stops before it answers a client's successful request, until the audit has decided.
 
 Driven by: the connections of the broker, as `Router` is; the commands of `commands.py`. Emits: the event "audit" with
-the number of a stopped answer and what its request was about.
+the number of a stopped answer, its connection, and what its request was about. An answer to OffsetFetch is told with the number 0, and
+not stopped.
 
 A stopped request has had its effect, so the audit acts at a point that depends on no time: after an effect, and before the
 application knows of it. Answers with an error are not stopped, nor are those to other brokers and to the kit.
@@ -37,6 +38,7 @@ WATCHED: Final = frozenset(
         "Fetch",
         "InitProducerId",
         "OffsetCommit",
+        "OffsetFetch",
         "Produce",
         "SyncGroup",
         "TxnOffsetCommit",
@@ -103,6 +105,9 @@ class WatchedRouter(FaultyRouter):
         if api == "Fetch":
             places = _read(answer, self._topic_name)
             about |= {"topic": {topic for topic, _ in places}, "partition": {partition for _, partition in places}}
+        if api == "OffsetFetch":  # only told
+            self._tell(0, api, about, call)
+            return answer
         if api in ("Fetch", "Produce") and not about["topic"] - INTERNAL_TOPICS:
             return answer
         if api == "InitProducerId" and not about["txn"]:
@@ -110,9 +115,12 @@ class WatchedRouter(FaultyRouter):
         self._numbers += 1
         slot: Pending[Any] = Pending()
         self._stopped[self._numbers] = slot, answer, call, route
-        told = {kind: sorted(names - {""})[:NAMES_MAX] for kind, names in about.items()}
-        self._emit("audit", {"number": self._numbers, "api": api, **told})
+        self._tell(self._numbers, api, about, call)
         return slot
+
+    def _tell(self, number: int, api: str, about: dict[str, set[Any]], call: Call[Any]) -> None:
+        told = {kind: sorted(names - {""})[:NAMES_MAX] for kind, names in about.items()}
+        self._emit("audit", {"number": number, "api": api, "connection": repr(call.connection), **told})
 
 
 def _failed(answer: Any) -> bool:

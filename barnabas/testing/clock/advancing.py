@@ -16,6 +16,7 @@ import asyncio
 from typing import Any, Final, Protocol
 
 from barnabas.testing.core import Core
+from barnabas.testing.errors import patience
 
 __all__ = ["Moved", "catch_up", "move_forward"]
 
@@ -56,7 +57,7 @@ async def catch_up(core: Core, time: Moved, broker_id: int) -> None:
 async def _walk(core: Core, time: Moved, target_ms: int) -> None:
     """Goes from due time to due time, up to the target."""
     loop = asyncio.get_running_loop()
-    end_s = loop.time() + STEPS_S
+    end_s = loop.time() + STEPS_S * patience()
     following_ms = await _move(core, time, time.offset_ms)
     for _ in range(STEPS_MAX):
         if following_ms is None or following_ms >= target_ms or loop.time() > end_s:

@@ -12,16 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
-from barnabas.testing import kit_thread
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_number, checked_seconds
 from barnabas.testing.faults.document import with_action, written
 from barnabas.testing.faults.rule import Rule
+from barnabas.testing.kit_thread import blocking, coroutine
 
 __all__ = ["Fault", "FaultAio"]
 
 REQUESTS_KEPT: Final = 1_000  # of each fault
 WAIT_S: Final = 10.0
-MARGIN_S: Final = 5.0  # `FaultAio.wait` ends by itself; its caller waits this much longer
 
 Place = Literal["received", "applied", "replicated", "half_answered"]
 
@@ -42,6 +41,28 @@ class _Owner(Protocol):
     def check_rewrite(self) -> None: ...
 
 
+class FaultAio:
+    """The method of a fault that waits, as a coroutine for asyncio and trio."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+
+    @coroutine
+    async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
+        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
+        fault = self._fault
+        checked_number("wait: hits", hits)
+        timeout = checked_seconds("wait: timeout", timeout, zero=True)
+        try:
+            async with asyncio.timeout(timeout):
+                while fault.counted < hits:
+                    await fault._met.wait()
+        except TimeoutError:
+            raise KitTimeout(f"{fault} has met {fault.counted} of {hits} requests within {timeout:g} s") from None
+        await fault._faults.settled()
+        return fault
+
+
 class Fault(NearestNames):
     """One fault. Attributes may be read at any time, from any thread.
 
@@ -59,7 +80,7 @@ class Fault(NearestNames):
         ] = {}  # by broker id: requests that have matched its filters, for a restart of the broker
         self.rewritten_by: Callable[[Any, Any], Any] | None = None
         self._faults = faults
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._met = asyncio.Event()  # replaced at each hit, in the kit's thread
         self._hits = 0
         self._requests: list[dict[str, Any]] = []
@@ -161,7 +182,7 @@ class Fault(NearestNames):
     @property
     def counted(self) -> int:
         """For the kit: how many of them have been reported."""
-        with self._changed:
+        with self._lock:
             return self._hits
 
     @property
@@ -173,7 +194,7 @@ class Fault(NearestNames):
     def requests(self) -> list[dict[str, Any]]:
         """The requests that it has met, the first 1,000: broker, api, version, client, peer, txn, group, topic, partition."""
         self._faults.settle()
-        with self._changed:
+        with self._lock:
             return list(self._requests)
 
     @property
@@ -185,30 +206,8 @@ class Fault(NearestNames):
         """For the kit: whether that many hits are all that it may have."""
         return self.rule.times is not None and hits >= self.rule.times
 
-    def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
-        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
-        checked_number("wait: hits", hits)
-        checked_seconds("wait: timeout", timeout, zero=True)
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._hits >= hits, timeout):
-                raise self._not_met(hits, timeout)
-        self._faults.settle()
-        return self
-
-    def _not_met(self, hits: int, timeout: float) -> KitTimeout:
-        return KitTimeout(f"{self} has met {self._hits} of {hits} requests within {timeout:g} s")
-
-    async def until_met(self, hits: int, timeout: float) -> None:
-        """For the kit: what `wait` does, as a coroutine of the kit's thread."""
-        checked_number("wait: hits", hits)
-        checked_seconds("wait: timeout", timeout, zero=True)
-        try:
-            async with asyncio.timeout(timeout):
-                while self.counted < hits:
-                    await self._met.wait()
-        except TimeoutError:
-            raise self._not_met(hits, timeout) from None
-        await self._faults.settled()
+    _called = "fault"
+    wait = blocking(FaultAio.wait, waits_for_application=True)
 
     def release(self) -> None:
         """The requests that it holds go on."""
@@ -220,7 +219,7 @@ class Fault(NearestNames):
 
     def to_json(self, *, requests: bool = False) -> dict[str, Any]:
         """For the kit: what it is and what it has met, as JSON value; with `requests` also the requests."""
-        with self._changed:
+        with self._lock:
             told = {
                 "id": self.number,
                 **written(self.rule, self.broker, self.strict),
@@ -231,11 +230,10 @@ class Fault(NearestNames):
 
     def note(self, met: dict[str, Any]) -> None:
         """For the kit: it has met a request."""
-        with self._changed:
+        with self._lock:
             self._hits += 1
             if len(self._requests) < REQUESTS_KEPT:
                 self._requests.append(met)
-            self._changed.notify_all()
         self._met.set()
         self._met = asyncio.Event()
 
@@ -246,15 +244,3 @@ class Fault(NearestNames):
             if (value := self.broker if name == "broker" else getattr(self.rule, name)) is not None
         ]
         return f"<{self.rule.action} on {self.rule.api}{''.join(f' {each}' for each in shown)}, {self._hits} hits>"
-
-
-class FaultAio:
-    """The methods of a fault that wait, as coroutines for asyncio and trio."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-
-    async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Fault:
-        """Returns when it has met `hits` requests. Raises KitTimeout after `timeout` seconds."""
-        await kit_thread.wait_async(self._fault.until_met(hits, timeout), timeout + MARGIN_S)
-        return self._fault

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.testing import kit_thread
-from barnabas.testing.errors import KitError
+from barnabas.testing.errors import KitError, patience
 from barnabas.testing.handle import Handle
 from barnabas.testing.history.evidence import clock
+from barnabas.testing.history.last_requests import WAITS
 
 if TYPE_CHECKING:
     from barnabas.client import Admin
@@ -26,7 +27,8 @@ __all__ = ["OpenTransaction", "failure_text"]
 ASKED_S: Final = 3.0
 LINES_MAX: Final = 120
 CHARS_MAX: Final = 140  # of a line
-CLIENTS_MAX: Final = 12
+CONNECTIONS_MAX: Final = 12
+CONNECTIONS_OF_CLIENT_MAX: Final = 6
 REQUESTS_MAX: Final = 8  # of each client
 TRANSACTIONS_MAX: Final = 10
 PARTITIONS_MAX: Final = 200  # that are asked for the producers that hold readers back
@@ -67,27 +69,27 @@ def failure_text(node_id: str, seed: int | None) -> str:
 
 def _of_cluster(handle: Handle) -> list[str]:
     try:
-        return kit_thread.wait(_lines(handle), 2 * ASKED_S)
+        return kit_thread.wait(_lines(handle), 2 * ASKED_S * patience())
     except Exception as error:  # the failure of the test must be shown, whatever the brokers do
         return [f"{handle!r} could not be asked: {type(error).__name__}: {error}"]
 
 
 async def _lines(handle: Handle) -> list[str]:
     core = handle.core()
-    requests, silent = await _requests(handle, core)
     faults = [
         f"  {each}: {each.counted} {'hit' if each.counted == 1 else 'hits'}"
         for each in handle.installed_faults()
         if each.counted
     ]
     transactions, problem = await _transactions(core)
+    requests, silent = await _requests(handle, core, {each.transactional_id for each in transactions})
     if not requests and not faults and not transactions:
         return []
     down = [f"broker {each} is {core.backend.state(each)}" for each in core.backend.broker_ids]
     lines = [f"{handle!r}", *(f"  {each}" for each in down if not each.endswith("running")), *silent]
+    lines += ["", "open transactions", *_open(transactions, problem)]
     if requests:
         lines += ["", "last requests of each client (UTC)", *requests]
-    lines += ["", "open transactions", *_open(transactions, problem)]
     if faults:
         lines += ["", "faults that fired", *faults]
     return [*lines, ""]
@@ -96,36 +98,54 @@ async def _lines(handle: Handle) -> list[str]:
 # -- requests
 
 
-async def _requests(handle: Handle, core: Core) -> tuple[list[str], list[str]]:
+async def _requests(handle: Handle, core: Core, open_ids: set[str]) -> tuple[list[str], list[str]]:
+    """Lines for each client, by its id: those with an open transaction first, then those without an answer, then the newest."""
     history = handle.noted()
     if history is None:
         return [], []
-    found: list[tuple[int, list[str]]] = []
+    clients: dict[str, list[_Connection]] = {}
     silent = []
     for broker_id in core.backend.broker_ids:
         try:
-            async with asyncio.timeout(ASKED_S):
+            async with asyncio.timeout(ASKED_S * patience()):
                 told = await history.last_requests(broker_id)
         except (TimeoutError, KitError, RuntimeError) as error:
             silent.append(f"  broker {broker_id} did not tell its last requests: {error or 'no answer'}")
             continue
-        found += [_client(broker_id, each) for each in told if each["requests"]]
-    found.sort(key=lambda each: each[0], reverse=True)
-    lines = [line for _, each in found[:CLIENTS_MAX] for line in each]
-    if len(found) > CLIENTS_MAX:
-        lines.append(f"  ({len(found) - CLIENTS_MAX} further connections left out)")
+        for each in filter(lambda each: each["requests"], told):
+            clients.setdefault(each["client"], []).append(_connection(broker_id, each, open_ids))
+    lines: list[str] = []
+    room = CONNECTIONS_MAX
+    for name, found in sorted(clients.items(), key=lambda each: max(each[1]), reverse=True):
+        found.sort(reverse=True)
+        shown = found[: min(room, CONNECTIONS_OF_CLIENT_MAX)]
+        room -= len(shown)
+        lines += [line for each in shown for line in each.lines]
+        if len(found) > len(shown):
+            lines.append(f"  ({len(found) - len(shown)} further connections of client '{name}' left out)")
     return lines, silent
 
 
-def _client(broker_id: int, told: dict[str, Any]) -> tuple[int, list[str]]:
+class _Connection(NamedTuple):
+    """What the section says about a connection; the first fields order it."""
+
+    in_transaction: bool
+    waits: bool
+    at_ms: int
+    lines: list[str]
+
+
+def _connection(broker_id: int, told: dict[str, Any], open_ids: set[str]) -> _Connection:
     name = f"client '{told['client']}'" if told["client"] else "a client"
     ended = ", ended" if told["closed"] else ""
     requests = told["requests"][-REQUESTS_MAX:]
     rows = [(clock(each["at_ms"]), each["api"], each["subject"], each["outcome"]) for each in requests]
-    return requests[-1]["at_ms"], [
-        f"  {name} from {told['address']} at broker {broker_id}{ended}",
-        *_aligned(rows, "    "),
-    ]
+    lines = [f"  {name} from {told['address']} at broker {broker_id}{ended}", *_aligned(rows, "    ")]
+    words = {word.strip(",") for each in told["requests"] for word in each["subject"].split(" ")}
+    waits = any(
+        each["outcome"] == WAITS and each["api"] != "Fetch" for each in requests
+    )  # an idle reader waits in a Fetch
+    return _Connection(not words.isdisjoint(open_ids), waits, requests[-1]["at_ms"], lines)
 
 
 def _aligned(rows: Iterable[tuple[str, ...]], indent: str) -> list[str]:
@@ -144,7 +164,7 @@ async def _transactions(core: Core) -> tuple[list[OpenTransaction], str]:
     from barnabas.client import KafkaError
 
     try:
-        async with asyncio.timeout(ASKED_S):
+        async with asyncio.timeout(ASKED_S * patience()):
             admin = await core.admin()
             listed = await admin.list_transactions(states=OPEN)
             described = [await admin.describe_transaction(each.transactional_id) for each in listed[:TRANSACTIONS_MAX]]

@@ -6,6 +6,7 @@ Driven by: `plugin.py`, after each phase of a test. Emits: the section "kafka" o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,12 @@ from barnabas.testing.history.failure import failure_text
 from barnabas.testing.history.handles import History
 from barnabas.testing.history.trace import SUFFIX
 
-__all__ = ["FOLDER", "add_to_report"]
+__all__ = ["FOLDER", "add_to_report", "differences"]
 
 FOLDER: Final = "kafka-traces"
 NAME_CHARS_MAX: Final = 150
 WRITE_S: Final = 60.0
+VALUES_SHOWN: Final = 10
 
 
 def add_to_report(item: pytest.Item, report: pytest.TestReport, seed: int) -> None:
@@ -42,6 +44,24 @@ def add_to_report(item: pytest.Item, report: pytest.TestReport, seed: int) -> No
     text = "\n".join(filter(None, lines))
     if text:
         report.sections.append(("kafka", text))
+
+
+def differences(left: list[bytes], right: list[bytes]) -> list[str]:
+    """Tells which values of records differ, in the first line, as pytest's explanation of `left == right`."""
+    extra, missing = Counter(left) - Counter(right), Counter(right) - Counter(left)
+    told = [
+        f"{what} on the left: {_values(found)}" for what, found in (("extra", extra), ("missing", missing)) if found
+    ]
+    if not told:
+        first = next(index for index, (one, two) in enumerate(zip(left, right, strict=True)) if one != two)
+        told = [f"other order from index {first}: {left[first]!r}, {right[first]!r}"]
+    return [f"records == records; {'; '.join(told)}", f"left:  {left!r}", f"right: {right!r}"]
+
+
+def _values(found: Counter[bytes]) -> str:
+    values = [f"{value!r}{f' {count} times' if count > 1 else ''}" for value, count in found.items()]
+    more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
+    return ", ".join(values[:VALUES_SHOWN]) + more
 
 
 def _histories() -> list[tuple[Handle, History]]:

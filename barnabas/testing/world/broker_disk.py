@@ -17,7 +17,6 @@ import errno as errnos
 from types import TracebackType
 from typing import Any, Final, Self
 
-from barnabas.testing import kit_thread
 from barnabas.testing.backend import LOSSES, Lose
 from barnabas.testing.errors import (
     KitError,
@@ -29,6 +28,7 @@ from barnabas.testing.errors import (
     unknown,
 )
 from barnabas.testing.extension import settle
+from barnabas.testing.kit_thread import blocking, coroutine
 from barnabas.testing.world.disks import CALLS, CHANGE, PARTS_DONE, SPACE, PartDone
 from barnabas.testing.world.surroundings import DiskState, Surroundings
 
@@ -36,7 +36,31 @@ __all__ = ["BrokerDisk", "DiskFault", "DiskFaultAio"]
 
 SECONDS_MAX: Final = 3_600.0
 WAIT_S: Final = 10.0
-MARGIN_S: Final = 5.0  # a wait ends by itself; its caller waits this much longer
+
+
+class DiskFaultAio:
+    """The method of a disk's fault that waits, as a coroutine for asyncio and trio."""
+
+    def __init__(self, fault: DiskFault) -> None:
+        self._fault = fault
+
+    @coroutine
+    async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> DiskFault:
+        """Returns when `hits` calls have met it; if it kills, when the broker is down. Raises KitTimeout after `timeout` seconds."""
+        fault, state = self._fault, self._fault._state
+        checked_number("wait: hits", hits)
+        timeout = checked_seconds("wait: timeout", timeout, zero=True)
+        if 0 <= state.times < hits:
+            raise KitError(
+                f"wait: hits={hits}: this fault meets {state.times} at most; write times={hits} where it begins"
+            )
+        try:
+            async with asyncio.timeout(timeout):
+                await fault._world.met(state, hits)
+        except TimeoutError:
+            end = ", and the broker has not ended" if state.effect == "kill" and state.count else ""
+            raise KitTimeout(f"{fault}: {state.count} of {hits} calls within {timeout:g} s{end}") from None
+        return fault
 
 
 class DiskFault(NearestNames):
@@ -66,27 +90,8 @@ class DiskFault(NearestNames):
         """The method that waits, as a coroutine."""
         return DiskFaultAio(self)
 
-    def wait(self, hits: int = 1, timeout: float = WAIT_S) -> Self:
-        """Returns when `hits` calls have met it; if it kills, when the broker is down. Raises KitTimeout after `timeout` seconds."""
-        checked_seconds("wait: timeout", timeout, zero=True)
-        kit_thread.wait(self.until_met(hits, timeout), timeout + MARGIN_S)
-        return self
-
-    async def until_met(self, hits: int, timeout: float) -> None:
-        """For the kit: what `wait` does, as a coroutine of the kit's thread."""
-        state = self._state
-        checked_number("wait: hits", hits)
-        checked_seconds("wait: timeout", timeout, zero=True)
-        if 0 <= state.times < hits:
-            raise KitError(
-                f"wait: hits={hits}: this fault meets {state.times} at most; write times={hits} where it begins"
-            )
-        try:
-            async with asyncio.timeout(timeout):
-                await self._world.met(state, hits)
-        except TimeoutError:
-            end = ", and the broker has not ended" if state.effect == "kill" and state.count else ""
-            raise KitTimeout(f"{self}: {state.count} of {hits} calls within {timeout:g} s{end}") from None
+    _called = "fault"
+    wait = blocking(DiskFaultAio.wait, waits_for_application=True)
 
     def remove(self) -> None:
         """No further call meets it."""
@@ -102,18 +107,6 @@ class DiskFault(NearestNames):
 
     def __repr__(self) -> str:
         return f"<{self._state}>"
-
-
-class DiskFaultAio:
-    """The method of a disk's fault that waits, as a coroutine for asyncio and trio."""
-
-    def __init__(self, fault: DiskFault) -> None:
-        self._fault = fault
-
-    async def wait(self, hits: int = 1, timeout: float = WAIT_S) -> DiskFault:
-        """Returns when `hits` calls have met it; if it kills, when the broker is down. Raises KitTimeout after `timeout` seconds."""
-        await kit_thread.wait_async(self._fault.until_met(hits, timeout), timeout + MARGIN_S)
-        return self._fault
 
 
 class BrokerDisk(NearestNames):

@@ -12,14 +12,32 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
-from barnabas.testing import kit_thread
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_seconds
+from barnabas.testing.kit_thread import blocking, coroutine
 from barnabas.testing.world.surroundings import Surroundings
 
 __all__ = ["ExpectedEnd", "ExpectedEndAio"]
 
 WAIT_S: Final = 10.0
-MARGIN_S: Final = 5.0  # a wait ends by itself; its caller waits this much longer
+
+
+class ExpectedEndAio:
+    """The method of an expected end that waits, as a coroutine for asyncio and trio."""
+
+    def __init__(self, world: Surroundings, broker_id: int) -> None:
+        self._world = world
+        self._broker = broker_id
+
+    @coroutine
+    async def wait(self, timeout: float = WAIT_S) -> None:
+        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
+        timeout = checked_seconds("wait: timeout", timeout, zero=True)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._world.ended(self._broker)
+        except TimeoutError:
+            state = self._world.host.backend("expect_end").state(self._broker)
+            raise KitTimeout(f"broker {self._broker} has not ended within {timeout:g} s; it is {state}") from None
 
 
 class ExpectedEnd(NearestNames):
@@ -36,22 +54,10 @@ class ExpectedEnd(NearestNames):
     @property
     def aio(self) -> ExpectedEndAio:
         """The method that waits, as a coroutine."""
-        return ExpectedEndAio(self)
+        return ExpectedEndAio(self._world, self._broker)
 
-    def wait(self, timeout: float = WAIT_S) -> None:
-        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
-        checked_seconds("wait: timeout", timeout, zero=True)
-        kit_thread.wait(self.until_ended(timeout), timeout + MARGIN_S)
-
-    async def until_ended(self, timeout: float) -> None:
-        """For the kit: what `wait` does, as a coroutine of the kit's thread."""
-        checked_seconds("wait: timeout", timeout, zero=True)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._world.ended(self._broker)
-        except TimeoutError:
-            state = self._world.host.backend("expect_end").state(self._broker)
-            raise KitTimeout(f"broker {self._broker} has not ended within {timeout:g} s; it is {state}") from None
+    _called = "end"
+    wait = blocking(ExpectedEndAio.wait, waits_for_application=True)
 
     def __enter__(self) -> Self:
         return self
@@ -73,14 +79,3 @@ class ExpectedEnd(NearestNames):
 
     def __repr__(self) -> str:
         return f"<the end of broker {self._broker}>"
-
-
-class ExpectedEndAio:
-    """The method of an expected end that waits, as a coroutine for asyncio and trio."""
-
-    def __init__(self, end: ExpectedEnd) -> None:
-        self._end = end
-
-    async def wait(self, timeout: float = WAIT_S) -> None:
-        """Returns when the broker is down. Raises KitTimeout after `timeout` seconds."""
-        await kit_thread.wait_async(self._end.until_ended(timeout), timeout + MARGIN_S)

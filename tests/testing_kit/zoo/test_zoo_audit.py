@@ -15,7 +15,8 @@ for needed in ("confluent_kafka", "kafka"):
 ROOT = Path(__file__).parents[3]
 TESTS = """
     import pytest
-    from tests.testing_kit.zoo import retry_without_idempotence, state_kept_over_rebalance
+    import asyncio
+    from tests.testing_kit.zoo import evicted_within_transaction, retry_without_idempotence, state_kept_over_rebalance
     from tests.testing_kit.zoo.keeper import Zoo, same
 
     pytestmark = [
@@ -32,6 +33,11 @@ TESTS = """
         totals = state_kept_over_rebalance.Totals(kafka.bootstrap_servers, correct)
         totals.run()
         assert totals.saved == 3
+
+    def test_copies(kafka, correct):
+        Zoo(kafka).fill("in", b"0", b"1", b"end")
+        asyncio.run(asyncio.wait_for(evicted_within_transaction.copy(kafka.bootstrap_servers, correct), 60))
+        same(Zoo(kafka).written("out"), [b"0", b"1", b"end"])
 """
 
 
@@ -40,7 +46,7 @@ def test_the_audit_finds_them(pytester: pytest.Pytester, monkeypatch: pytest.Mon
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(test_it=TESTS)
     run = pytester.runpytest_subprocess("-p", "barnabas.testing.plugin", "-p", "no:cacheprovider", "--kafka-audit")
-    run.assert_outcomes(passed=4)
+    run.assert_outcomes(passed=6)
     rows = [line.removeprefix("test_it.py::") for line in run.outlines if line.startswith("test_it.py::test_")]
     told = {row.split()[0]: [each.strip() for each in row.split("  ")[1:] if each] for row in rows if "," not in row}
     assert told == {
@@ -48,5 +54,7 @@ def test_the_audit_finds_them(pytester: pytest.Pytester, monkeypatch: pytest.Mon
         "test_payments[bug]": ["FAILED", "not reached", "not reached", "FAILED"],
         "test_totals[twin]": ["passed", "passed", "passed", "passed"],
         "test_totals[bug]": ["passed", "passed", "FAILED", "passed"],
+        "test_copies[twin]": ["passed", "passed", "not reached", "passed"],
+        "test_copies[bug]": ["passed", "passed", "FAILED", "passed"],
     }
-    run.stdout.fnmatch_lines(["4 tests: 2 pass only without a disturbance; 12 of 16 disturbances were reached"])
+    run.stdout.fnmatch_lines(["6 tests: 3 pass only without a disturbance; 19 of 24 disturbances were reached"])
