@@ -130,6 +130,7 @@ Drawn from the code by `make docs`; don't edit. Names, types and defaults are th
 
 Settings of a node come from a `server.properties` (`barnabas serve --config FILE`) and from `--set key=value`, which wins. `barnabas up --set key=value` sets a key on each of its nodes.
 
+- A value may be read elsewhere, as in Kafka: `${env:NAME}`, `${file:/path/x.properties:key}` and `${dir:/path:file}`, with Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (`config.providers`, `config.providers.NAME.class`, `config.providers.NAME.param.allowed.paths` and `.allowlist.pattern`).
 - A setting marked **no effect** is accepted, stored and shown, and changes nothing. A node names each such setting of its file or command line when it starts; the controller logs one line when a client sets one for a topic, a broker or a group.
 - A setting that promises what is not served (tiered storage, a policy class, …) is **refused**: the node does not start, and a client gets INVALID_CONFIG.
 - An unknown setting is ignored, and named with the nearest known one. With `--strict` a node does not start where a setting would be ignored or has no effect.

@@ -11,7 +11,7 @@ role controller is one of the voters; only such a node has a controller listener
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from barnabas.broker.security.authorizer_keys import AuthorizerSettings, authori
 from barnabas.broker.security.sasl_settings import SASL_PROTOCOLS, SaslSettings
 from barnabas.broker.security.ssl_keys import TLS_PROTOCOLS, check_tls
 from barnabas.broker.server_keys import SERVER_KEYS, is_per_broker, server_key
-from barnabas.broker.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, lone_voter, refuse_unserved
+from barnabas.broker.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, PROVIDERS, lone_voter, refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
 __all__ = ["BrokerConfig", "Endpoint"]
@@ -35,6 +35,7 @@ PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 PROTOCOL_MAP = "listener.security.protocol.map"
 VOTERS = "controller.quorum.voters"
+Resolve = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class BrokerConfig:
     Attributes:
         static: texts of server.properties and --set.
         cluster_default, dynamic: settings of the metadata log for all brokers and for this one.
+        resolve: replaces the placeholders of dynamic settings (`config_providers`); those of `static` are replaced already.
         unknown_keys: static keys that are not in SERVER_KEYS.
         roles: "broker", "controller" or both (process.roles; by default both).
         listeners: for clients and other brokers; empty without the role broker.
@@ -69,12 +71,16 @@ class BrokerConfig:
         has_other_nodes: whether the cluster may have more nodes than this one.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, resolve: Resolve = dict) -> None:
         """Raises BrokerError(INVALID_CONFIG) for a value of the wrong type or outside its bounds."""
         self.static: dict[str, str] = dict(settings or {})
         self.cluster_default: Mapping[str, str] = {}
         self.dynamic: Mapping[str, str] = {}
-        self.unknown_keys: tuple[str, ...] = tuple(sorted(name for name in self.static if server_key(name) is None))
+        self.resolve = resolve
+        self._resolved: tuple[Mapping[str, str], ...] = ()  # dynamic, cluster_default
+        self.unknown_keys: tuple[str, ...] = tuple(
+            sorted(name for name in self.static if server_key(name) is None and not name.startswith(PROVIDERS))
+        )
         self._static_values: dict[str, ConfigValue] = {
             name: SERVER_KEYS[name].parse(text) for name, text in self.static.items() if name in SERVER_KEYS
         }
@@ -151,7 +157,7 @@ class BrokerConfig:
         key = server_key(prefixed)
         if key is None:
             return self.value(name)
-        for layer in (self.dynamic, self.cluster_default, self.static):
+        for layer in (*self._resolved, self.static):
             if prefixed in layer:
                 try:
                     return key.parse(layer[prefixed])
@@ -261,7 +267,8 @@ class BrokerConfig:
         self.cluster_default = cluster_default
         self.dynamic = dynamic
         values = {**self._defaults, **self._static_values}
-        for layer in (cluster_default, dynamic):
+        self._resolved = self._with_values(dynamic), self._with_values(cluster_default)
+        for layer in reversed(self._resolved):
             for name, text in layer.items():
                 key = SERVER_KEYS.get(name)
                 if key is None or not key.dynamic:
@@ -271,6 +278,12 @@ class BrokerConfig:
                 except BrokerError:
                     continue  # written by a newer version with wider bounds: keeps the lower layer's value
         self._values = values
+
+    def _with_values(self, layer: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            return self.resolve(layer)
+        except BrokerError:
+            return layer  # the file of a placeholder cannot be read any more
 
     def layers(self, name: str) -> Iterator[tuple[ConfigSource, str]]:
         """The layers that set `name`, best source first, with the text shown there. The default is last, if there is one."""

@@ -135,7 +135,7 @@ def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntr
     layers = _from_main_key(_layers(config, _FAMILIES.get(name, (name,))), name)
     source = layers[0].source if layers else ConfigSource.DEFAULT
     value = None if key.sensitive or not layers else key.render(config.value(name))
-    if layers and layers[0].name != name:
+    if layers and (layers[0].name != name or "${" in (layers[0].value or "")):  # not what a placeholder stands for
         value = layers[0].value
     return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
 

@@ -18,7 +18,7 @@ from barnabas.broker.security.authorizer_keys import ALLOW, NAME
 from barnabas.broker.security.oauth_keys import OAUTH_KEYS
 from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
-from barnabas.broker.unserved_keys import UNSERVED_KEYS, unserved
+from barnabas.broker.unserved_keys import PROVIDERS, UNSERVED_KEYS, unserved
 
 __all__ = ["remarks", "remarks_on_change"]
 
@@ -38,7 +38,7 @@ def remarks(config: BrokerConfig) -> list[str]:
         reason = _why_without_effect(BROKER_RESOURCE, name)
         if reason is not None:
             found.append(f"setting '{name}' has no effect here: {reason}")
-        elif server_key(name) is None:
+        elif server_key(name) is None and not name.startswith(PROVIDERS):
             found.append(_unknown(name))
     return found + _remarks_on_security(config)
 
@@ -49,9 +49,8 @@ def _remarks_on_security(config: BrokerConfig) -> list[str]:
     if ALLOW in config.static and not (config.get_str(NAME) or ""):
         found.append(f"setting '{ALLOW}' has no effect: without {NAME} every client may do everything")
     for name, text in sorted(config.static.items()):
-        key = server_key(name)
-        if key is not None and key.sensitive and _PLACEHOLDER.search(text):
-            found.append(f"setting '{name}' has a placeholder that is not looked up: the value is the text itself")
+        if server_key(name) is not None and _PLACEHOLDER.search(text):
+            found.append(f"setting '{name}' has a placeholder that no provider replaces: the value is the text itself")
     return found
 
 

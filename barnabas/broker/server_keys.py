@@ -60,6 +60,7 @@ _NODE = [
     integer("broker.id", -1, "Older name of node.id; both must agree where both are set."),
     string("broker.rack", None, "Rack of this broker, for replica placement and fetching from the nearest replica."),
     string("cluster.id", None, "Barnabas only: the cluster that the data directory must belong to, or is made for."),
+    several("config.providers", (), "Names of providers of values: `${name:path:key}` (KIP-297)."),
     several("controller.listener.names", None, "Names of the listeners that serve the quorum.", not_empty),
     several(
         "controller.quorum.bootstrap.servers",

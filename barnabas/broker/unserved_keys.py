@@ -24,6 +24,7 @@ __all__ = [
     "LISTENER_KEYS",
     "NEED_VOTERS",
     "PREFIXES",
+    "PROVIDERS",
     "UNSERVED_KEYS",
     "Unserved",
     "lone_voter",
@@ -39,7 +40,6 @@ class Unserved(NamedTuple):
     refused: bool
 
 
-NO_PROVIDERS: Final = "values are not looked up by providers: write the value itself"
 NO_JAVA: Final = "Java classes are not loaded: remove this setting"
 NO_SASL: Final = "it belongs to a Java class, or to clients: remove this setting"
 NO_BUILDER: Final = "principals come from the certificate or the login as in Kafka's default: remove this setting"
@@ -55,7 +55,6 @@ LISTENER_KEYS: Final = (
 )
 # The reason applies to all keys with these prefixes.
 PREFIXES: Final[Mapping[str, Unserved]] = {
-    "config.providers.": Unserved(NO_PROVIDERS, True),
     "sasl.": Unserved(NO_SASL, True),
     "listener.name.": Unserved("a single listener has no such setting of its own: remove this", True),
     "delegation.token.": Unserved("delegation tokens have no such setting: remove it", True),
@@ -67,6 +66,7 @@ PREFIXES: Final[Mapping[str, Unserved]] = {
     "kafka.metrics.": Unserved("there are no JMX metrics", False),
 }
 
+PROVIDERS: Final = "config.providers."  # settings of config providers, whose names the file declares
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 # Settings of a node that is not alone, refused where controller.quorum.voters is missing: the node would form its own cluster.
 NEED_VOTERS: Final[Mapping[str, str]] = {
@@ -80,7 +80,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "alter.config.policy.class.name": NO_POLICY,
     "create.topic.policy.class.name": NO_POLICY,
     "client.quota.callback.class": NO_POLICY,
-    "config.providers": NO_PROVIDERS,
     "remote.log.storage.system.enable": NO_TIERS,
     "cordoned.log.dirs": "directories cannot be cordoned, and replicas would still be placed there: remove this setting",
     "controller.quorum.auto.join.enable": "the quorum's voters are fixed: name them all in controller.quorum.voters",

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from barnabas.broker.properties import parse_properties
 from barnabas.client.errors import IllegalState
+from barnabas.errors import BrokerError
 
 __all__ = [
     "CLIENT_PROPERTIES",
@@ -123,7 +124,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
-        "config.providers",
         "connections.max.idle.ms",
         "default.api.timeout.ms",
         "enable.metrics.push",
@@ -156,8 +156,18 @@ _WITHOUT_EFFECT: Final = frozenset(
         "value.serializer",
     ]
 )
-_PREFIXES_WITHOUT_EFFECT: Final = ("metrics.context.", "config.providers.")
+_PREFIXES_WITHOUT_EFFECT: Final = ("metrics.context.",)
+_PROVIDERS: Final = "config.providers"
 _SECURITY: Final = ("security.protocol", "ssl.", "sasl.")
+
+
+def _resolved(pairs: Mapping[str, str], place: str) -> Mapping[str, str]:
+    from barnabas.broker.config_providers import ConfigProviders  # here, because few calls need it
+
+    try:
+        return ConfigProviders(pairs).resolve(pairs)
+    except BrokerError as error:
+        raise WrongCall(f"{place}: {error.message}") from None
 
 
 class ClientProperties:
@@ -180,8 +190,9 @@ class ClientProperties:
         self._values: dict[str, Any] = {}
         self.security: dict[str, str] = {}
         self.without_effect: list[str] = []  # sentences, one for each such property
-        for name, value in pairs.items():
-            self._take(name, value.strip())
+        for name, value in (_resolved(pairs, place) if _PROVIDERS in pairs else pairs).items():
+            if not name.startswith(_PROVIDERS):
+                self._take(name, value.strip())
 
     def arguments(self, kind: ClientKind) -> dict[str, Any]:
         """The properties of one kind of client, as keyword arguments."""

@@ -196,8 +196,11 @@ def node_config(
     """
     from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
     from barnabas.broker.config_key import host_and_port
+    from barnabas.broker.config_providers import ConfigProviders
 
     settings = _given_settings(config, assignments, variables)
+    providers = ConfigProviders(settings)
+    settings = providers.resolve(settings)
     if node_id is not None:
         settings["node.id"] = str(node_id)
     if quorum is not None:
@@ -225,7 +228,7 @@ def node_config(
         " ,"
     ):  # also a variable that a script did not set
         raise ValueError("no data directory: give --data DIR, or log.dirs in --config")
-    return BrokerConfig(settings)
+    return BrokerConfig(settings, providers.resolve)
 
 
 def _given_settings(

@@ -214,11 +214,11 @@ def _check_settings(where: str, texts: dict[str, str], *, beside: Mapping[str, s
     for name, text in texts.items():
         if name in _OWN:
             raise KitError(f"{where}[{name!r}] = {text!r}: the kit sets it itself: {_OWN[name]}")
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config_providers import broker_config
     from barnabas.broker.config_remarks import remarks
 
     try:
-        parsed = BrokerConfig({**beside, **texts})
+        parsed = broker_config({**beside, **texts})
     except BrokerError as error:
         raise KitError(f"{where}: {error}") from None
     if parsed.unknown_keys:

@@ -16,7 +16,7 @@ from importlib import import_module
 from inspect import isawaitable
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config_providers import broker_config
 from barnabas.broker.node import Node
 from barnabas.errors import LocalProtocolError
 from barnabas.network_port import Network
@@ -69,7 +69,7 @@ class NodeHost:
         Args:
             on_kill: ends the node at once, within a call of its disk; gets what it loses. If it returns, it has called `kill`.
         """
-        self.config = BrokerConfig(settings)
+        self.config = broker_config(settings)
         self.node_id = self.config.node_id
         self.travel = Travel(SystemClock())
         self.clock: Clock = self.travel.clock

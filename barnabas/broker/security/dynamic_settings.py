@@ -40,10 +40,11 @@ def check_dynamic_settings(
         BrokerError: INVALID_REQUEST, as Kafka answers.
     """
     names = [each for each in changed if not (default and is_per_broker(each))]
-    tried = BrokerConfig(config.static)
-    if not default:
-        tried.reconfigure(config.cluster_default, layer)
+    tried = BrokerConfig(config.static, config.resolve)
     try:
+        if not default:
+            config.resolve(layer)
+            tried.reconfigure(config.cluster_default, layer)
         tried.check_listener_names(names)
         if any(name.endswith(_OF_LOGINS) for name in names):
             tried.check_logins()

@@ -196,7 +196,7 @@ class NodeTls:
         """
         if not any(name.endswith(SSL_LISTENER_KEYS) for name in layer):
             return
-        tried = BrokerConfig(self._config.static)
+        tried = BrokerConfig(self._config.static, self._config.resolve)
         tried.reconfigure(self._config.cluster_default, layer)
         wanted = {name: tls_settings(tried, name) for name in self._contexts}
         found = yield from self._read(

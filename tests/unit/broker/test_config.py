@@ -64,6 +64,7 @@ OTHER_DEFAULT = {
 
 # In Kafka these take effect with a new listener only; here there are no new listeners at run time.
 NOT_DYNAMIC_HERE = {
+    "config.providers",  # only the file declares them
     "listeners",
     "listener.security.protocol.map",
     "ssl.cipher.suites",
@@ -237,8 +238,6 @@ def test_node_id_from_either_key() -> None:
         ({"listener.name.SSL.ssl.client.auth": "required"}, r"lower case here: write listener\.name\.ssl\.ssl\.client"),
         ({"listener.name.ssl.PLAIN.sasl.jaas.config": "x"}, r"write listener\.name\.ssl\.plain\.sasl\.jaas\.config"),
         ({"listener.name.ssl.plain.ssl.client.auth": "required"}, r"plain\.ssl\.client\.auth is not read"),
-        ({"config.providers": "env"}, "values are not looked up by providers"),
-        ({"config.providers.env.class": "a.B"}, "values are not looked up by providers"),
         ({"authorizer.class.name": STANDARD, "super.users": "User:*"}, r"no client has this principal"),
         ({"authorizer.class.name": STANDARD, "super.users": "Group:a;User:b"}, r"value Group:a .*no client has this"),
         ({"create.topic.policy.class.name": "a.B"}, "the policy would not hold"),
@@ -479,11 +478,11 @@ def test_settings_of_security_with_another_effect_than_they_seem_to_have_are_tol
     assert remarks(BrokerConfig({"ssl.key.password": "${file:/k:planted-key}", "security.protocol": "SSL"})) == [
         "unknown setting 'security.protocol' ignored: it is a setting of clients; listeners and listener.security.protocol.map "
         "set the protocol of each listener",
-        "setting 'ssl.key.password' has a placeholder that is not looked up: the value is the text itself",
+        "setting 'ssl.key.password' has a placeholder that no provider replaces: the value is the text itself",
     ]
     found = remarks(BrokerConfig({"listener.name.ssl.plain.sasl.jaas.config": login}))
     assert [each.partition(" has ")[2] for each in found] == [
-        "a placeholder that is not looked up: the value is the text itself"
+        "a placeholder that no provider replaces: the value is the text itself"
     ]
     own = {"sasl.oauthbearer.scope": "x", "listener.name.plaintext.oauthbearer.sasl.login.read.timeout.ms": "7"}
     assert remarks(BrokerConfig(own)) == [
