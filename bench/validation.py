@@ -42,7 +42,6 @@ def figures(rounds: int) -> dict[str, list[float]]:
     from barnabas.storage.inspection import Inspection
     from barnabas.storage.log_config import AppendOrigin, LogConfig
     from barnabas.storage.validation import LongBatch, check_leader_batch
-    from barnabas.work import finished
 
     found = {}
     for codec, name in enumerate(CODECS):
@@ -61,7 +60,7 @@ def figures(rounds: int) -> dict[str, list[float]]:
                         check_leader_batch(batch, config, AppendOrigin.CLIENT, NOW)
                     except LongBatch:
                         inspection = Inspection(batch, config, NOW)
-                        finished(inspection.steps())
+                        inspection.run()
                         check_leader_batch(inspection, config, AppendOrigin.CLIENT, NOW)
 
                 line.append(least(check, max(1, 20_000 // count), rounds))

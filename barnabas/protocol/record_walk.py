@@ -43,7 +43,7 @@ _TAIL_BITS: Final = 56  # read of a long varint; lengths and offset deltas have 
 _HUGE: Final = 1 << 60  # replaces a number with more bits, before zigzag decoding
 
 
-def check_count(data: bytes, count: int) -> None:
+def check_count(data: bytes | memoryview, count: int) -> None:
     """Raises RemoteProtocolError if `data` is too short for the claimed number of records."""
     if count < 0 or count * RECORD_BYTES_MIN > len(data):
         raise RemoteProtocolError(f"batch claims {count} records in {len(data)} bytes")
@@ -81,29 +81,71 @@ def walk(
 
 
 def walk_view(
-    records: memoryview, count: int, cost_max: int, piece_bytes: int = _PIECE_BYTES
+    records: memoryview, position: int, first: int, stop: int, cost_max: int, piece_bytes: int = _PIECE_BYTES
 ) -> tuple[int, int, int, int, int, int]:
-    """As `walk`, for a whole batch. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte would evict the batch
-    from the CPU's cache.
+    """As `walk`, for records that are not in a bytes object. Copies `piece_bytes` (≥ 20) at a time: a copy of a megabyte
+    would evict the batch from the CPU's cache, and one of 100 MB would hold Python's lock for 100 ms.
     """
     size = len(records)
-    if size <= piece_bytes:
-        return walk(bytes(records), 0, 0, count, cost_max)
-    number = start = without_key = cost = 0
+    if size - position <= piece_bytes:
+        number, end, lowest, highest, without_key, cost = walk(bytes(records[position:]), 0, first, stop, cost_max)
+        return number, position + end, lowest, highest, without_key, cost
+    without_key = cost = 0
     lowest, highest = 2**64, -(2**64)
-    while number < count and cost < cost_max:
-        data = bytes(records[start : start + piece_bytes])
-        partial = start + len(data) < size
-        following, position, low, high, missing, spent = walk(data, 0, number, count, cost_max - cost, partial)
-        if following > number:
-            number = following
-            start += position
-            lowest, highest = min(lowest, low), max(highest, high)
-            without_key += missing
-            cost += spent
-        else:  # the next record is longer than the piece
-            piece_bytes = size
-    return number, start, lowest, highest, without_key, cost
+    while first < stop and cost < cost_max:
+        data = bytes(records[position : position + piece_bytes])
+        partial = position + len(data) < size
+        number, end, low, high, missing, spent = walk(data, 0, first, stop, cost_max - cost, partial)
+        if number == first:
+            end, low, missing, spent = _walk_long(records, position, first)
+            number, end, high = first + 1, end - position, low
+        first = number
+        position += end
+        lowest, highest = min(lowest, low), max(highest, high)
+        without_key += missing
+        cost += spent
+    return first, position, lowest, highest, without_key, cost
+
+
+def _walk_long(records: memoryview, position: int, number: int) -> tuple[int, int, int, int]:
+    """Checks one record that is longer than a piece, without a copy of its contents. Returns its end, its timestamp
+    delta, whether it has no key, and its cost.
+    """
+    try:
+        length, position = _number_at(records, position)
+        end = position + length
+        if length < 0 or end > len(records):
+            raise RemoteProtocolError(f"record of {length} bytes where {len(records) - position} are left")
+        delta, position = _number_at(records, position + 1)
+        offset, position = _number_at(records, position)
+        if offset != number:
+            raise RemoteProtocolError(f"record {number} has offset delta {offset}")
+        key, position = _number_at(records, position)
+        value, position = _number_at(records, position + max(key, 0))
+        position += max(value, 0)
+        count, after = _number_at(records, position)
+        if count < 0 or count * _HEADER_BYTES_MIN > end - after:
+            raise RemoteProtocolError(f"record claims {count} headers in {end - after} bytes")
+        if count > RECORD_HEADERS_MAX:
+            raise RemoteProtocolError(f"record has {count} headers, {RECORD_HEADERS_MAX} are the most")
+        position = after
+        for _ in range(count):
+            length, position = _number_at(records, position)
+            if length < 0 or position + length > end:
+                raise RemoteProtocolError(f"header key of {length} bytes where {end - position} are left")
+            length, position = _number_at(records, position + length)
+            position += max(length, 0)
+    except IndexError:
+        raise RemoteProtocolError("records end in the middle of a record") from None
+    if position != end:
+        raise _wrong_end(position, end)
+    return end, delta, 1 if key < 0 else 0, 1 + count
+
+
+def _number_at(records: memoryview, position: int) -> tuple[int, int]:
+    """As `record_codec.varint`, for records that are not in a bytes object."""
+    value, size = varint(bytes(records[position : position + _VARINT_BYTES_MAX]), 0)
+    return value, position + size
 
 
 def is_usual(data: bytes) -> bool:

@@ -1,11 +1,7 @@
-"""Checks the records of one produced batch, in parts that are short enough for an event loop.
+"""Checks the records of one produced batch: at once where the batch is short (`storage/validation`), else in a thread.
 
-Driven by: `storage/validation`, at once, for a short batch; `broker/slices`, in steps, for a long batch.
-Emits: the refusal, or the results that the append needs: the largest timestamp, and the records compressed by the topic's codec.
-
-The parts, in order: `unpack` decompresses (C code that releases Python's lock: it may run in a thread). `step` checks the next
-SLICE_RECORDS records, until it returns True. `pack` compresses for a topic that sets `compression.type` (C code again).
-Several steps may fit in a turn of the loop: `cost` says how much of SLICE_RECORDS they took.
+`run` does everything: `unpack` decompresses, `step` checks the next SLICE_RECORDS records until it returns True, `pack` builds the batch
+with the records compressed by the topic's codec (`compression.type`). C code releases Python's lock or holds it for some ms at most.
 
 Invariants: the batch is not changed. BATCH_BYTES_MAX bounds the memory, RECORD_ERRORS_MAX the list of refused records. Follows Kafka's
 LogValidator. Deviations: a batch above the limits of records or bytes is refused (MESSAGE_TOO_LARGE, after which producers split it).
@@ -22,16 +18,18 @@ from barnabas.ports import Buffer
 from barnabas.protocol.batch_layout import (
     ATTRIBUTE_LOG_APPEND_TIME,
     COMPRESSION_MASK,
+    CRC_COVERS_FROM,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     NO_TIMESTAMP,
     struct_of,
 )
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import Compression, DecompressedTooLarge, compress, decompress
-from barnabas.protocol.record_walk import check_count, deltas, walk
+from barnabas.protocol.record_walk import check_count, deltas, walk, walk_view
+from barnabas.protocol.records import frame_batch, read_header
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.steps import SLICE_RECORDS
-from barnabas.work import SLICE, Steps
 
 __all__ = ["CODECS", "Inspection", "RecordValidationError", "changes_codec"]
 
@@ -44,6 +42,10 @@ CODECS: Final = {
 }
 _FIELDS: Final = struct_of("batch_length", "attributes", "base_timestamp", "max_timestamp", "record_count")
 _SHOWN_MAX: Final = 3  # refused records that the message describes
+COPIED_BYTES_MAX: Final = 16 * 1024 * 1024  # of uncompressed records: one copy holds Python's lock for up to 20 ms
+PIECE_BYTES: Final = 1024 * 1024  # of longer ones
+UNPACKED_BYTES_PER_COST: Final = 256  # decompressed: 0.5 to 1 ms for 256 KiB
+PACKED_BYTES_PER_COST: Final = 3  # compressed at the slowest level
 
 
 class RecordValidationError(BrokerError):
@@ -73,10 +75,11 @@ class Inspection:
 
     Attributes:
         batch: the unchanged batch.
-        cost: of all steps so far, in the units of `record_walk.walk`.
+        cost: of all parts so far, in the units of `record_walk.walk`.
         error: the refusal of the batch, None while there is none.
         max_timestamp: the largest timestamp of the records, in milliseconds; -1 if no record has one.
-        packed: the records compressed by the topic's codec, after `pack`.
+        checksum: of the batch, after `run`.
+        packed: the batch with the records compressed by the topic's codec, after `pack`; None if the topic keeps the producer's.
     """
 
     __slots__ = (
@@ -93,6 +96,7 @@ class Inspection:
         "_size",
         "_youngest",
         "batch",
+        "checksum",
         "config",
         "cost",
         "error",
@@ -107,7 +111,8 @@ class Inspection:
         self.config = config
         self.cost = 0
         self.error: BrokerError | None = None
-        self.packed: bytes | None = None
+        self.checksum = 0
+        self.packed: bytearray | None = None
         self._codec = attributes & COMPRESSION_MASK
         self._count = count
         self._base_timestamp = base_timestamp
@@ -116,26 +121,19 @@ class Inspection:
         checks_times = self._by_create_time and config.message_timestamp_type != "LogAppendTime"
         self._oldest = now_ms - config.message_timestamp_before_max_ms if checks_times else -(2**63)
         self._youngest = now_ms + config.message_timestamp_after_max_ms if checks_times else 2**63
-        self._records = b""
+        self._records: bytes | memoryview = b""
         self._position = self._next = 0
         self._faults: list[tuple[int, str]] = []
         self._late = False  # at least one record is refused for its timestamp
 
-    def steps(self) -> Steps[None]:
-        """Runs all parts. The attributes have the result."""
-        if self._codec:
-            yield self.unpack
-        else:
-            self.unpack()
-        spent = 0
+    def run(self) -> None:
+        """Runs all parts, in any thread."""
+        with memoryview(self.batch) as whole, whole[CRC_COVERS_FROM : self._size] as covered:
+            self.checksum = crc32c(covered)
+        self.unpack()
         while not self.step():
-            if self.cost - spent >= SLICE_RECORDS:
-                spent = self.cost
-                yield SLICE
-        if self._repacks:
-            yield self.pack
-        else:
-            self.pack()
+            pass
+        self.pack()
 
     def unpack(self, size_bytes_max: int = 0) -> None:
         """Decompresses the records.
@@ -147,9 +145,14 @@ class Inspection:
             DecompressedTooLarge: the records exceed `size_bytes_max`. If they exceed the topic's limit, `error` is set instead.
         """
         bound = size_bytes_max or max(BATCH_BYTES_MAX, self.config.max_message_bytes)
+        packed = memoryview(self.batch)[HEADER_SIZE : self._size]
         try:
-            with memoryview(self.batch) as whole, whole[HEADER_SIZE : self._size] as packed:
+            if not self._codec and COPIED_BYTES_MAX < len(packed) <= bound:
+                self._records = packed
+            else:
                 self._records = decompress(self._codec, packed, bound)
+            if self._codec:
+                self.cost += len(self._records) // UNPACKED_BYTES_PER_COST
             check_count(self._records, self._count)
         except DecompressedTooLarge as error:
             if size_bytes_max:
@@ -171,8 +174,11 @@ class Inspection:
         stop = min(first + SLICE_RECORDS, self._count)
         start = self._position
         try:
-            stop, self._position, lowest, highest, without_key, cost = walk(
-                self._records, start, first, stop, SLICE_RECORDS
+            records = self._records
+            stop, self._position, lowest, highest, without_key, cost = (
+                walk(records, start, first, stop, SLICE_RECORDS)
+                if isinstance(records, bytes)
+                else walk_view(records, start, first, stop, SLICE_RECORDS, PIECE_BYTES)
             )
             if stop == self._count and self._position != len(self._records):
                 left = len(self._records) - self._position
@@ -199,20 +205,29 @@ class Inspection:
 
     def pack(self) -> None:
         """Compresses the records if they were accepted and the topic requires another codec."""
-        if self._repacks:
-            codec = CODECS[self.config.compression_type]
-            self.packed = compress(codec, self._records, self.config.compression_level)
+        config, records = self.config, self._records
+        if self.error is None and changes_codec(self._codec, config):
+            codec = CODECS[config.compression_type]
+            header = read_header(self.batch)
+            attributes = header.attributes & ~COMPRESSION_MASK | codec
+            packed = frame_batch(
+                header._replace(attributes=attributes), compress(codec, records, config.compression_level)
+            )
+            self.cost += len(records) // PACKED_BYTES_PER_COST
+            if len(packed) <= config.max_message_bytes:
+                self.packed = packed
+            else:
+                self.error = BrokerError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"batch of {len(packed)} bytes as {config.compression_type}, max.message.bytes is {config.max_message_bytes}",
+                )
         self._records = b""
-
-    @property
-    def _repacks(self) -> bool:
-        return self.error is None and changes_codec(self._codec, self.config)
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         self.error = BrokerError(ErrorCode.INVALID_RECORD, f"records cannot be read: {error}")
 
     def _note_faults(self, position: int, first: int, stop: int) -> None:
-        found, _ = deltas(self._records, position, stop - first)
+        found, _ = deltas(bytes(self._records[position : self._position]), 0, stop - first)
         compacted = self.config.compacted
         for index, (_, delta, has_key) in enumerate(found, start=first):
             timestamp = self._base_timestamp + delta

@@ -4,8 +4,8 @@ Driven by: the partition log, with bytes from a client or a coordinator. Emits: 
 
 Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
 clients, consistent producer fields. The records of a client's batch are checked, too (`storage/inspection`): their lengths, offsets and
-timestamps, and their keys if the topic is compacted. A batch that is too long for one turn of the loop is inspected beforehand
-(`broker/slices`), and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
+timestamps, and their keys if the topic is compacted. A batch that takes more than a millisecond is inspected in a thread beforehand,
+and the finished inspection is passed in. The header gets the largest timestamp of the records, as in Kafka, or
 the append time if the topic has LogAppendTime.
 
 With record.validation=header records are checked only if the topic is compacted or recompresses them, or if the
@@ -36,7 +36,6 @@ from barnabas.protocol.batch_layout import (
     pack_attributes,
     pack_crc,
     pack_max_timestamp,
-    struct_of,
     unpack_batch_length,
     unpack_header,
 )
@@ -44,8 +43,8 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import Compression, DecompressedTooLarge
 from barnabas.protocol.record_codec import RECORD_BYTES_MIN
 from barnabas.protocol.record_walk import USUAL_BYTES_MAX, is_usual, walk_view
-from barnabas.protocol.records import frame_batch, read_header, stamp_log_append_time
-from barnabas.storage.inspection import CODECS, Inspection, RecordValidationError, changes_codec
+from barnabas.protocol.records import read_header, stamp_log_append_time
+from barnabas.storage.inspection import Inspection, RecordValidationError, changes_codec
 from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
@@ -60,11 +59,14 @@ __all__ = [
     "single_batch_size",
 ]
 
-_LENGTH_ATTRIBUTES_COUNT: Final = struct_of("batch_length", "attributes", "record_count")
 _LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
 WALK_COST_MAX: Final = (
     SLICE_RECORDS // 4
 )  # of a batch of more records, before it is called long: some 15,000 records of one length
+CHECKED_BYTES_MAX: Final = (
+    2 * 1024 * 1024
+)  # of a batch, before it is called long: copied and checksummed in a millisecond
+RECODED_BYTES_MAX: Final = 4_096  # of records, before the batch is called long: zstd's level 22 takes 0.7 ms for them
 
 
 # attributes, last_offset_delta, max_timestamp, producer_id, producer_epoch, base_sequence, cost of the walk over its records
@@ -72,7 +74,7 @@ CheckedBatch = tuple[bytearray | memoryview, int, int, int, int, int, int, int]
 
 
 class LongBatch(BarnabasError):
-    """A batch cannot be inspected within one turn of the loop. It was not changed or written."""
+    """A batch takes too long to inspect in a turn of the loop. It was not changed or written."""
 
 
 def _invalid(message: str) -> BrokerError:
@@ -93,7 +95,7 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
     Raises:
         BrokerError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
             UNSUPPORTED_COMPRESSION_TYPE, in Kafka's order of checks.
-        LongBatch: the check of the records takes too long for one turn of the loop. Call it again with a finished inspection.
+        LongBatch: a client's batch takes too long to inspect in a turn of the loop. Call it again with a finished inspection.
     """
     inspection = None
     if isinstance(data, Inspection):
@@ -124,8 +126,15 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
         )
+    # A coordinator's records are not checked: this process has just built them.
+    reads = origin is AppendOrigin.CLIENT and (config.record_validation != "header" or config.compacted)
     whole = data if data.__class__ is memoryview else memoryview(data)
-    checksum = crc32c(whole[CRC_COVERS_FROM:size])
+    if inspection is not None:
+        checksum = inspection.checksum
+    elif reads and size > CHECKED_BYTES_MAX:
+        raise LongBatch(f"batch of {size} bytes")
+    else:
+        checksum = crc32c(whole[CRC_COVERS_FROM:size])
     if checksum != crc:
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch is {checksum}, it says {crc}")
     if count <= 0 or delta + 1 != count:
@@ -157,23 +166,25 @@ def check_leader_batch(data: Buffer | Inspection, config: LogConfig, origin: App
     cost = 0
     if inspection is None:
         recodes = config.compression_type != "producer" and changes_codec(attributes, config)
-        # A coordinator's records are not checked: this process has just built them.
-        reads = origin is AppendOrigin.CLIENT and (config.record_validation != "header" or config.compacted)
         if recodes or outside or reads:
             cost = -1
             if not (recodes or outside or attributes & (COMPRESSION_MASK | ATTRIBUTE_LOG_APPEND_TIME)):
                 cost = _walk_plain(whole[HEADER_SIZE:size], count, base_timestamp, max_timestamp, config, now_ms)
             if cost < 0:
-                inspection = _inspect(data, config, now_ms)
+                inspection = Inspection(whole, config, now_ms)
+                if origin is AppendOrigin.CLIENT:
+                    _inspect_short(inspection, count, recodes)
+                else:
+                    inspection.run()
                 cost = inspection.cost
     batch = whole if whole is data and not whole.readonly and len(whole) == size else _writable(data, size)
     if inspection is not None:
         if inspection.error is not None:
             raise inspection.error
         if inspection.packed is not None:
-            attributes = (attributes & ~COMPRESSION_MASK) | CODECS[config.compression_type]
-            batch = _recompressed(batch, attributes, inspection.packed, config)
+            batch = inspection.packed
             size = len(batch)
+            attributes = read_header(batch).attributes
         if inspection.max_timestamp != max_timestamp:
             max_timestamp = inspection.max_timestamp
             pack_max_timestamp(batch, MAX_TIMESTAMP_OFFSET, max_timestamp)
@@ -306,7 +317,7 @@ def _walk_plain(
     # The check covers many records only while that is cheap: an abandoned check must be repeated.
     cost_max = 2 * SLICE_RECORDS if count <= SLICE_RECORDS else WALK_COST_MAX
     try:
-        following, end, lowest, highest, without_key, cost = walk_view(records, count, cost_max)
+        following, end, lowest, highest, without_key, cost = walk_view(records, 0, 0, count, cost_max)
     except RemoteProtocolError:
         return -1
     if following < count:
@@ -321,33 +332,19 @@ def _walk_plain(
     return cost
 
 
-def _inspect(data: Buffer, config: LogConfig, now_ms: int) -> Inspection:
-    """The finished inspection of a batch that is short enough to be inspected at once.
+def _inspect_short(inspection: Inspection, count: int, recodes: bool) -> None:
+    """Inspects a batch at once.
 
     Raises:
-        LongBatch: the batch is too long for that.
+        LongBatch: it is not short enough for that.
     """
-    length, attributes, count = _LENGTH_ATTRIBUTES_COUNT.unpack_from(data)
     if count > SLICE_RECORDS:
         raise LongBatch(f"batch of {count} records")
-    inspection = Inspection(data, config, now_ms)
     try:
-        inspection.unpack(INLINE_BYTES_MAX if attributes & COMPRESSION_MASK else length)
+        inspection.unpack(RECODED_BYTES_MAX if recodes else INLINE_BYTES_MAX)
     except DecompressedTooLarge as error:
         raise LongBatch(str(error)) from None
     while not inspection.step():
         if inspection.cost > 2 * SLICE_RECORDS:
             raise LongBatch(f"batch of {count} records with many headers")
     inspection.pack()
-    return inspection
-
-
-def _recompressed(data: bytearray | memoryview, attributes: int, records: bytes, config: LogConfig) -> bytearray:
-    """The same batch with its records compressed by the topic's codec (compression.type)."""
-    batch = frame_batch(read_header(data)._replace(attributes=attributes), records)
-    if len(batch) > config.max_message_bytes:
-        raise BrokerError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {len(batch)} bytes as {config.compression_type}, max.message.bytes is {config.max_message_bytes}",
-        )
-    return batch

@@ -4,8 +4,8 @@ Behaviour: the leader's log checks and appends each partition's one batch straig
 flush.messages=1 once the leader has synced it); acks=-1 once the high watermark has passed it, or with REQUEST_TIMED_OUT per
 partition after `timeout_ms`; acks=0 is never answered, and an error closes the connection, as in Kafka. Duplicates of an idempotent
 producer are answered with the offset of the original. If a partition is not yet part of the transaction, the coordinator verifies (≤ v11)
-or adds it (v12+) before the append (KIP-890). A request with a batch that takes long to inspect, or with many batches, is processed in
-several turns of the loop. Both kinds of request wait before their effect, so they block their connection. One answer lists at most
+or adds it (v12+) before the append (KIP-890). A batch that takes long to inspect is inspected in a thread before its append, and a request
+with many batches is processed in several turns of the loop. Both wait before their effect, so they block their connection. One answer lists at most
 RECORD_ERRORS_MAX refused records; Kafka lists all.
 
 Version notes: v7 zstd; v8 record_errors and error_message; v10 leader hints (KIP-951); v11 TRANSACTION_ABORTABLE;
@@ -24,7 +24,7 @@ from barnabas.broker.handlers.produce_transactions import guarded, verification_
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames
-from barnabas.broker.slices import FREE_COST
+from barnabas.broker.slices import FREE_COST, in_thread
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.loggers import logger
@@ -39,6 +39,7 @@ from barnabas.protocol.batch_layout import (
     struct_of,
 )
 from barnabas.protocol.compression import Compression
+from barnabas.protocol.connection import LARGE_FRAME_BYTES
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -120,11 +121,11 @@ def produce(needs: Needs, call: Call[ProduceRequest]) -> ProduceResponse | Pendi
 
 
 def _prepare_in_slices(work: _Produce, topics: list[TopicProduceData]) -> Work:
-    """Prepares a request in slices. The received bytes may be overwritten between slices, unless the router has copied them."""
+    """Prepares a request in slices."""
     for topic in topics:
         for data in topic.partition_data:
-            if isinstance(data.records, memoryview) and not data.records.readonly:
-                data.records = bytes(data.records)
+            if data.records is not None:
+                data.records = _kept(data.records)
     for topic in topics:
         yield 1
         name, answers = work.topic(topic)
@@ -413,32 +414,29 @@ class _Produce:
         return pending
 
     def _inspect(self, batch: PartitionBatch, replica: Replica) -> Pending[ProduceResponse]:
-        """Continues after the inspection of the long batch."""
+        """Continues after the inspection of the long batch, in a thread."""
         self.needs.slices.count_batch(WALK_COST_MAX, compressed=batch.compressed)  # to detect that it is long
         pending = self._hold()
         records = batch.records
-        if not isinstance(records, Inspection):  # cannot happen for a batch that counts as long
-            records = records if isinstance(records, bytearray) else bytearray(records)
-            inspection = Inspection(records, replica.log.config, self.needs.reactor.clock.now_ms())
+        if isinstance(records, Inspection):
+            raise InvariantViolated("an inspected batch is too long to append")
+        batch.records = inspection = Inspection(records, replica.log.config, self.needs.reactor.clock.now_ms())
 
-            def done(error: BrokerError | None) -> None:
-                inspection.error = inspection.error or error
-                batch.records = inspection
-                self._go_on()
+        def failed(error: BaseException) -> None:
+            log.error("Inspection of a batch failed", exc_info=error)  # a bug of ours
+            inspection.error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._go_on()
 
-            def failed(error: BaseException) -> None:
-                if not isinstance(error, BrokerError):  # a bug of ours
-                    log.error("Inspection of a batch failed", exc_info=error)
-                    error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
-                done(error)
-
-            slices = self.needs.slices
-            pending.on_closed = slices.start(inspection.steps(), done, failed, line=slices.inspections).cancel
+        slices = self.needs.slices
+        work = in_thread(inspection.run)
+        pending.on_closed = slices.start(work, lambda _: self._go_on(), failed, line=slices.inspections).cancel
         return pending
 
     def _hold(self) -> Pending[ProduceResponse]:
         if self.pending is None:
-            _copy(self.batches[self.at :])
+            for batch in self.batches[self.at :]:
+                if not isinstance(batch.records, Inspection):
+                    batch.records = _kept(batch.records)
             self.pending = Pending(blocks=True)
         return self.pending
 
@@ -458,11 +456,13 @@ class _Produce:
                 pending.resolve(answer)
 
 
-def _copy(batches: list[PartitionBatch]) -> None:
-    """Copies the batches out of the received frame, which is valid only during the call unless it is read-only."""
-    for batch in batches:
-        if isinstance(batch.records, memoryview) and not batch.records.readonly:
-            batch.records = bytearray(batch.records)
+def _kept(records: Buffer) -> Buffer:
+    """A batch for use after the call: a copy if its buffer has other requests, too. A large frame has a buffer of its own."""
+    if isinstance(records, memoryview):
+        buffer = records.obj
+        if isinstance(buffer, bytearray) and len(buffer) <= LARGE_FRAME_BYTES:
+            return bytearray(records)
+    return records
 
 
 def _nothing() -> Work:

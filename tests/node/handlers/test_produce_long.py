@@ -1,8 +1,9 @@
-"""Produce requests that take long: batches that are inspected part by part, many batches, many refused records."""
+"""Produce requests that take long: batches that are inspected in a thread, many batches, many refused records."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,10 +15,13 @@ from barnabas.broker.node import Node
 from barnabas.broker.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
+from barnabas.ports import Buffer
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import decode_records
+from barnabas.runtime.offload import in_own_thread
+from barnabas.storage import inspection
 from tests.support.broker.nodes import Nodes, Peer, batch
 from tests.support.broker.produces import produce, request
 
@@ -58,6 +62,30 @@ async def test_a_long_batch_is_recompressed_for_a_topic_that_wants_it(peer: Peer
     found = node.replicas.leader("t", 0).log.read(0, 10**7, end_offset=LONG)
     assert found.records[22] & 7 == 4
     assert len(decode_records(found.records)) == LONG
+
+
+async def test_no_batch_is_recompressed_in_the_loop(peer: Peer, node: Node) -> None:
+    """The slowest level takes 30 ms for 60 kB, and a request may have many such batches."""
+    await peer.create("t", 8, compression_type="zstd", compression_zstd_level="22")
+    loop, threads = threading.get_ident(), set()
+    node.slices.in_thread = partial(node.reactor.run_beside, in_own_thread)
+    packed = inspection.compress
+
+    def noting(codec: int, data: Buffer, level: int | None = None) -> bytes:
+        threads.add(threading.get_ident())
+        return packed(codec, data, level)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(inspection, "compress", noting)
+        sent = request(None)
+        sent.topic_data[0].partition_data = [
+            PartitionProduceData(index=number, records=batch(bytes(60_000), compression=number % 5))
+            for number in range(8)
+        ]
+        answers = (await peer.call(sent, 9)).responses[0].partition_responses
+    assert [one.error_code for one in answers] == [0] * 8
+    assert threads
+    assert loop not in threads
 
 
 async def test_later_requests_of_the_connection_wait_and_others_do_not(nodes: Nodes, node: Node, peer: Peer) -> None:

@@ -122,13 +122,13 @@ def test_pieces_of_a_batch_are_checked_as_the_whole_is(
         data[place % len(data)] = value
     count = max(len(rows) + more, 1)
     whole = outcome(count, lambda: walk(bytes(data), 0, 0, count, 10**9))
-    assert outcome(count, lambda: walk_view(memoryview(data), count, 10**9, piece_bytes)) == whole
+    assert outcome(count, lambda: walk_view(memoryview(data), 0, 0, count, 10**9, piece_bytes)) == whole
 
 
 def test_pieces_of_many_equal_records_after_a_longer_one() -> None:
     rows = [NewRecord(bytes(60), None, NOW - 10, ()), *([NewRecord(None, None, NOW - 10, ())] * 31)]
     data = encode(rows, NOW)[0]
-    assert walk_view(memoryview(data), 32, 10**9, 20)[:5] == walk(data, 0, 0, 32, 10**9)[:5]
+    assert walk_view(memoryview(data), 0, 0, 32, 10**9, 20)[:5] == walk(data, 0, 0, 32, 10**9)[:5]
 
 
 @pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
@@ -137,11 +137,11 @@ def test_pieces_of_many_records(size: int) -> None:
     count = 600_000 // (size + 10)
     data = encode([NewRecord(None, bytes(size), NOW + number // 5) for number in range(count)], NOW)[0]
     view = memoryview(data)
-    assert walk_view(view, count, 10**9)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+    assert walk_view(view, 0, 0, count, 10**9)[:5] == walk(data, 0, 0, count, 10**9)[:5]
     for piece_bytes in (4_096, 65_536):
-        assert walk_view(view, count, 10**9, piece_bytes)[:5] == walk(data, 0, 0, count, 10**9)[:5]
+        assert walk_view(view, 0, 0, count, 10**9, piece_bytes)[:5] == walk(data, 0, 0, count, 10**9)[:5]
     if size == 1:
-        reached, *_, cost = walk_view(view, count, 200, 65_536)
+        reached, *_, cost = walk_view(view, 0, 0, count, 200, 65_536)
         assert 0 < reached < count
         assert 200 <= cost < 400
 

@@ -16,7 +16,6 @@ from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.steps import DECODED_RECORDS
-from barnabas.work import finished
 from tests.support.storage.batches import (
     NOW,
     open_log,
@@ -285,7 +284,7 @@ def test_a_batch_of_many_records_is_cleaned_in_steps(disk: MemoryDisk, compressi
         for n in range(count)
     ]
     inspection = Inspection(build_batch(rows, compression=compression), log.config, NOW)
-    finished(inspection.steps())
+    inspection.run()
     log.append_as_leader(inspection, leader_epoch=0, now_ms=NOW)
     log.roll(NOW)
     put(log, b"last", b"v")

@@ -11,7 +11,8 @@ from barnabas.broker.topic_config import log_config
 from barnabas.protocol.compression import Compression, compress
 from barnabas.protocol.records import NewRecord, build_batch, decode_records, read_header
 from barnabas.storage.disk import MemoryDisk
-from tests.support.storage.batches import NOW, append, open_log
+from barnabas.storage.inspection import Inspection
+from tests.support.storage.batches import NOW, open_log
 
 
 def words() -> bytes:
@@ -27,7 +28,9 @@ VALUE = words()
 def stored(config: BrokerConfig, overrides: dict[str, str]) -> bytes:
     """What a log with these settings stores of an uncompressed batch."""
     log = open_log(MemoryDisk(), log_config(config, overrides))
-    append(log, build_batch([NewRecord(None, VALUE, NOW)]))
+    inspection = Inspection(build_batch([NewRecord(None, VALUE, NOW)]), log.config, NOW)
+    inspection.run()
+    log.append_as_leader(inspection, leader_epoch=0, now_ms=NOW)
     return bytes(log.read(0, 1 << 20, end_offset=1).records)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,6 @@ from barnabas.storage.inspection import Inspection, RecordValidationError
 from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 from barnabas.storage.validation import WALK_COST_MAX, LongBatch, check_leader_batch, check_replicated_batches
-from barnabas.work import finished
 from tests.support.storage.batches import CONFIG, NOW, idempotent, plain
 from tests.support.storage.changed_fields import changed
 
@@ -43,6 +43,7 @@ def refusal(
 
 
 INVALID = ErrorCode.INVALID_RECORD
+MEBIBYTE = 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -238,13 +239,13 @@ def test_a_header_that_lies_about_its_records_is_refused_on_every_topic(payload:
 
 
 def inspected(batch: bytearray, config: LogConfig = CONFIG) -> ErrorCode | None:
-    """The refusal of a batch that was inspected beforehand, part by part."""
+    """The refusal of a batch that was inspected beforehand."""
     return refusal(inspection_of(batch, config))
 
 
 def inspection_of(batch: bytearray, config: LogConfig = CONFIG) -> Inspection:
     inspection = Inspection(batch, config, NOW)
-    finished(inspection.steps())
+    inspection.run()
     return inspection
 
 
@@ -285,24 +286,21 @@ def test_a_record_out_of_time_behind_a_header_that_is_not() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_batch_is_judged_the_same_at_once_and_part_by_part(codec: int) -> None:
+def test_a_batch_is_judged_the_same_at_once_and_beforehand(codec: int) -> None:
     compacted = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
     timed = replace(CONFIG, message_timestamp_before_max_ms=1000)
     for config in (CONFIG, compacted, timed, replace(CONFIG, compression_type="zstd")):
         for key in (b"k", None):
             for timestamp in (NOW, NOW - 2_000, -1):
-                batch = plain(SLICE_RECORDS // 2, key=key, timestamp=timestamp, compression=codec, size=1)
+                batch = plain(200, key=key, timestamp=timestamp, compression=codec, size=1)
                 assert inspected(bytearray(batch), config) == refusal(batch, config)
 
 
-def test_a_long_batch_is_taken_after_its_inspection_in_slices() -> None:
+def test_a_long_batch_is_taken_after_its_inspection() -> None:
     batch = plain(3 * SLICE_RECORDS - 1, size=1, compression=Compression.ZSTD)
     with pytest.raises(LongBatch):
         check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
-    inspection = Inspection(batch, replace(CONFIG, compression_type="lz4"), NOW)
-    inspection.unpack()
-    assert [inspection.step() for _ in range(3)] == [False, False, True]
-    inspection.pack()
+    inspection = inspection_of(batch, replace(CONFIG, compression_type="lz4"))
     taken, attributes, delta, max_timestamp, *_ = check_leader_batch(inspection, CONFIG, AppendOrigin.CLIENT, NOW)
     assert (attributes & 7, delta, max_timestamp) == (Compression.LZ4, 3 * SLICE_RECORDS - 2, NOW + delta)
     assert decode_records(taken) == decode_records(batch)
@@ -330,6 +328,34 @@ def test_few_records_that_grow_when_decompressed_are_long_too() -> None:
     with pytest.raises(LongBatch):
         check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
     assert inspected(batch) is None
+
+
+def test_a_batch_that_the_topic_recodes_is_long_unless_it_is_small() -> None:
+    """The slowest levels take 0.2 microseconds for a byte, so the decision does not depend on the number of records."""
+    config = replace(CONFIG, compression_type="zstd", compression_zstd_level=22)
+    for codec in (Compression.NONE, Compression.LZ4):
+        with pytest.raises(LongBatch):
+            check_leader_batch(plain(1, size=8_000, compression=codec), config, AppendOrigin.CLIENT, NOW)
+        *_, cost = check_leader_batch(plain(1, size=3_000, compression=codec), config, AppendOrigin.CLIENT, NOW)
+        assert cost >= 1_000  # a turn of the loop takes few such batches
+    assert refusal(plain(1, size=8_000), config, AppendOrigin.COORDINATOR) is None
+
+
+def test_a_large_record_is_inspected_without_a_copy() -> None:
+    """Python's lock is held during a copy: 100 MB take 100 ms."""
+    config = replace(CONFIG, max_message_bytes=100_000_000, segment_bytes=200_000_000)
+    batch = build_batch([NewRecord(b"k", bytes(32 * MEBIBYTE), NOW, (("h", b"v"),)), NewRecord(None, b"", NOW + 5)])
+    with pytest.raises(LongBatch):
+        check_leader_batch(batch, config, AppendOrigin.CLIENT, NOW)
+    inspection = Inspection(batch, config, NOW)
+    tracemalloc.start()
+    inspection.run()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 4 * MEBIBYTE
+    assert check_leader_batch(inspection, config, AppendOrigin.CLIENT, NOW)[2:4] == (1, NOW + 5)
+    damaged = inspection_of(batch[:-1] + b"!", config)
+    assert refusal(damaged, config) == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -372,18 +398,11 @@ def test_replicated_batches_go_on_upwards_and_a_partial_one_is_left_out() -> Non
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
 def test_a_batch_of_many_headers_is_long(codec: Compression) -> None:
-    """Its records are few, and their headers are checked in several turns of the loop."""
+    """Its records are few, and the check of their headers takes long."""
     rows = [NewRecord(b"k", b"v", NOW, (("", None),) * 8_000) for _ in range(12)]
     batch = build_batch(rows, compression=codec)
     with pytest.raises(LongBatch):
         check_leader_batch(batch, CONFIG, AppendOrigin.CLIENT, NOW)
-    inspection = Inspection(batch, CONFIG, NOW)
-    turns = 0
-    for step in inspection.steps():
-        if callable(step):
-            step()
-        else:
-            turns += 1
-    assert turns > 5
+    inspection = inspection_of(batch)
     assert inspection.error is None
     assert check_leader_batch(inspection, CONFIG, AppendOrigin.CLIENT, NOW)[2] == 11
