@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas.broker.metadata.records import ProducerIdsRecord, decode_record
+from barnabas.broker.quorum.snapshots import decode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest
+from barnabas.protocol.messages.transactions import InitProducerIdRequest
+from tests.support.oracle.group_script import RETRY, insist
 from tests.support.oracle.real_kafka import (
     KAFKA_UP,
     SETTINGS,
@@ -212,3 +216,32 @@ def test_we_start_after_a_kill_of_kafka(tmp_path: Path, opened: OpenedKafka) -> 
         assert "Traceback" not in crashed.log(), crashed.log()
     finally:
         barnabas.kill()
+
+
+def test_kafka_loads_our_snapshot_with_the_ages_of_topics(tmp_path: Path, opened: OpenedKafka) -> None:
+    """The snapshot has the next producer id before the topics that were created at it; the last one counts."""
+
+    def new_producer_id(address: str) -> int:
+        with Wire(address) as wire:
+            return int(insist(lambda: wire.call(InitProducerIdRequest(transactional_id=None), 4), *RETRY).producer_id)
+
+    barnabas = ServedBroker(tmp_path / "data", "metadata.log.max.record.bytes.between.snapshots=1000").start()
+    taken = []
+    try:
+        for number in range(6):
+            with Wire(barnabas.address) as wire:
+                wire.create_topic(f"t{number}", 3)
+            taken.append(new_producer_id(barnabas.address))
+        assert barnabas.stop() == 0, barnabas.log()
+        newest = max((barnabas.data / "__cluster_metadata-0").glob("*.checkpoint"))
+        records = [decode_record(value) for value in decode_snapshot(newest.read_bytes())]
+        assert sum(isinstance(record, ProducerIdsRecord) for record in records) > 2
+        opened.start(barnabas.data)
+        taken.append(new_producer_id(opened.address))
+        opened.stop()
+        barnabas.start()
+        taken.append(new_producer_id(barnabas.address))
+        assert barnabas.stop() == 0, barnabas.log()
+    finally:
+        barnabas.kill()
+    assert taken == sorted(set(taken))

@@ -171,7 +171,7 @@ class MetadataImage:
     epoch: int = 0
     timestamp_ms: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
-    topics_by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_name: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)

@@ -168,7 +168,7 @@ def test_a_topic_knows_which_producer_ids_are_older() -> None:
     image = topics_of_three_ages()
     assert ages(image) == {"first": 0, "second": 1000, "third": 4000}
     assert ages(replayed(image, [PartitionChangeRecord(partition_id=0, topic_id=A, leader=-1)])) == ages(image)
-    again = [RemoveTopicRecord(topic_id=A), TopicRecord(name="first", topic_id=B)]
+    again: list[MetadataRecord] = [RemoveTopicRecord(topic_id=A), TopicRecord(name="first", topic_id=B)]
     assert ages(replayed(image, again))["first"] == 5000
 
 
