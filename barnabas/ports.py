@@ -96,11 +96,6 @@ class Disk(Protocol):
         """The place of the directory, for messages: the absolute path of a real directory."""
         ...
 
-    @property
-    def boot_id(self) -> str:
-        """An id that changes with every event that may lose unsynced writes, as a boot does; "" if it is unknown."""
-        ...
-
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""
         ...

@@ -133,7 +133,7 @@ def _saved_state(data: bytes, path: Path) -> Iterator[Shown]:
         raise RemoteProtocolError("the state is torn or damaged: the next start reads more of the log instead")
     yield _said(
         f"end offset {state.end_offset} at byte {state.size} of segment {state.base_offset}, last batch at byte "
-        f"{state.last_position}, counts {'always' if state.synced else f'on boot {state.boot_id}'}"
+        f"{state.last_position}"
     )
     offset_entries, offset_checksum, time_entries, time_checksum = state.indexes
     yield _said(

@@ -6,7 +6,6 @@ that is not there is not an error where the name of the function says so.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 __all__ = [
-    "boot_id",
     "discard",
     "fsync",
     "in_parallel",
@@ -30,19 +28,6 @@ _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _PARALLEL_MIN = 256  # files in one call, from which on threads share the work
 _PARALLEL_THREADS = 16
 _PARALLEL_CHUNK = 64
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-@functools.cache
-def boot_id() -> str:
-    """The boot id, which Linux draws at each boot; "" on other systems. A container has the id and the page cache of
-    its host.
-    """
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def fsync(fd: int) -> None:

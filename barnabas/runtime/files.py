@@ -27,7 +27,6 @@ from typing import TypeVar
 from barnabas.errors import DirectoryInUse
 from barnabas.ports import Buffer, DiskLock, File
 from barnabas.runtime.file_calls import (
-    boot_id,
     discard,
     fsync,
     in_parallel,
@@ -227,10 +226,6 @@ class FileDisk:
         self._syncing = False
 
     # -- the Disk port --------------------------------------------------------------------------------------------
-
-    @property
-    def boot_id(self) -> str:
-        return f"{boot_id()} {os.stat(self.root).st_dev}" if boot_id() else ""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         full_path = f"{self.root}/{path}"

@@ -199,7 +199,6 @@ class MemoryDisk:
     def __init__(self, root: str = "/memory", *, capacity_bytes: int = 1 << 40) -> None:
         self.root = root
         self.generation = 0
-        self.boots = 1
         self.calls = 0
         self.capacity_bytes = capacity_bytes
         self.on_sync: Callable[[Sequence[File]], Awaitable[None]] | None = None
@@ -223,7 +222,6 @@ class MemoryDisk:
     def crash(self, rng: Rng | None = None) -> None:
         """Simulates a power loss. `rng` draws whether each unsynced change survives, is torn or is lost. Without it all are lost."""
         self.kill()
-        self.boots += 1
         kept = 0 if rng is None else rng.randrange(len(self._journal) + 1)
         self._commit_names(self._names_committed + kept)
         self._journal.clear()
@@ -275,10 +273,6 @@ class MemoryDisk:
             raise kind(fault.number, os.strerror(fault.number), path)
 
     # -- the Disk port --------------------------------------------------------------------------------------------
-
-    @property
-    def boot_id(self) -> str:
-        return f"boot {self.boots}"
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         """Opens a file for reading and writing. FileNotFoundError if it is missing and `create` is false."""

@@ -31,7 +31,7 @@ from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import ProducerRebuild
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.retention import expired_segments
-from barnabas.storage.saved_state import StateFiles
+from barnabas.storage.saved_state import StateFile
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.storage.segments import Segments
 from barnabas.storage.validation import RecordValidationError
@@ -66,7 +66,7 @@ class PartitionLog(AppendableLog):
         snapshots: the producer snapshots on disk.
     """
 
-    __slots__ = ("cleaned_to", "cuts", "recovery_point", "states", "topic_id", "truncated_bytes")
+    __slots__ = ("cleaned_to", "cuts", "recovery_point", "saved", "topic_id", "truncated_bytes")
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, topic_id: bytes) -> None:
         super().__init__(disk, directory, config)
@@ -75,7 +75,7 @@ class PartitionLog(AppendableLog):
         self.cleaned_to = 0
         self.cuts = 0
         self.truncated_bytes = 0  # removed by the recovery at the opening
-        self.states = StateFiles(disk, directory)
+        self.saved = StateFile(disk, directory)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, config: LogConfig, opening: LogOpening) -> PartitionLog:
@@ -123,7 +123,8 @@ class PartitionLog(AppendableLog):
         log.size_bytes = log.segments.size_bytes
         log._tail.clear(log.log_end_offset)
         log.snapshots.found(loaded.snapshots, loaded.producers_complete_to, lost=loaded.producers_lost)
-        log.states.found(loaded.states)
+        if loaded.state is not None:
+            log.saved.end_offset = loaded.state.end_offset
         log._files.found_deleted(loaded.deleted)
         for segment in loaded.recovered:
             if segment is not log.segments.active:
@@ -216,7 +217,7 @@ class PartitionLog(AppendableLog):
         state = PartitionProducers()
         if not self.segments.first.base_offset < offset < self.log_end_offset:
             return state
-        start_offset, trusted = self.log_start_offset, self.states.trusted
+        start_offset, trusted = self.log_start_offset, self.saved.trusted
         segment = self.segments.from_offset(offset - 1)[0]
         _ = segment.aborted  # raises before anything is truncated
         _, end_offset = segment.cut_at(offset)
@@ -229,7 +230,7 @@ class PartitionLog(AppendableLog):
             yield SLICE
             if (
                 self.log_start_offset != start_offset
-                or self.states.trusted is not trusted
+                or self.saved.trusted is not trusted
                 or self.segments.all[: len(kept)] != kept
             ):
                 return None
@@ -268,7 +269,7 @@ class PartitionLog(AppendableLog):
     def on_records_lost(self) -> None:
         """Notes that committed records may be lost, with the state of their producers. These producers may use any next sequence."""
         self.snapshots.lose(self.producers)
-        self._files.changed(*self.states.on_cut(-1))
+        self._files.changed(*self.saved.on_cut(-1))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes all records and starts the log at `offset`: it has no records in common with the leader's log."""
@@ -281,7 +282,7 @@ class PartitionLog(AppendableLog):
 
     def _after_cut(self, end_offset: int, *, whole: bool = False) -> None:
         self._prepared = False
-        self._files.changed(*self.states.on_cut(-1 if whole else end_offset))
+        self._files.changed(*self.saved.on_cut(-1 if whole else end_offset))
         self.cuts += 1
         self.recovery_point = min(self.recovery_point, end_offset)
         self.cleaned_to = min(self.cleaned_to, end_offset)
@@ -309,35 +310,30 @@ class PartitionLog(AppendableLog):
     def mark_synced(self, up_to_offset: int) -> None:
         """Handles the end of a sync of the files that `unsynced_files` returned when the log ended at `up_to_offset`."""
         self._files.synced(up_to_offset)
-        self.states.on_synced(up_to_offset)
+        self.saved.on_synced(up_to_offset)
         self.recovery_point = max(self.recovery_point, min(up_to_offset, self.log_end_offset))
 
-    def save_state(self, *, synced: bool = False, complete: bool = False) -> bool:
+    def save_state(self, *, complete: bool = False) -> bool:
         """Runs all steps of `saving_state` at once."""
-        return finished(self.saving_state(synced=synced, complete=complete))
+        return finished(self.saving_state(complete=complete))
 
-    def saving_state(self, *, synced: bool = False, complete: bool = False) -> Steps[bool]:
-        """Saves the state at the end of the log, so that a start after a kill reads nothing below it. Returns whether it was necessary.
-        The state is that of the first step: later appends are not in it. After a truncation or the closing nothing is written.
-        Raises OSError.
+    def saving_state(self, *, complete: bool = False) -> Steps[bool]:
+        """Saves the state at the end of the log, so that a start after a crash reads nothing below it. Returns whether it was necessary.
+        The state is that of the first step: later appends are not in it. It is written after a sync has covered its end. After a
+        truncation or the closing nothing is written. Raises OSError.
 
         Args:
-            synced: save it for a start after a power loss instead; it is written after a sync has covered its end.
             complete: the index files were completed.
         """
         active = self.segments.active
-        if not self.states.lack(self.log_end_offset, synced=synced) or not (active.size and self.config.saves_state):
+        if self.saved.end_offset == self.log_end_offset or not (active.size and self.config.saves_state):
             return False
         if not complete:
             self._files.store_indexes(active, complete=False)
-        trusted = self.states.trusted
-        state = yield from self.states.capturing(active, self.log_end_offset, self.epochs, self.producers)
-        if state is None or trusted is not self.states.trusted:
-            return True
-        if synced:
-            self.states.save_when_synced(state, self.recovery_point)
-        else:
-            self.states.save(state)
+        trusted = self.saved.trusted
+        state = yield from self.saved.capturing(active, self.log_end_offset, self.epochs, self.producers)
+        if state is not None and trusted is self.saved.trusted:
+            self.saved.save_when_synced(state, self.recovery_point)
         return True
 
     def prepare_close(self) -> list[File]:
@@ -348,7 +344,7 @@ class PartitionLog(AppendableLog):
             if self.segments.active.size:
                 self._files.store_segment(self.segments.active)
                 if self.segments.active.size >= recovery.LARGE_BYTES or self.config.compacted:
-                    self.save_state(synced=True, complete=True)
+                    self.save_state(complete=True)
             self.snapshots.store(self.log_end_offset, self.producers)
             self._files.store_epochs(self.epochs, self.log_end_offset, closing=True)
             self._disk.remove(*self._files.take_deleted(None))
@@ -374,7 +370,7 @@ class PartitionLog(AppendableLog):
 
     def abandon(self) -> None:
         """Closes the files without writing: the disk failed, or the folder will be deleted."""
-        self.states.drop()
+        self.saved.drop()
         for segment in self.segments:
             segment.close()
 

@@ -5,8 +5,7 @@ Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and o
 After a clean stop files are trusted, and the producer snapshot at the log's end makes a read of batches unnecessary. Nothing is truncated
 then: a damaged log is not changed and raises DamagedLog.
 
-Otherwise reading begins at the newest saved state (`saved_state`) that is valid: after a kill the last one, after a power loss the last
-synced one. Without one it begins at the segment that contains the recovery point. Headers below the recovery point are trusted. Above it
+Otherwise reading begins at the saved state (`saved_state`). Without one it begins at the segment that contains the recovery point. Headers below the recovery point are trusted. Above it
 every batch is read and its checksum is checked. The log is truncated at the first torn or damaged batch, and later segments are deleted.
 A snapshot, index or epoch file that fails its check is ignored. A gap between two segments means that records were lost. In a compacted
 log the cleaner may have made the gap: this is assumed if the index files fit the shorter segment.
@@ -37,7 +36,7 @@ from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.producer_rebuild import LOST_PRODUCERS, SNAPSHOT_SUFFIX, ProducerRebuild
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.replay import StoredBatch, batch_headers, replay, scan
-from barnabas.storage.saved_state import SavedState, read_states
+from barnabas.storage.saved_state import SavedState, read_state
 from barnabas.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 
 __all__ = [
@@ -80,7 +79,7 @@ class LoadedLog:
     unsynced: list[
         Segment
     ]  # segments that end above the recovery point: the writes of the last process may not be durable
-    states: list[SavedState]  # the ones that belong to this log
+    state: SavedState | None  # if it belongs to this log
     snapshots: list[int]  # offsets of the producer snapshots
     producers_complete_to: int  # as of ProducerSnapshots.complete_to
     producers_lost: bool  # as of ProducerSnapshots.lost
@@ -135,7 +134,7 @@ class _Loader:
         self._opening = opening
         self.segments: list[Segment] = []
         self.sizes: list[int] = []  # of the segments' files, as found
-        self.states: list[SavedState] = []
+        self.state: SavedState | None = None
         self.snapshots: list[int] = []
         self.producers = PartitionProducers()
         self.epochs = EpochCache()
@@ -155,7 +154,7 @@ class _Loader:
         self.producers.complete = complete_to >= 0
         rebuild = ProducerRebuild(disk, directory, config, complete_to=complete_to, now_ms=opening.now_ms)
 
-        self.states = read_states(disk, directory, names) if config.saves_state else []
+        self.state = read_state(disk, directory, names) if config.saves_state else None
         self.sizes = [segment.size for segment in segments]
         self._check_size()
         start = self._find_start()
@@ -183,7 +182,7 @@ class _Loader:
             recovery_point=recovered_to,
             recovered=self.segments[start.index :],
             unsynced=[] if trusted else self._unsynced(start_offset, recovered_to),
-            states=self._present_states(start, end_offset),
+            state=self._present_state(start, end_offset),
             snapshots=self.snapshots,
             producers_complete_to=min(complete_to, end_offset),
             producers_lost=lost,
@@ -235,7 +234,7 @@ class _Loader:
 
     def _recovered_to(self, start: _Start, end_offset: int) -> int:
         """The recovery point after reading: nothing proves that the records above it are durable."""
-        synced = max((each.end_offset for each in self.states if each.synced and each is start.state), default=0)
+        synced = 0 if start.state is None else start.state.end_offset
         return min(max(self._opening.recovery_point, synced), end_offset)
 
     def _unsynced(self, start_offset: int, recovered_to: int) -> list[Segment]:
@@ -245,15 +244,13 @@ class _Loader:
         below = _holding(segments, start_offset) + 1 if start_offset > segments[0].base_offset else 0
         return segments[: min(below, first)] + segments[first:]
 
-    def _present_states(self, start: _Start, end_offset: int) -> list[SavedState]:
-        """The saved states that belong to the log as it is after the repair."""
-        active = self.segments[-1]
-        return [
-            state
-            for state in self.states
-            if state is start.state
-            or (state.base_offset, state.end_offset, state.size) == (active.base_offset, end_offset, active.size)
-        ]
+    def _present_state(self, start: _Start, end_offset: int) -> SavedState | None:
+        """The saved state, if it belongs to the log as it is after the repair."""
+        state, active = self.state, self.segments[-1]
+        if state is None or state is start.state:
+            return state
+        fits = (state.base_offset, state.end_offset, state.size) == (active.base_offset, end_offset, active.size)
+        return state if fits else None
 
     def _find_start(self) -> _Start:
         """The start of reading; after the last segment if nothing must be read."""
@@ -262,14 +259,12 @@ class _Loader:
             aborted = sum(segment.aborted_bytes() for segment in segments)
             lost_aborted = opening.size is not None and opening.size.aborted_bytes != aborted
             return _Start(0 if lost_aborted and segments else _first_suspect(segments))
-        # The newest state of this log, or the segment of the recovery point if that is newer.
+        # The state of this log, or the segment of the recovery point if that is newer.
         first = _holding(segments, opening.recovery_point)
-        for state in self.states:
-            if not state.counts(self._disk.boot_id):
-                continue
+        if self.state is not None:
             for index in range(first, len(segments)):
-                if segments[index].base_offset == state.base_offset and state.restore(segments[index]):
-                    return _Start(index, state)
+                if segments[index].base_offset == self.state.base_offset and self.state.restore(segments[index]):
+                    return _Start(index, self.state)
         return _Start(first)
 
     def _recover(self, start: _Start) -> Generator[int, None, None]:
@@ -288,7 +283,7 @@ class _Loader:
                 or (
                     segment.base_offset > next_offset
                     and self._config.compacted
-                    and _was_cleaned(segments[index - 1], self.states)
+                    and _was_cleaned(segments[index - 1], self.state)
                 )
             )
             if self.truncated_bytes or not whole:
@@ -458,11 +453,10 @@ def _collect_epochs(segments: list[Segment], epochs: EpochCache) -> Generator[in
                 yield steps.take()
 
 
-def _was_cleaned(segment: Segment, states: list[SavedState]) -> bool:
+def _was_cleaned(segment: Segment, state: SavedState | None) -> bool:
     """Whether its index files show that it was completed with its present end. They do not if the segment still grew."""
-    return segment.fits_its_indexes() and not any(
-        state.base_offset == segment.base_offset and segment.has_indexes(state.indexes) for state in states
-    )
+    grew = state is not None and state.base_offset == segment.base_offset and segment.has_indexes(state.indexes)
+    return segment.fits_its_indexes() and not grew
 
 
 class _Steps:

@@ -36,7 +36,6 @@ COMMANDS: Final[dict[str, str]] = {
     "history_seen": "barnabas.testing.history.commands:seen",
     "set_links": "barnabas.testing.world.commands:set_links",
     "set_disk_faults": "barnabas.testing.world.commands:set_disk_faults",
-    "set_losses": "barnabas.testing.world.commands:set_losses",
     "lose_page_cache": "barnabas.testing.world.commands:lose_page_cache",
     "audit_watch": "barnabas.testing.audit.commands:watch",
     "audit_unwatch": "barnabas.testing.audit.commands:unwatch",

@@ -55,7 +55,6 @@ class _Broker:
         self.expected_to_end = True
         self.may_end = False
         self.killed = False  # by a fault of its disk
-        self.losses = 0  # how often its page cache was lost
         self.ready: asyncio.Future[None] | None = None
         self.answers: dict[int, asyncio.Future[Any]] = {}
         self.sent = 0  # number of commands so far
@@ -142,7 +141,7 @@ class ProcessBackend(LocalBackend[_Broker]):
                 {
                     "settings": broker.settings,
                     "cluster_directory": str(self._directory.path),
-                    "commands": [("set_losses", {"losses": broker.losses}), *self.before_start(broker_id)],
+                    "commands": self.before_start(broker_id),
                 }
             )
             await broker.ready
@@ -165,7 +164,6 @@ class ProcessBackend(LocalBackend[_Broker]):
         broker = self._brokers[broker_id]
         broker.expected_to_end = True
         if lose == "page_cache":
-            broker.losses += 1
             await self.command(broker_id, "lose_page_cache", {})
         if broker.process is not None and broker.process.poll() is None:
             broker.process.kill()
@@ -227,7 +225,6 @@ class ProcessBackend(LocalBackend[_Broker]):
                 broker.process.kill()  # its node has ended
         elif "killed" in value:
             broker.killed = broker.expected_to_end = True
-            broker.losses += value["killed"] == "page_cache"
         elif "event" in value:
             self.on_event(broker.node_id, value["event"], value["value"])
 

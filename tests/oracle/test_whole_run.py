@@ -63,7 +63,6 @@ OTHER = {
     "partition.metadata",
     "leader-epoch-checkpoint",
     "quorum-state",
-    "log-state-checkpoint",
     "synced-state-checkpoint",
     "lost-producers",
 }

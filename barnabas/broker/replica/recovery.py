@@ -30,7 +30,7 @@ from barnabas.storage.checkpoints import LogSize, TopicPartition
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
+from barnabas.storage.saved_state import SYNCED_STATE
 
 __all__ = ["LogRecovery", "UnopenedLog"]
 
@@ -121,7 +121,7 @@ class UnopenedLog:
         size = self.offsets.size
         expected = "" if size is None else f"{NOTED_SIZE}{size.log_bytes} {size.aborted_bytes}\n"
         disk.replace(self._note_path, f"{error.strerror}\n{expected}".encode())
-        disk.remove(*(f"{self.folder}/{name}" for name in (LATEST_STATE, SYNCED_STATE)))  # they use damaged data
+        disk.remove(f"{self.folder}/{SYNCED_STATE}")  # it uses damaged data
 
     def set_folder_aside(self) -> None:
         """INCONSISTENT_TOPIC_ID: the folder is of a topic that was deleted and created again while this node was down."""

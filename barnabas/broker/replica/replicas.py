@@ -254,11 +254,8 @@ class Replicas:
     def on_directory_failed(self, directory: LogDirectory) -> list[LeadershipChange]:
         """Takes every replica in the directory offline."""
         self._recovery.forget_directory(directory)
-        try:
-            for replica in directory.replicas:
-                replica.log.states.distrust()
-        except OSError as error:
-            log.warning("Saved states cannot be removed: directory=%s error=%s", directory, error)
+        for replica in directory.replicas:
+            replica.log.saved.drop()
         resigned = []
         for replica in list(directory.replicas):
             resigned.append(LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False))

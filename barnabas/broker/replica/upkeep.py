@@ -3,9 +3,8 @@
 Driven by: timers of the node, at Kafka's intervals. Emits: checkpoints, retention, syncs by time, expired producers.
 
 Each pass visits the replicas in slices, so that a thousand partitions do not block the loop. This module does not decide what is
-acknowledged. Beyond Kafka: a log that has grown saves its state each second, so that a start after a kill reads a second of writes
-(`storage/saved_state.py`). Every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
-state that is valid after a power loss, so that a recovery reads a minute of writes instead of a whole segment.
+acknowledged. Beyond Kafka: every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
+state of the log (`storage/saved_state.py`), so that a recovery reads a minute of writes instead of a whole segment.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from barnabas.broker.slices import Slices, WorkResult, advance
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
-from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import UNITS_PER_SLICE, Work
 
 __all__ = ["Upkeep"]
@@ -35,10 +33,6 @@ UNITS_OF_A_SAVE: Final = 15
 UNITS_OF_A_SEGMENT: Final = 4  # deleted: five files are renamed
 DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
-SAVE_LOOK_MS: Final = 1_000  # between checks of how much a start after a kill would have to read
-# Growth of a log until its state is saved: it takes about 0.2 ms, and a start reads at most this much of each log besides.
-SAVED_RECORDS_MIN: Final = 256
-SAVED_BYTES_MIN: Final = 256 * 1024
 
 
 class Upkeep:
@@ -58,7 +52,7 @@ class Upkeep:
         self._checkpoint_due = False
         self._collecting = False
         self._collect_again = self._wanted = False  # another collection is due; of all files
-        self._saving: dict[Replica, bool] = {}  # whose state is being saved in slices
+        self._saving: dict[Replica, None] = {}  # whose state is being saved in slices
 
     def start(self) -> None:
         """Starts every timer."""
@@ -73,7 +67,6 @@ class Upkeep:
         )
         self._every(max(config.get_int("replica.lag.time.max.ms") // 2, 1), lambda: self._walk(Replica.shrink_isr))
         self._every(FLUSH_LOOK_MS, lambda: self._walk(self._flush_by_time))
-        self._every(SAVE_LOOK_MS, lambda: self._walk(self._save_grown))
 
     def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -162,23 +155,20 @@ class Upkeep:
         self._walk(self._sync)
 
     def _sync(self, replica: Replica) -> int:
-        units = self._save(replica, synced=True)
+        units = self._save(replica)
         if replica.log.log_end_offset > replica.log.recovery_point:
             self._replicas.request_sync(replica)
             units = max(units, UNITS_OF_A_SAVE)
         return units
 
-    def _save_grown(self, replica: Replica) -> int:
-        return self._save(replica, synced=False) if _has_grown(replica.log) else 0
-
-    def _save(self, replica: Replica, *, synced: bool) -> int:
+    def _save(self, replica: Replica) -> int:
         """Saves the state of a log, that of many producers in several turns. Returns the units of this turn."""
         if replica in self._saving:
             return 0
-        rest = advance(replica.log.saving_state(synced=synced))
+        rest = advance(replica.log.saving_state())
         if isinstance(rest, WorkResult):
             return rest.units + (UNITS_OF_A_SAVE if rest.result else 0)
-        self._saving[replica] = synced
+        self._saving[replica] = None
 
         def failed(error: BaseException) -> None:
             del self._saving[replica]
@@ -242,16 +232,6 @@ class Upkeep:
         if replica.unsynced_since_ms is not None and now_ms - replica.unsynced_since_ms >= replica.log.config.flush_ms:
             replica.unsynced_since_ms = None
             self._replicas.request_sync(replica)
-
-
-def _has_grown(partition_log: PartitionLog) -> bool:
-    """Whether a start after a kill would have to read so much that a save is worth its cost."""
-    states = partition_log.states
-    grown = states.unsaved_bytes(partition_log.segments.active)
-    if grown < states.size_bytes:
-        return False  # many producers: saving must not write more than the producers do
-    records = partition_log.log_end_offset - max(states.end_offset, partition_log.log_start_offset)
-    return grown >= SAVED_BYTES_MIN or records >= SAVED_RECORDS_MIN
 
 
 async def _write_checkpoint(directory: LogDirectory, name: str, data: bytes, lowered: int) -> None:

@@ -96,10 +96,6 @@ class SimDisk:
     def root(self) -> str:
         return self._memory.root
 
-    @property
-    def boot_id(self) -> str:
-        return self._memory.boot_id
-
     def cut(self) -> None:
         """Ends the port after the process's death: no later call has an effect."""
         self._alive = False

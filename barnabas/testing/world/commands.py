@@ -9,7 +9,7 @@ from barnabas.testing.world.disks import DiskRule
 from barnabas.testing.world.network import LinkRule
 from barnabas.testing.world.rot import flip
 
-__all__ = ["flip_bit", "lose_page_cache", "set_disk_faults", "set_links", "set_losses"]
+__all__ = ["flip_bit", "lose_page_cache", "set_disk_faults", "set_links"]
 
 
 def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]) -> None:
@@ -24,12 +24,6 @@ def set_disk_faults(host: NodeHost, faults: list[dict[str, Any]]) -> None:
     rules = [DiskRule(**each) for each in faults]
     for number, disk in enumerate(host.files, start=1):
         disk.set_faults([each for each in rules if each.log_dir in (None, number)])
-
-
-def set_losses(host: NodeHost, losses: int) -> None:
-    """How often the page cache of these disks was lost before: another boot for the node."""
-    for each in host.files:
-        each.losses = losses
 
 
 def flip_bit(host: NodeHost, topic: str, partition: int, offset: int) -> str:

@@ -169,7 +169,6 @@ class WorldDisk:
 
     def __init__(self, real: Disk, met: Callable[[int, str, str, int, int], None], kill: Callable[[str], None]) -> None:
         self.real = real
-        self.losses = 0  # how often the page cache of this disk was lost before, where the real disk cannot know
         self._met = met
         self._kill = kill
         self._dead = False
@@ -273,10 +272,6 @@ class WorldDisk:
     @property
     def root(self) -> str:
         return self.real.root
-
-    @property
-    def boot_id(self) -> str:
-        return f"{self.real.boot_id} {self.losses}" if self.losses else self.real.boot_id
 
     def open(self, path: str, *, create: bool = False) -> File:
         if not self.faulty and self._cache is None:

@@ -126,12 +126,12 @@ async def test_a_stop_before_the_last_log_is_open_forgets_nothing(nodes: Nodes) 
 
 async def test_after_a_kill_the_saved_states_are_gone_on_from(nodes: Nodes) -> None:
     disk = MemoryDisk()
-    node = await nodes.start(disk)
+    node = await nodes.start(disk, log_flush_offset_checkpoint_interval_ms="10")
     await (await nodes.peer(node)).create("t")
     replica = node.replicas.leader("t", 0)
     for _ in range(BATCHES):
         replica.append(build_batch([NewRecord(None, bytes(20), int(time.time() * 1000))]))
-    await until(lambda: replica.log.states.end_offset == BATCHES)
+    await until(lambda: replica.log.saved.end_offset == BATCHES)
     node.kill()
     disk.kill()
     disk.fail(["pread"], path="t-0", after=20, times=None)  # a walk over all batches reads more often

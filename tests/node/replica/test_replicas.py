@@ -354,27 +354,25 @@ async def test_retention_takes_old_segments(nodes: Nodes) -> None:
 
 
 async def test_the_state_of_many_producers_is_saved_in_several_turns(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes,
 ) -> None:
-    monkeypatch.setattr("barnabas.broker.replica.upkeep.SAVE_LOOK_MS", 10)
     disk = MemoryDisk()
-    node = await nodes.start(disk)
+    node = await nodes.start(disk, log_flush_offset_checkpoint_interval_ms="10")
     peer = await nodes.peer(node)
     await peer.create("t")
     replica = node.replicas.leader("t", 0)
     producers = replica.log.producers
     for producer_id in range(1, 20_001):
         producers.append_data(producer_id, 0, 0, 0, 0, int(time.time() * 1000), False)
-    for _ in range(2):
-        append(node, size=300_000)
-    state = f"{replica.log.directory}/log-state-checkpoint"
+    append(node)
+    state = f"{replica.log.directory}/synced-state-checkpoint"
     await until(lambda: bool(producers._captures))
     assert not disk.exists(state)
     append(node)  # not in the state
-    await until(lambda: not producers._captures)
+    await until(lambda: disk.exists(state))
     found = SavedState.from_bytes(disk.read(state))
     assert found is not None
-    assert (found.end_offset, found.producers) == (2, producers.to_snapshot())
+    assert (found.end_offset, found.producers) == (1, producers.to_snapshot())
 
 
 async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ async def test_a_state_that_cannot_be_written_after_a_sync_fails_its_directory_o
     await peer.create("t", 6)
     assert [await produce(peer, each) for each in (1, 2)] == [0, 0]
     replica = node.replicas.leader("t", 1)
-    replica.log.save_state(synced=True)
+    replica.log.save_state()
     disks[1].fail(["pwrite"], path=SYNCED_STATE, times=None, number=number)
     node.replicas.request_sync(replica)
     await until(lambda: replica.failed or nodes.failures)
@@ -267,23 +267,8 @@ async def test_a_state_that_finds_no_descriptor_does_not_delay_the_sync(nodes: N
     await peer.create("t", 6)
     assert await produce(peer, 1) == 0
     replica = node.replicas.leader("t", 1)
-    replica.log.save_state(synced=True)
+    replica.log.save_state()
     disks[1].fail(["open", "create"], path=SYNCED_STATE, times=None, number=errno.EMFILE)
     node.replicas.request_sync(replica)
     await until(lambda: replica.log.recovery_point == 1 or replica.failed or nodes.failures)
     assert (replica.failed, nodes.failures) == (False, [])
-
-
-async def test_states_of_a_failed_directory_are_not_believed(nodes: Nodes) -> None:
-    """The system may have dropped what it was given to write, and on the same boot nothing else tells of it."""
-    disks = three()
-    node = await nodes.start(*disks)
-    peer = await nodes.peer(node)
-    await peer.create("t", 6)
-    assert [await produce(peer, each) for each in (1, 2)] == [0, 0]
-    for each in (1, 2):
-        node.replicas.leader("t", each).log.save_state()
-    disks[1].fail(["sync"], times=None)
-    node.replicas.request_sync(node.replicas.leader("t", 1))
-    await until(lambda: not disks[1].exists("t-1/log-state-checkpoint"))
-    assert disks[2].exists("t-2/log-state-checkpoint")

@@ -10,7 +10,7 @@ from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import AppendInfo, PartitionLog
-from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
+from barnabas.storage.saved_state import SYNCED_STATE
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -54,8 +54,7 @@ def open_log(
 
 def forget_states(disk: Disk) -> None:
     """Removes the saved state of the log, as in a folder of Kafka or of an earlier release."""
-    for name in (LATEST_STATE, SYNCED_STATE):
-        disk.remove(f"t-0/{name}")
+    disk.remove(f"t-0/{SYNCED_STATE}")
 
 
 def append(

@@ -15,7 +15,7 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import NewRecord, build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE
+from barnabas.storage.saved_state import SYNCED_STATE
 from tests.support.processes.cli import called
 from tests.support.storage.batches import append, append_transactional, end_transaction, idempotent, open_log
 
@@ -25,7 +25,7 @@ def test_dump_shows_a_saved_state(tmp_path: Path) -> None:
     append_transactional(log, 5, 0, 2)
     end_transaction(log, 5, commit=False)
     append(log, idempotent(4, 0), leader_epoch=3)
-    log.save_state(synced=True)
+    log.save_state()
     log.close()
     shown = list(lines_of(tmp_path / "t-0" / SYNCED_STATE, records=True))
     assert shown[0].startswith(f"end offset {log.log_end_offset} at byte {log.size_bytes} of segment 0")
@@ -35,11 +35,11 @@ def test_dump_shows_a_saved_state(tmp_path: Path) -> None:
 
 
 def test_dump_shows_an_emptied_state_and_names_a_damaged_one(tmp_path: Path) -> None:
-    (tmp_path / LATEST_STATE).write_bytes(b"")
-    assert next(iter(lines_of(tmp_path / LATEST_STATE, records=True))).startswith("empty")
-    (tmp_path / LATEST_STATE).write_bytes(b"BLS2" + bytes(100))
+    (tmp_path / SYNCED_STATE).write_bytes(b"")
+    assert next(iter(lines_of(tmp_path / SYNCED_STATE, records=True))).startswith("empty")
+    (tmp_path / SYNCED_STATE).write_bytes(b"BLS2" + bytes(100))
     with pytest.raises(RemoteProtocolError, match="torn or damaged"):
-        list(lines_of(tmp_path / LATEST_STATE, records=True))
+        list(lines_of(tmp_path / SYNCED_STATE, records=True))
 
 
 @pytest.fixture

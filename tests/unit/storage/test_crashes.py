@@ -47,7 +47,7 @@ def workload(disk: MemoryDisk, model: Model, config: LogConfig = CONFIG) -> None
     model.note(log)
 
     def sync() -> None:
-        log.save_state(synced=True)
+        log.save_state()
         disk.sync_now(log.unsynced_files())
         log.mark_synced(log.log_end_offset)
         model.synced_offset = log.log_end_offset
@@ -199,7 +199,7 @@ def test_crashes_one_after_another() -> None:
             for _ in range(rng.randrange(20)):
                 append(log, plain(1 + rng.randrange(3)), leader_epoch=life)
                 if rng.random() < 0.2:
-                    log.save_state(synced=rng.random() < 0.7)
+                    log.save_state()
                     disk.sync_now(log.unsynced_files())
                     log.mark_synced(log.log_end_offset)
                     synced = values(log)

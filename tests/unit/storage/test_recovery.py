@@ -435,6 +435,8 @@ def test_the_last_five_batches_of_a_producer_are_known_again_however_the_log_is_
         for n in range(300):
             append(log, idempotent(6 + n % 30, n // 30, size=400))
         log.save_state()
+        disk.sync_now(log.unsynced_files())
+        log.mark_synced(log.log_end_offset)
     if stop == "cut":
         append(log, plain())
         end_offset = log.log_end_offset

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from barnabas.storage.disk import MemoryDisk, MemoryFile
-from barnabas.storage.opening import LogOpening
 from barnabas.storage.partition_log import PartitionLog
-from barnabas.storage.saved_state import LATEST_STATE, SYNCED_STATE, SavedState
+from barnabas.storage.saved_state import SYNCED_STATE, SavedState
 from barnabas.storage.segment import StoredIndexes
 from barnabas.work import Steps, finished
 from tests.support.rng import SeededRng
@@ -68,11 +67,16 @@ def sync(disk: MemoryDisk, log: PartitionLog) -> None:
     log.mark_synced(end)
 
 
+def save(disk: MemoryDisk, log: PartitionLog) -> None:
+    log.save_state()
+    sync(disk, log)
+
+
 class TestAfterAKill:
     def test_only_the_tail_is_read(self) -> None:
         disk = CountingDisk()
         log = filled(disk)
-        log.save_state()
+        save(disk, log)
         for n in range(600, 610):
             append(log, idempotent(4, n, size=400), leader_epoch=3)
         before = described(log)
@@ -90,7 +94,7 @@ class TestAfterAKill:
         for complete in (True, False):
             log.producers.complete = complete
             append(log, plain(2), leader_epoch=3)
-            log.save_state()
+            save(disk, log)
             disk.kill()
             log = open_log(disk, LARGE)
             assert log.producers.complete is complete
@@ -100,7 +104,7 @@ class TestAfterAKill:
     def test_a_torn_last_write_is_cut(self) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        log.save_state()
+        save(disk, log)
         append(log, plain(2), leader_epoch=3)
         before = described(log)
         disk.open(LOG).pwrite(bytes(plain(3))[:70], log.size_bytes)
@@ -113,7 +117,7 @@ class TestAfterAKill:
         disk = MemoryDisk()
         log = filled(disk)
         for n in range(600, 630, 3):
-            log.save_state()
+            save(disk, log)
             append(log, idempotent(4, n, 3), leader_epoch=n)
             before = described(log)
             disk.kill()
@@ -125,7 +129,7 @@ class TestAfterAKill:
         config = small_segments()
         log = open_log(disk, config)
         append(log, idempotent(4, 0, 2))
-        log.save_state()
+        save(disk, log)
         for n in range(2, 30):
             append(log, idempotent(4, n), leader_epoch=n // 7)
         assert len(log.segments) > 3
@@ -147,28 +151,33 @@ class TestAfterAKill:
 
 
 class TestAfterAPowerLoss:
-    def test_a_state_of_the_boot_before_does_not_count(self) -> None:
+    @pytest.mark.parametrize(
+        "killed", [False, True], ids=["at a power loss", "of a volume that was detached before a kill"]
+    )
+    def test_a_hole_below_the_end_is_found(self, killed: bool) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        sync(disk, log)
-        append(log, plain(2), leader_epoch=3)
+        save(disk, log)
+        end, size = log.log_end_offset, log.size_bytes
+        for n in range(600, 640):
+            append(log, idempotent(4, n, size=400), leader_epoch=3)
         log.save_state()
-        flip(disk, LOG, log.size_bytes - 10)  # of the batch that was not synced
-        disk.sync_now([disk.open(LOG), disk.open(f"t-0/{LATEST_STATE}")])
-        disk.crash()
-        again = open_log(disk, LARGE)
-        assert again.log_end_offset == log.log_end_offset - 2
+        disk.open(LOG).pwrite(bytes(4_096), size + 1_000)
+        if killed:
+            disk.kill()
+        else:
+            disk.sync_now([disk.open(LOG)])
+            disk.crash()
+        assert end <= open_log(disk, LARGE).log_end_offset < end + 3
 
     def test_only_what_was_not_synced_is_read(self) -> None:
         disk = CountingDisk()
         log = filled(disk)
-        log.save_state(synced=True)
-        sync(disk, log)
+        save(disk, log)
         for n in range(600, 610):
             append(log, idempotent(4, n, size=400), leader_epoch=3)
-        log.save_state()
         before = described(log)
-        disk.sync_now([disk.open(name) for name in (LOG, f"t-0/{LATEST_STATE}", f"t-0/{SYNCED_STATE}")])
+        disk.sync_now([disk.open(name) for name in (LOG, f"t-0/{SYNCED_STATE}")])
         disk.crash()
         disk.log_bytes_read = 0
         again = open_log(disk, LARGE)
@@ -176,26 +185,10 @@ class TestAfterAPowerLoss:
         assert described(again) == before
         assert again.recovery_point == log.recovery_point
 
-    def test_a_kill_in_the_recovery_does_not_make_the_state_count(self) -> None:
-        """The process that found the machine restarted is killed before it has read the log."""
+    def test_a_state_is_not_written_before_the_sync(self) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        sync(disk, log)
-        append(log, plain(2), leader_epoch=3)
         log.save_state()
-        flip(disk, LOG, log.size_bytes - 10)
-        disk.sync_now([disk.open(LOG), disk.open(f"t-0/{LATEST_STATE}")])
-        disk.crash()
-        steps = PartitionLog.opening(disk, "t-0", LARGE, LogOpening(now_ms=0, topic_id=None, clean=False))
-        next(steps)
-        steps.close()
-        disk.kill()
-        assert open_log(disk, LARGE).log_end_offset == log.log_end_offset - 2
-
-    def test_a_state_is_not_called_synced_before_the_sync(self) -> None:
-        disk = MemoryDisk()
-        log = filled(disk)
-        log.save_state(synced=True)
         assert not disk.exists(f"t-0/{SYNCED_STATE}")
         append(log, plain())
         sync(disk, log)
@@ -209,14 +202,12 @@ def flip(disk: MemoryDisk, path: str, position: int) -> None:
 
 
 class TestBelief:
-    @pytest.mark.parametrize("synced", [False, True])
     @pytest.mark.parametrize("damage", ["short", "zeros", "flipped", "empty"])
     @pytest.mark.parametrize("suffix", ["checkpoint", ".index", ".timeindex"])
-    def test_a_damaged_state_or_index_costs_time_only(self, suffix: str, damage: str, synced: bool) -> None:
+    def test_a_damaged_state_or_index_costs_time_only(self, suffix: str, damage: str) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        log.save_state(synced=synced)
-        sync(disk, log)
+        save(disk, log)
         append(log, plain(2), leader_epoch=3)
         before = described(log)
         disk.kill()
@@ -233,27 +224,23 @@ class TestBelief:
                 disk.replace(f"t-0/{name}", new)
         assert described(open_log(disk, LARGE)) == before
 
-    @pytest.mark.parametrize("synced", [False, True])
-    def test_a_log_that_was_cut_and_written_again(self, synced: bool) -> None:
+    def test_a_log_that_was_cut_and_written_again(self) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        log.save_state(synced=synced)
-        sync(disk, log)
+        save(disk, log)
         log.truncate_to(log.log_end_offset - 20)
-        assert disk.size(f"t-0/{SYNCED_STATE if synced else LATEST_STATE}") == 0
+        assert disk.size(f"t-0/{SYNCED_STATE}") == 0
         for _ in range(40):
             append(log, plain(1, size=400), leader_epoch=9)
         before = described(log)
         disk.kill()
         assert described(open_log(disk, LARGE)) == before
 
-    @pytest.mark.parametrize("synced", [False, True])
-    def test_a_log_that_another_program_cut_and_wrote_again(self, synced: bool) -> None:
+    def test_a_log_that_another_program_cut_and_wrote_again(self) -> None:
         """Kafka knows nothing of the state: the batch that ended there tells that it is of another log."""
         disk = MemoryDisk()
         log = filled(disk)
-        log.save_state(synced=synced)
-        sync(disk, log)
+        save(disk, log)
         states = {name: disk.read(f"t-0/{name}") for name in disk.listdir("t-0") if "state" in name}
         assert states
         log.truncate_to(log.log_end_offset - 20)
@@ -268,7 +255,7 @@ class TestBelief:
     def test_a_log_that_begins_anew_where_the_state_ends(self) -> None:
         disk = MemoryDisk()
         log = filled(disk)
-        log.save_state()
+        save(disk, log)
         log.truncate_fully_and_start_at(log.log_end_offset)
         disk.kill()
         assert not open_log(disk, LARGE).producers.entries
@@ -286,7 +273,7 @@ class TestBelief:
                     append(log, plain(1 + rng.randrange(3)), leader_epoch=life)
                     draw = rng.randrange(8)
                     if draw < 2:
-                        log.save_state(synced=draw == 0)
+                        log.save_state()
                     elif draw == 2:
                         sync(disk, log)
                         synced = log.log_end_offset
@@ -318,7 +305,7 @@ class TestBelief:
                 for _ in range(rng.randrange(12)):
                     draw = rng.randrange(6)
                     if draw < 2:
-                        saving.append(log.saving_state(synced=draw == 0))
+                        saving.append(log.saving_state())
                     elif draw == 2:
                         sync(disk, log)
                         synced = log.log_end_offset
@@ -362,7 +349,8 @@ class TestInSlices:
         log.producers.expire(2**62, 1)
         slices = sum(1 for _ in work)
         assert slices > 5
-        state = SavedState.from_bytes(disk.read(f"t-0/{LATEST_STATE}"))
+        sync(disk, log)
+        state = SavedState.from_bytes(disk.read(f"t-0/{SYNCED_STATE}"))
         assert state is not None
         assert (state.end_offset, state.producers) == (end, expected)
         before = log.producers.to_snapshot()
@@ -370,13 +358,12 @@ class TestInSlices:
         assert open_log(disk, LARGE).producers.entries.keys() >= {7_000, 0}
         assert before != expected
 
-    @pytest.mark.parametrize("synced", [False, True])
-    @pytest.mark.parametrize("event", ["cut", "emptied", "lost", "distrusted", "abandoned"])
-    def test_nothing_is_written_after_the_log_has_changed_otherwise(self, event: str, synced: bool) -> None:
+    @pytest.mark.parametrize("event", ["cut", "emptied", "lost", "failed", "abandoned"])
+    def test_nothing_is_written_after_the_log_has_changed_otherwise(self, event: str) -> None:
         disk = MemoryDisk()
         log = self.many(disk)
         sync(disk, log)
-        work = log.saving_state(synced=synced)
+        work = log.saving_state()
         next(work)
         if event == "cut":
             log.truncate_to(log.log_end_offset - 1)
@@ -384,31 +371,31 @@ class TestInSlices:
             log.truncate_fully_and_start_at(5)
         elif event == "lost":
             log.on_records_lost()
-        elif event == "distrusted":
-            log.states.distrust()
+        elif event == "failed":
+            log.saved.drop()
         else:
             log.abandon()
         finished(work)
-        assert not any(disk.exists(f"t-0/{name}") for name in (LATEST_STATE, SYNCED_STATE))
+        if event != "abandoned":
+            sync(disk, log)
+        assert not disk.exists(f"t-0/{SYNCED_STATE}")
 
     def test_a_later_state_is_not_replaced_by_an_earlier_one(self) -> None:
         disk = MemoryDisk()
         log = self.many(disk)
-        for synced in (False, True):
-            work = log.saving_state(synced=synced)
-            next(work)
-            append(log, plain(2))
-            log.save_state(synced=synced)
-            sync(disk, log)
-            finished(work)
-            state = SavedState.from_bytes(disk.read(f"t-0/{SYNCED_STATE if synced else LATEST_STATE}"))
-            assert state is not None
-            assert state.end_offset == log.log_end_offset
+        work = log.saving_state()
+        next(work)
+        append(log, plain(2))
+        save(disk, log)
+        finished(work)
+        state = SavedState.from_bytes(disk.read(f"t-0/{SYNCED_STATE}"))
+        assert state is not None
+        assert state.end_offset == log.log_end_offset
 
     def test_a_synced_state_waits_for_the_sync_that_covers_it(self) -> None:
         disk = MemoryDisk()
         log = self.many(disk)
-        work = log.saving_state(synced=True)
+        work = log.saving_state()
         next(work)
         end = log.log_end_offset
         append(log, plain(2))
@@ -422,7 +409,7 @@ class TestInSlices:
 
 class TestFile:
     STATE = SavedState(
-        "boot", 3, 90, 4_000, 3_900, bytes(61), StoredIndexes(1, 2, 3, 4), [(0, 3), (4, 50)], b"a", b"pp", b"eee", True
+        3, 90, 4_000, 3_900, bytes(61), StoredIndexes(1, 2, 3, 4), [(0, 3), (4, 50)], b"a", b"pp", b"eee", True
     )
 
     def test_it_is_read_as_it_was_written(self) -> None:
