@@ -417,9 +417,10 @@ async def test_a_serializer_that_raises_in_a_transaction(bootstrap: str, admin: 
 async def test_a_serializer_that_returns_str_is_named(bootstrap: str, admin: Admin, name: str, what: str) -> None:
     topic = await make_topic(admin, name)
     serializer: dict[str, Any] = {f"{what}_serializer": json.dumps}
+    record: dict[str, Any] = {what: {"cups": 2}}
     async with Producer(bootstrap_servers=bootstrap, **serializer) as producer:
         with pytest.raises(SerializationFailed, match=f"^{what}_serializer returned str; it must return bytes"):
-            await producer.send(topic, **{what: {"cups": 2}})
+            await producer.send(topic, **record)
 
 
 async def test_a_consumer_without_topics_raises_when_it_polls(bootstrap: str) -> None:

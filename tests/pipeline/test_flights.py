@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -177,6 +178,13 @@ class Counted(Story):
         self.events += 1
         super()._on_progress()
 
+    def has_told(self, events: int) -> bool:
+        return self.events >= events
+
+
+def is_next(driver: Driver, start: int, running: asyncio.Task[None]) -> bool:
+    return driver.starts >= start or running.done()
+
 
 @pytest.mark.chaos
 async def test_the_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
@@ -185,29 +193,34 @@ async def test_the_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "cluster", brokers=1)
     end = str(dataset.days[-1].day + run.CLOSED)
     driver = Driver([cluster.bootstrap, str(tmp_path), replay.WATERMARK, end], tmp_path / "spark.log", story, print)
+    tasks: list[asyncio.Task[None]] = []
+
+    def drive() -> asyncio.Task[None]:
+        tasks.append(asyncio.create_task(driver.run()))
+        return tasks[-1]
+
     await cluster.start()
     try:
         await run._topics(cluster.bootstrap)
         await replay.send_tables(cluster.bootstrap, dataset)
-        replaying = asyncio.create_task(replay.replay_flights(cluster.bootstrap, dataset, story, lambda number: None))
-        running = asyncio.create_task(driver.run())
+        replaying = replay.replay_flights(cluster.bootstrap, dataset, story, lambda number: None)
+        tasks.append(asyncio.create_task(replaying))
+        running = drive()
         for point in range(KILL_POINTS):
-            reports = story.events + 1 + point % 2
-            reported = asyncio.create_task(story.until(lambda reports=reports: story.events >= reports))
+            reported = asyncio.create_task(story.until(partial(story.has_told, story.events + 1 + point % 2)))
             await asyncio.wait([reported, running], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(point % 4 * 0.4)
             reported.cancel()
-            starts = driver.starts
+            start = driver.starts + 1
             if running.done():
                 await running  # it has come to the end: the next driver finds nothing but closing records
-                running = asyncio.create_task(driver.run())
+                running = drive()
             else:
                 driver.kill()
-            await until(lambda starts=starts: driver.starts > starts)
-        async with asyncio.timeout(DEMO_SECONDS_MAX):
-            await running
-        replaying.cancel()
-        await asyncio.wait([replaying])
+            await until(partial(is_next, driver, start, running))
+        await running
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
         hours, carriers = [
             {
                 "topic": await figures.read_topic(cluster.bootstrap, TOPIC_OF[query]),
@@ -217,6 +230,9 @@ async def test_the_driver_may_be_killed_at_any_moment(tmp_path: Path) -> None:
         ]
         left_open = await figures.open_partitions(cluster.bootstrap)
     finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await cluster.stop()
     found = figures.checks(dataset, data.compute_expected(dataset), hours, carriers, left_open)
     assert [check for check in found if not check.holds] == []
