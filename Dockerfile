@@ -1,5 +1,5 @@
 # One image for every node of a cluster: see docker-compose.yml.
-# BASE_IMAGE is any image with Python 3.11 or newer.
+# BASE_IMAGE is any image with Python 3.11 or newer. An image that can be built again is named by its digest: python:3.12-slim@sha256:…
 ARG BASE_IMAGE=python:3.12-slim
 
 FROM ${BASE_IMAGE} AS build

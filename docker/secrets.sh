@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the secrets of docker-compose.secure.yml, and prints them.
-#   secrets.sh make NODE…                  an authority and a certificate for each node, in /secrets
+#   secrets.sh make NODE…                  an authority and a certificate for each node, in /secrets; copies what a node needs to /nodes/NODE
 #   secrets.sh cat FILE                    prints a file
 #   secrets.sh client-file USER CA_FILE    prints client properties of a user; CA_FILE is the path of ca.pem on the client's machine.
 #                                          PASSWORD in the environment is the user's password; that of admin is ADMIN_PASSWORD
@@ -14,7 +14,8 @@ make)
   fi
   names=()
   for node in "$@"; do names+=("$node=$node,localhost,127.0.0.1"); done
-  exec barnabas certificates /secrets "${names[@]}"
+  barnabas certificates /secrets "${names[@]}"
+  for node in "$@"; do install -o barnabas -m 400 /secrets/ca.pem "/secrets/$node.pem" "/nodes/$node/"; done
   ;;
 cat)
   exec cat "$2"

@@ -62,7 +62,7 @@ def _record(argument: str, rng: Rng) -> UserScramCredentialRecord:
         raise ValueError("give one of password and saltedpassword")
     if salted_text is not None and "salt" not in values:
         raise ValueError("saltedpassword needs its salt")
-    salt = _bytes("salt", values["salt"]) if "salt" in values else rng.uuid() + rng.uuid()
+    salt = _bytes("salt", values["salt"]) if "salt" in values else hashlib.sha256(rng.uuid() + rng.uuid()).digest()
     if salted_text is not None:
         salted = _bytes("saltedpassword", salted_text)
     elif password:

@@ -10,10 +10,11 @@ import pytest
 from barnabas.broker.node import Node
 from barnabas.broker.security.access import CLUSTER_NAME
 from barnabas.errors import ErrorCode
+from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from barnabas.protocol.messages.groups import FindCoordinatorRequest
+from barnabas.protocol.messages.groups import FindCoordinatorRequest, SyncGroupRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
 from tests.support.broker.nodes import Nodes, Peer
@@ -208,3 +209,28 @@ async def test_a_list_asks_without_lines_in_the_audit_log(nodes: Nodes, node: No
     assert (await client.call(MetadataRequest(topics=None), 9)).topics == []
     assert may(AclOperation.DESCRIBE, AclResourceType.TOPIC, "a") in access.asked
     assert access.logged == [each for each in access.logged if each[1] is not AclResourceType.TOPIC]
+
+
+async def test_a_subscription_of_too_many_names_is_refused_without_a_question_about_each(
+    nodes: Nodes, node: Node
+) -> None:
+    reads_group = may(AclOperation.READ, AclResourceType.GROUP, "g")
+    access = SomeAccess(reads_group)
+    client = await client_of(nodes, node, access)
+    joined = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=MEMBER,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[f"t{number}" for number in range(SUBSCRIPTION_NAMES_MAX + 1)],
+        topic_partitions=[],
+    )
+    assert (await client.call(joined, 1)).error_code == ErrorCode.INVALID_REQUEST
+    assert access.asked == [reads_group]
+
+
+async def test_a_sync_without_a_protocol_is_refused_before_its_permission_as_in_kafka(nodes: Nodes, node: Node) -> None:
+    client = await client_of(nodes, node, SomeAccess())
+    answer = await client.call(SyncGroupRequest(group_id="g", protocol_type="consumer"), 5)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    answer = await client.call(SyncGroupRequest(group_id="g", protocol_type="consumer", protocol_name="range"), 5)
+    assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -6,11 +6,15 @@ other client waits; `bench/stalls.py` measures that.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from tests.support.processes.attacks import REQUEST_ATTACKS
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects
-from tests.support.processes.stalling import Stalled, send_each
+from tests.support.processes.stalling import Stalled, attack_each, send_each
 
 pytestmark = pytest.mark.process
 
@@ -49,3 +53,11 @@ def test_no_request_takes_much_memory(stalled: list[Stalled]) -> None:
 
 def test_every_request_is_answered_as_kafka_does(stalled: list[Stalled]) -> None:
     assert {each.huge.name: sorted(each.codes) for each in stalled if not each.as_expected} == {}
+
+
+def test_no_attack_keeps_the_loop_from_others_or_takes_much_memory(tmp_path: Path) -> None:
+    """Smaller ones than those of `bench/stalls.py`."""
+    attacks = [replace(attack, size=min(attack.size, 2_000)) for attack in REQUEST_ATTACKS[1:]]
+    for attacked in attack_each(tmp_path, attacks):
+        assert attacked.turn_s < TURN_SECONDS_MAX, attacked
+        assert attacked.growth_bytes < 2 * GROWTH_BYTES_MAX, attacked

@@ -100,7 +100,11 @@ def test_the_secured_file_serves_no_plaintext_listener() -> None:
         assert service["depends_on"] == {"secrets": {"condition": "service_completed_successfully"}}
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         assert f"broker-{service['environment']['NODE_ID']}" == name
-        assert "secrets:/secrets:ro" in service["volumes"]
+        node = service["environment"]["NODE_ID"]
+        assert service["volumes"] == [f"secrets-{node}:/secrets:ro", f"broker-{node}:/data"], (
+            "no node reads others' keys"
+        )
+        assert f"secrets-{node}:/nodes/{name}" in services["secrets"]["volumes"]
         assert ":?" in service["environment"]["ADMIN_PASSWORD"], "no password has a default"
     script = (ROOT / "docker" / "node.sh").read_text()
     protocols = re.search(r"^listener.security.protocol.map=(.*)$", script, re.MULTILINE)

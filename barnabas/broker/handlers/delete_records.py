@@ -16,6 +16,7 @@ from barnabas.broker.security.permissions import AllowedNames
 from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.messages.admin import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -163,6 +164,10 @@ def _once(request: DeleteRecordsRequest) -> Steps[dict[str, dict[int, int]]]:
 
 def _delete(needs: Needs, topic: str, offset: int, result: DeleteRecordsPartitionResult, deletion: _Deletion) -> None:
     try:
+        if topic in INTERNAL_TOPICS:
+            absence = needs.replicas.absence(topic, result.partition_index)
+            unknown = absence is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(absence if unknown else ErrorCode.INVALID_TOPIC_EXCEPTION)
         replica = needs.replicas.leader(topic, result.partition_index)
         if not replica.log.config.deletes:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete")

@@ -273,10 +273,10 @@ def join_group(needs: Needs, call: Call[JoinGroupRequest]) -> Pending[JoinGroupR
 def sync_group(needs: Needs, call: Call[SyncGroupRequest]) -> Pending[SyncGroupResponse]:
     """Sends the leader's assignments, or returns the member's assignment of a generation."""
     request = call.request
+    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # before the permission, as in Kafka
     check_permission(call.access, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     _check_group_id(request.group_id)
-    if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     reply = _SyncReply()
     needs.groups.sync(request, reply)
     return reply.pending

@@ -36,7 +36,14 @@ from barnabas.broker.security.sasl_settings import (
     SaslConfig,
     SaslSettings,
 )
-from barnabas.broker.security.scram_server import ITERATIONS_MIN, SCRAM_HASHES, ScramServer, StoredCredential
+from barnabas.broker.security.scram_server import (
+    ITERATIONS_MIN,
+    SCRAM_HASHES,
+    ScramServer,
+    StoredCredential,
+    made_salt,
+    salt_size,
+)
 from barnabas.broker.security.server_login import LoginConnection, ServerLogin
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
@@ -58,7 +65,10 @@ log = logger("kafka.network.SocketServer")
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
 TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
-LIKE_MAX: Final = 100  # credentials among which one is looked for that an unknown user's resembles
+LIKE_MAX: Final = (
+    10_000  # credentials that are looked at, after a change of them, for what an unknown user's resembles: 5 ms
+)
+KINDS_MAX: Final = 100  # of them: a login of an unknown user costs a microsecond for each
 
 
 class LoginNode(Protocol):
@@ -99,6 +109,8 @@ class ServerLogins:
         self._cluster_id = cluster_id
         self._config = config
         self._token_keys: dict[tuple[str, str, str], tuple[bytes, bytes, bytes]] = {}  # by mechanism, token and secret
+        self._kinds: dict[int, list[tuple[int, int | None]]] = {}  # by mechanism
+        self._kinds_of: object = None  # the credentials that they are of
         self._offload = offload
         self._settings = {name: SaslSettings(config, name) for name in listeners}
         self._kerberos = KerberosLogins(list(self._settings.values()), offload)
@@ -160,7 +172,13 @@ class ServerLogins:
         if mechanism == GSSAPI_MECHANISM:
             return self._kerberos.exchange(settings)
         nonce = base64.b64encode(self.reactor.rng.uuid() + self.reactor.rng.uuid()).decode()
-        return ScramServer(mechanism, partial(self._credential, mechanism), partial(self._unknown, mechanism), nonce)
+        return ScramServer(
+            mechanism,
+            partial(self._credential, mechanism),
+            partial(self._unknown, mechanism),
+            partial(self._derivation, mechanism),
+            nonce,
+        )
 
     @property
     def signing_keys(self) -> list[SigningKeys]:
@@ -215,42 +233,68 @@ class ServerLogins:
 
     def _token_credential(self, mechanism: str, token_id: str) -> StoredCredential | None:
         """The credential of a delegation token: its password is its HMAC in base64 (KIP-48)."""
-        token = self._current.image.delegation_tokens.get(token_id)
-        secret = self._config.listener_value("", SECRET_KEY)
-        if token is None or not isinstance(secret, str) or not secret:
+        token, secret = self._current.image.delegation_tokens.get(token_id), self._token_secret
+        if token is None or secret is None:
             return None
         expires_at_ms = min(token.expiry_ms, token.max_ms)
         if expires_at_ms <= self.reactor.clock.now_ms():
             return None
-        key = (mechanism, token_id, secret)
-        stored = self._token_keys.get(key)
-        if stored is None:
-            password = base64.b64encode(token_hmac(secret, token_id))
-            hash_name, salt = SCRAM_HASHES[mechanism], self.reactor.rng.uuid()
-            salted = hashlib.pbkdf2_hmac(hash_name, password, salt, ITERATIONS_MIN)
-            client_key = hmac.digest(salted, b"Client Key", hash_name)
-            stored = salt, hashlib.new(hash_name, client_key).digest(), hmac.digest(salted, b"Server Key", hash_name)
+        # Others may have taken the place of the keys since they were derived in a thread.
+        keys = self._token_keys.get((mechanism, token_id, secret)) or _derived(mechanism, token_id, secret)
+        owner = LoginIdentity(token.owner.partition(":")[2], expires_at_ms, token=True)
+        return StoredCredential(*keys, ITERATIONS_MIN, owner)
+
+    def _derivation(self, mechanism: str, token_id: str) -> Callable[[], None] | None:
+        """What derives the keys of a delegation token; None if that is done, or if there is no such token."""
+        secret = self._token_secret
+        if secret is None or token_id not in self._current.image.delegation_tokens:
+            return None
+        key = mechanism, token_id, secret
+
+        def derive() -> None:
             if len(self._token_keys) >= TOKEN_KEYS_MAX:
                 self._token_keys.clear()
-            self._token_keys[key] = stored
-        owner = LoginIdentity(token.owner.partition(":")[2], expires_at_ms, token=True)
-        return StoredCredential(*stored, ITERATIONS_MIN, owner)
+            self._token_keys[key] = _derived(*key)
 
-    def _unknown(self, mechanism: str, name: str) -> tuple[bytes, int]:
-        """Salt and iterations for a user without credential: always the same for one name, on every node.
+        return None if key in self._token_keys else derive
 
-        The salt depends on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: a client
-        that has logged in once could compute the salt of every unknown name, and tell it from the salt of a user.
+    @property
+    def _token_secret(self) -> str | None:
+        secret = self._config.listener_value("", SECRET_KEY)
+        return secret if isinstance(secret, str) and secret else None
+
+    def _unknown(self, mechanism: str, name: str, by_token: bool) -> tuple[bytes, int]:
+        """Salt and iterations for a name without credential: always the same for one name, on every node, and such as credentials have.
+
+        They depend on the server key of the oldest credential, which clients cannot know. The cluster id alone is no secret: a client that
+        has logged in once could compute the salt of every unknown name, and tell it from the salt of a user. Each name chooses among the
+        iterations and kinds of salts in use by itself, so that most names keep theirs when a user with others is added.
         """
-        code = SCRAM_MECHANISMS[mechanism]
+        oldest = next(iter(self._current.image.scram_credentials.values()), None)
+        key = hashlib.sha512(b"" if oldest is None else oldest.server_key).digest()
+        seed = hmac.digest(key, f"{self._cluster_id()} {mechanism} {by_token} {name}".encode(), "sha512")
+        in_use = self._kinds_in_use(SCRAM_MECHANISMS[mechanism]) if not by_token else [(ITERATIONS_MIN, SALT_BYTES)]
+        iterations, size = max(in_use, key=lambda kind: hmac.digest(seed, repr(kind).encode(), "sha256"))
+        return made_salt(size, seed), iterations
+
+    def _kinds_in_use(self, code: int) -> list[tuple[int, int | None]]:
+        """Iterations and salt sizes of the oldest credentials of a mechanism."""
         credentials = self._current.image.scram_credentials
-        like = next((each for (kind, _), each in islice(credentials.items(), LIKE_MAX) if kind == code), None)
-        oldest = next(iter(credentials.values()), None)
-        key = b"" if oldest is None else oldest.server_key
-        salt = hmac.digest(key, f"{self._cluster_id()} {mechanism} {name}".encode(), SCRAM_HASHES[mechanism])
-        if like is None:
-            return salt[:SALT_BYTES], ITERATIONS_MIN
-        return (salt * 2)[: len(like.salt)], like.iterations
+        if self._kinds_of is not credentials:
+            found: dict[int, dict[tuple[int, int | None], None]] = {}
+            for (kind, _), each in islice(credentials.items(), LIKE_MAX):
+                found.setdefault(kind, {})[each.iterations, salt_size(each.salt)] = None
+            self._kinds_of, self._kinds = credentials, {kind: list(each)[:KINDS_MAX] for kind, each in found.items()}
+        return self._kinds.get(code) or [(ITERATIONS_MIN, SALT_BYTES)]
+
+
+def _derived(mechanism: str, token_id: str, secret: str) -> tuple[bytes, bytes, bytes]:
+    """Salt, stored key and server key of a delegation token: the same on every node."""
+    password = base64.b64encode(token_hmac(secret, token_id))
+    hash_name, salt = SCRAM_HASHES[mechanism], made_salt(SALT_BYTES, b"salt " + password)
+    salted = hashlib.pbkdf2_hmac(hash_name, password, salt, ITERATIONS_MIN)
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    return salt, hashlib.new(hash_name, client_key).digest(), hmac.digest(salted, b"Server Key", hash_name)
 
 
 def node_logins(node: LoginNode, router: Router, offload: Offload) -> ServerLogins | None:

@@ -146,12 +146,14 @@ def signed_claims(token: str, keys: KeySet) -> Mapping[str, object]:
     from joserfc.errors import InvalidKeyIdError, JoseError
 
     try:
-        claims = jwt.decode(token, partial(_key_of, keys), algorithms=list(ALGORITHMS)).claims
+        decoded = jwt.decode(token, partial(_key_of, keys), algorithms=list(ALGORITHMS))
     except InvalidKeyIdError:
         raise TokenRefused("no signing key is the one that it names", unknown_key=True) from None
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TokenRefused(f"its signature is not valid: {type(error).__name__}") from None
-    return claims
+    if decoded.header.get("crit") == []:
+        raise TokenRefused("its list of critical extensions is empty")  # RFC 7515, 4.1.11
+    return decoded.claims
 
 
 def _key_of(keys: KeySet, token: GuestProtocol) -> KeyBase:
@@ -178,8 +180,8 @@ def checked_claims(claims: Mapping[str, object], rules: BearerRules, now_ms: int
         TokenRefused: the claims break a rule.
     """
     name = claims.get(rules.sub_claim)
-    if rules.signed and isinstance(name, str):
-        name = name.strip(_BLANKS)
+    if isinstance(name, str):
+        name = "" if "\0" in name else name.strip(_BLANKS) if rules.signed else name
     if not isinstance(name, str) or not name or len(name) > NAME_LENGTH_MAX:
         raise TokenRefused(f"its claim {rules.sub_claim} is no name")
     expires_at_ms = _time_ms(claims, "exp")

@@ -75,7 +75,7 @@ class ScramUserAdmin(AdminRequests):
             raise IllegalState("the password is empty")
         if not 1 <= iterations <= 2**31 - 1:
             raise IllegalState(f"iterations={iterations}: 4096 to 16384 are possible")
-        salt = self._cluster.rng.uuid() + self._cluster.rng.uuid()
+        salt = hashlib.sha256(self._cluster.rng.uuid() + self._cluster.rng.uuid()).digest()
         salted = hashlib.pbkdf2_hmac(function, password.encode(), salt, min(iterations, _SALTED_MAX))
         request = AlterUserScramCredentialsRequest(
             upsertions=[

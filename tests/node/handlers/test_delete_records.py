@@ -10,6 +10,7 @@ from barnabas.broker.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.work import finished
 from tests.support.broker.calls import Connection
@@ -17,9 +18,9 @@ from tests.support.broker.nodes import Peer, batch
 from tests.support.waiting import until
 
 
-def deleting(offset: int, timeout_ms: int = 5_000) -> DeleteRecordsRequest:
+def deleting(offset: int, timeout_ms: int = 5_000, topic: str = "a") -> DeleteRecordsRequest:
     wanted = DeleteRecordsPartition(partition_index=0, offset=offset)
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="a", partitions=[wanted])], timeout_ms=timeout_ms)
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=timeout_ms)
 
 
 @pytest.fixture
@@ -52,6 +53,17 @@ async def test_what_is_gone_everywhere_is_answered_at_once(peer: Peer, replica: 
     replica.on_follower_fetch(2, 7, 10, 5)
     (result,) = (await peer.call(deleting(5), 2)).topics[0].partitions
     assert (result.error_code, result.low_watermark) == (0, 5)
+
+
+async def test_records_of_internal_topics_are_not_deleted(peer: Peer) -> None:
+    async def code() -> int:
+        (result,) = (await peer.call(deleting(0, topic="__consumer_offsets"), 2)).topics[0].partitions
+        assert result.low_watermark == -1
+        return int(result.error_code)
+
+    assert await code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await peer.call(FindCoordinatorRequest(key="g"), 3)
+    assert await code() == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_a_follower_that_does_not_follow(peer: Peer, replica: Replica) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from typing import Any
 
 import pytest
 
+from barnabas.broker.security import login
 from barnabas.client import Admin, KafkaError
 from barnabas.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
@@ -17,6 +19,7 @@ from barnabas.protocol.messages.delegation_tokens import (
     TokenPrincipal,
 )
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from barnabas.runtime.offload import WorkerThread
 from tests.support.oracle.sasl_script import ALICE, BOB, SCRAM_USERS, USERS, SaslWire, Scram, sasl_settings
 from tests.support.oracle.wire import Wire
 from tests.support.security.certificates import CertificateAuthority
@@ -91,6 +94,31 @@ async def test_the_life_of_tokens(caplog: Any) -> None:
             assert late.said[-1][1] == 58
     assert SETTINGS["delegation.token.secret.key"] not in caplog.text
     assert base64.b64encode(made.hmac).decode() not in caplog.text
+
+
+async def test_the_iterations_of_a_token_are_computed_in_a_thread_once_for_each_mechanism(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    derived = login._derived
+
+    def noted(mechanism: str, token_id: str, secret: str) -> tuple[bytes, bytes, bytes]:
+        threads.append(threading.get_ident())
+        return derived(mechanism, token_id, secret)
+
+    monkeypatch.setattr(login, "_derived", noted)
+
+    def logins(address: str) -> None:
+        with logged_in(address, ALICE) as alice:
+            made = alice.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-256"):
+            with by_token(address, made, mechanism) as holder:
+                assert holder.said[-1][1] == 0
+
+    async with sasl_node(SETTINGS, "SASL", offload=WorkerThread().run) as node:
+        await asyncio.to_thread(logins, address_of(node, "SASL"))
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 async def test_the_admin_client_manages_tokens_over_tls(ca: CertificateAuthority) -> None:

@@ -127,9 +127,9 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     ) -> bool:
         """Converts the group to a classic group if the last members of the consumer protocol leave (`gone`)."""
         tables = self._tables
-        rest = [member for member in group.members.values() if member not in gone]
         settings = tables.consumer_settings(group.group_id)
-        if not migration.may_downgrade(gone, rest, settings, tables.settings.size_max):
+        rest = migration.rest_to_downgrade(group, gone, settings, tables.settings.size_max)
+        if not rest:
             return False
         self._protocol.cancel_deadlines(group)
         effects.records += migration.downgraded(group, rest, tables.topics, at)

@@ -39,7 +39,7 @@ from barnabas.broker.coordinator.groups.settings import ConsumerSettings
 from barnabas.broker.coordinator.groups.topics import Topics, metadata_hash
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["check_upgrade", "downgraded", "may_downgrade", "upgraded"]
+__all__ = ["check_upgrade", "downgraded", "rest_to_downgrade", "upgraded"]
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
@@ -115,16 +115,18 @@ def _members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
     return members
 
 
-def may_downgrade(
-    gone: list[ConsumerMember], rest: list[ConsumerMember], settings: ConsumerSettings, classic_size_max: int
-) -> bool:
-    """Returns whether the last members of the consumer protocol leave (`gone`) and only classic members remain."""
-    return (
-        settings.downgrades
-        and 0 < len(rest) <= classic_size_max
-        and all(member.is_classic for member in rest)
-        and any(not member.is_classic for member in gone)
-    )
+def rest_to_downgrade(
+    group: ConsumerGroup, gone: list[ConsumerMember], settings: ConsumerSettings, classic_size_max: int
+) -> list[ConsumerMember]:
+    """Returns the members that remain if the last members of the consumer protocol leave (`gone`) and the group becomes a classic group;
+    none if it does not. The search ends at the first member that uses the consumer protocol."""
+    gone_ids = {member.member_id for member in gone}
+    if not settings.downgrades or all(member.is_classic for member in gone):
+        return []
+    if any(not member.is_classic for member in group.members.values() if member.member_id not in gone_ids):
+        return []
+    rest = [member for member in group.members.values() if member.member_id not in gone_ids]
+    return rest if len(rest) <= classic_size_max else []
 
 
 def downgraded(

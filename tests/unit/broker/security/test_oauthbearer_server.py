@@ -62,11 +62,19 @@ def test_tokens_that_no_key_has_signed() -> None:
         assert not token or token not in str(caught.value)
 
 
+def test_an_empty_list_of_critical_extensions_is_refused() -> None:
+    """RFC 7515, 4.1.11: it must not be empty."""
+    token = jwt.encode({"alg": "ES256", "kid": "one", "crit": []}, CLAIMS, KEY, algorithms=["ES256"])
+    with pytest.raises(TokenRefused, match="critical extensions"):
+        signed_claims(token, KEYS)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"sub": None}, "claim sub"),
         ({"sub": 7}, "claim sub"),
+        ({"sub": "admin\0"}, "claim sub"),
         ({"exp": None}, "no claim exp"),
         ({"exp": 1_799_999_990}, "has expired"),
         ({"exp": "soon"}, "no time"),
@@ -79,7 +87,7 @@ def test_tokens_that_no_key_has_signed() -> None:
         ({"aud": [7]}, "no text"),
         ({"scope": "a"}, "required scope"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_claims_that_break_a_rule(change: dict[str, Any], says: str) -> None:
     rules = BearerRules("i", ("kafka",), 5_000, required_scope=("b",), signed=True)

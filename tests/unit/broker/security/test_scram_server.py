@@ -13,7 +13,7 @@ from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]
 
 from barnabas.broker.metadata.image import ScramCredentialImage
 from barnabas.broker.security.login import ServerLogins
-from barnabas.broker.security.scram_server import ScramServer, StoredCredential
+from barnabas.broker.security.scram_server import ScramServer, StoredCredential, salt_size
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.broker.slices import in_place
 
@@ -33,7 +33,7 @@ def server(mechanism: str = "SCRAM-SHA-256") -> ScramServer:
     def find(name: str, by_token: bool) -> StoredCredential | None:
         return credential(mechanism) if name == "user" and not by_token else None
 
-    return ScramServer(mechanism, find, lambda name: (SALT, 4_096), NONCE)
+    return ScramServer(mechanism, find, lambda name, by_token: (SALT, 4_096), lambda token: None, NONCE)
 
 
 def test_the_vector_of_rfc_7677() -> None:
@@ -79,11 +79,13 @@ def test_a_wrong_password_and_an_unknown_user_have_the_same_answers(user: str, p
         b"n,,n=user,r=",
         b"n,,n=us=er,r=abc",
         b"n,,m=x,n=user,r=abc",
+        b"n,,n=user,r=abc,m=x",
+        b"n,,n=user,r=abc,other=y,m=x,tokenauth=true",
         b"n,,n=user,r=a,b",
         b"n,,n=\xff,r=abc",
         b"n,,n=user,r=" + b"a" * 10_000,
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_malformed_first_messages(first: bytes) -> None:
     with pytest.raises(LoginFailed):
@@ -95,7 +97,32 @@ def test_representations_show_no_key() -> None:
     assert shown == "StoredCredential(iterations=4096)"
 
 
+def test_the_keys_of_a_token_are_derived_before_the_step_that_looks_them_up() -> None:
+    derived: list[str] = []
+    found: dict[str, StoredCredential] = {}
+
+    def derive(token_id: str) -> Any:
+        return None if token_id in found else lambda: derived.append(token_id)
+
+    exchange = ScramServer(
+        "SCRAM-SHA-256", lambda name, by_token: found.get(name), lambda name, by_token: (SALT, 4_096), derive, NONCE
+    )
+    first = b"n,,n=token,r=abc,tokenauth=true"
+    for quick in (b"n,,n=token,r=abc", b"n,,n=token,r=abc,tokenauth=false", b"\xff", b"n,,n=token"):
+        assert exchange.work(quick) is None
+    work = exchange.work(first)
+    assert work is not None
+    assert derived == []
+    work()
+    assert derived == ["token"]
+    found["token"] = credential("SCRAM-SHA-256")
+    assert exchange.work(first) is None
+    exchange.step(first, 0)
+    assert exchange.work(first) is None, "the second message is quick"
+
+
 SOMEBODY = ScramCredentialImage(b"salt-of-somebody", b"stored", b"server-key", 4_096)
+OF_KAFKA = SOMEBODY._replace(salt=b"1h4n2kq0zzv83ab5e7c9d0f2g6", iterations=8_192)
 
 
 def logins_with(users: Any) -> ServerLogins:
@@ -104,14 +131,49 @@ def logins_with(users: Any) -> ServerLogins:
     return ServerLogins(nothing, nothing, current, nothing, lambda: "cluster", [], in_place)
 
 
+def unknown(users: Any, name: str = "carol", mechanism: str = "SCRAM-SHA-256") -> tuple[bytes, int]:
+    return logins_with(users)._unknown(mechanism, name, False)
+
+
 def test_the_salt_of_an_unknown_user_cannot_be_computed_from_what_clients_know() -> None:
     users = {(1, "admin"): SOMEBODY}
     others = {(1, "admin"): SOMEBODY._replace(server_key=b"another-key")}
-    salt, iterations = logins_with(users)._unknown("SCRAM-SHA-256", "carol")
+    salt, iterations = unknown(users)
     assert (len(salt), iterations) == (len(SOMEBODY.salt), SOMEBODY.iterations)
-    assert logins_with(dict(users))._unknown("SCRAM-SHA-256", "carol") == (salt, iterations)  # on every node
-    assert logins_with(users)._unknown("SCRAM-SHA-256", "dave")[0] != salt
-    assert logins_with(others)._unknown("SCRAM-SHA-256", "carol")[0] != salt
+    assert unknown(dict(users)) == (salt, iterations)  # on every node
+    assert unknown(users, "dave")[0] != salt
+    assert unknown(others)[0] != salt
+
+
+def test_unknown_users_look_like_users_of_every_kind() -> None:
+    """Also the only user with more iterations, and salts of Kafka's tools: 130 random bits in base 36."""
+    users = {(1, "admin"): SOMEBODY, (1, "jim"): OF_KAFKA, (2, "eve"): SOMEBODY._replace(iterations=5_000)}
+    seen = [unknown(users, f"nobody-{number}") for number in range(400)]
+    kinds = {(iterations, salt_size(salt)) for salt, iterations in seen}
+    assert kinds == {(4_096, 16), (8_192, None)}
+    of_kafka = [salt for salt, iterations in seen if iterations == 8_192]
+    assert {len(salt) for salt in of_kafka} >= {25, 26}
+    assert all(int(salt, 36) < 1 << 130 for salt in of_kafka)
+    assert len({salt for salt, _ in seen}) == len(seen)
+    assert unknown(users, mechanism="SCRAM-SHA-512")[1] == 5_000
+    long = {(1, "admin"): SOMEBODY._replace(salt=bytes(200))}
+    assert len(set(unknown(long)[0])) > 64, "a long salt repeats nothing"
+
+
+def test_an_unknown_user_keeps_its_salt_when_users_are_added() -> None:
+    users = {(1, "admin"): SOMEBODY, (1, "jim"): OF_KAFKA}
+    more = {**users, **{(1, f"user-{number}"): SOMEBODY for number in range(100)}}
+    names = [f"nobody-{number}" for number in range(60)]
+    before = [unknown(users, name) for name in names]
+    assert [unknown(more, name) for name in names] == before
+    more[1, "another"] = SOMEBODY._replace(iterations=6_000)
+    kept = sum(unknown(more, name) == former for name, former in zip(names, before, strict=True))
+    assert 20 < kept < 60
+
+
+def test_an_unknown_token_looks_like_a_token() -> None:
+    salt, iterations = logins_with({(1, "jim"): OF_KAFKA})._unknown("SCRAM-SHA-256", "token", True)
+    assert (len(salt), iterations) == (16, 4_096)
 
 
 def test_a_login_of_an_unknown_user_takes_no_longer_with_many_users() -> None:
@@ -124,7 +186,10 @@ def test_a_login_of_an_unknown_user_takes_no_longer_with_many_users() -> None:
                 seen += 1
                 yield item
 
-    users = Credentials({(1, f"user-{number}"): SOMEBODY for number in range(10_000)})
-    salt, iterations = logins_with(users)._unknown("SCRAM-SHA-512", "carol")
+    logins = logins_with(Credentials({(1, f"user-{number}"): SOMEBODY for number in range(20_000)}))
+    salt, iterations = logins._unknown("SCRAM-SHA-512", "carol", False)
     assert (len(salt), iterations) == (16, 4_096)
-    assert seen <= 100
+    assert seen <= 10_001
+    for name in ("dave", "erin"):
+        logins._unknown("SCRAM-SHA-256", name, False)
+    assert seen <= 10_001, "they are looked at once for each change"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 __all__ = ["ASSIGNORS", "Assignor", "Partitions", "SubscribedMember", "assign_range", "assign_uniform"]
@@ -108,27 +108,30 @@ def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping
     topics = _topics(members)
     total = sum(partition_counts[topic_id] for topic_id in topics)
     minimum, extra = divmod(total, len(members))
-    result = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
-    sizes = {member_id: sum(map(len, target.values())) for member_id, target in result.items()}
-    quotas = dict.fromkeys(members, minimum)
+    result: dict[str, Partitions] = {}
+    sizes: dict[str, int] = {}
+    for member_id, member in members.items():
+        target = result[member_id] = _kept(member, partition_counts) if member.target else member.target
+        sizes[member_id] = sum(map(len, target.values())) if target else 0
     # Members that have more than the minimum come first.
-    for member_id in sorted(members, key=lambda member_id: sizes[member_id] <= minimum):
-        if extra:
-            quotas[member_id] += 1
-            extra -= 1
+    first = (member_id for member_id, size in sizes.items() if size > minimum)
+    others = (member_id for member_id, size in sizes.items() if size <= minimum)
+    with_extra = set(islice(chain(first, others), extra))
     taken = {topic_id: bytearray(partition_counts[topic_id]) for topic_id in topics}
+    wanting: dict[str, int] = {}
     for member_id, target in result.items():
-        if sizes[member_id] > quotas[member_id]:
-            target = result[member_id] = _first(target, quotas[member_id])
+        missing = minimum + (member_id in with_extra) - sizes[member_id]
+        if missing > 0:
+            wanting[member_id] = missing
+        elif missing < 0:
+            target = result[member_id] = _first(target, sizes[member_id] + missing)
         for topic_id, numbers in target.items():
             found = taken[topic_id]
             for number in numbers:
                 found[number] = 1
     free = ((topic_id, number) for topic_id in topics for number, used in enumerate(taken[topic_id]) if not used)
-    for member_id, target in result.items():
-        wanting = quotas[member_id] - sizes[member_id]
-        if wanting > 0:
-            result[member_id] = _with(target, islice(free, wanting))
+    for member_id, missing in wanting.items():
+        result[member_id] = _with(result[member_id], islice(free, missing))
     return result
 
 

@@ -65,7 +65,9 @@ class ConsumerGroup:
     """
 
     __slots__ = (
+        "_next_rank",
         "_owners",
+        "_ranks",
         "epoch",
         "group_id",
         "hashed_in",
@@ -100,6 +102,8 @@ class ConsumerGroup:
         self.searched_ms = 0
         self.is_searching = False
         self._owners: dict[tuple[bytes, int], str] = {}
+        self._ranks: dict[str, int] = {}  # of members, in the order of joining
+        self._next_rank = 0
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
@@ -211,7 +215,7 @@ class ConsumerGroup:
 
     def _apply_member(self, kind: Kind, member_id: str, value: Any) -> Undo:
         former = self.members.get(member_id)
-        position = list(self.members) if former is not None and kind is Kind.MEMBER_METADATA and value is None else None
+        rank = self._ranks.get(member_id)
         if former is None:
             if value is None:
                 return _nothing
@@ -227,8 +231,9 @@ class ConsumerGroup:
 
         def undo() -> None:
             self._set(member_id, former)
-            if position is not None:  # restores the order of joining, too
-                self.members = {known_id: self.members[known_id] for known_id in position if known_id in self.members}
+            if rank is not None and rank != self._ranks[member_id]:  # restores the order of joining, too
+                self._ranks[member_id] = rank
+                self.members = dict(sorted(self.members.items(), key=lambda item: self._ranks[item[0]]))
 
         return undo
 
@@ -244,8 +249,12 @@ class ConsumerGroup:
                 del self.static_members[instance_id]
         if member is None:
             self.members.pop(member_id, None)
+            self._ranks.pop(member_id, None)
             return
         self.members[member_id] = member
+        if member_id not in self._ranks:
+            self._ranks[member_id] = self._next_rank
+            self._next_rank += 1
         self._count_metadata(member.metadata, +1)
         for pair in member.assignment.holds():
             self._owners[pair] = member_id
@@ -264,7 +273,7 @@ class ConsumerGroup:
         copied = ConsumerGroup(self.group_id)
         copied.epoch, copied.target_epoch, copied.hashed_in = self.epoch, self.target_epoch, self.hashed_in
         copied.regex_subscribers, copied.subscriptions = dict(self.regex_subscribers), dict(self.subscriptions)
-        copied.votes = dict(self.votes)
+        copied.votes, copied._ranks, copied._next_rank = dict(self.votes), dict(self._ranks), self._next_rank
         copied.members, copied.static_members = dict(self.members), dict(self.static_members)
         copied.target, copied.regexes, copied._owners = dict(self.target), dict(self.regexes), dict(self._owners)
         return copied

@@ -416,13 +416,13 @@ def _subscribers(
     """Returns the members as an assignor sees them; those that subscribe alike share one set of topic ids."""
     ids: dict[Subscription, frozenset[bytes]] = {}
     result: dict[str, SubscribedMember] = {}
-    for member_id, member in members.items():
-        metadata = member.metadata
-        key = metadata.subscription
+    nothing: Partitions = {}
+    for member_id, (_, metadata, _) in members.items():
+        key = metadata.topic_names, metadata.topic_regex
         topic_ids = ids.get(key)
         if topic_ids is None:
             topic_ids = ids[key] = _topic_ids(group, metadata, topics)
-        result[member_id] = SubscribedMember(metadata.instance_id, topic_ids, group.target.get(member_id, {}))
+        result[member_id] = SubscribedMember(metadata.instance_id, topic_ids, group.target.get(member_id, nothing))
     return result
 
 

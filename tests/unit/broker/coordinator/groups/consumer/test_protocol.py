@@ -404,6 +404,27 @@ def test_a_join_between_two_targets_walks_no_members(bench: GroupBench, topics: 
     assert group(bench).topic_names(without=("a",)) == set(topics)
 
 
+def test_a_member_that_leaves_is_compared_with_no_others(bench: GroupBench) -> None:
+    """Whether only members of the classic protocol remain is known at the first other one."""
+    bench.consumers = ConsumerSettings(assignment_interval_ms=60_000)
+    clients = [Client(bench, f"member-{number}", ["t"]) for number in range(20)]
+    for client in clients:
+        client.join()
+    looked_at = 0
+
+    class Counted(dict[str, ConsumerMember]):
+        def values(self) -> Any:
+            nonlocal looked_at
+            for member in super().values():
+                looked_at += 1
+                yield member
+
+    group(bench).members = Counted(group(bench).members)
+    clients[7].leave()
+    assert len(group(bench).members) == 19
+    assert looked_at == 1
+
+
 def test_most_votes_choose_the_assignor_and_the_first_one_configured_if_there_are_equally_many(
     bench: GroupBench,
 ) -> None:
