@@ -1,20 +1,22 @@
-"""ClusterAio: the methods of a cluster handle as coroutines, for asyncio and trio.
+"""ClusterAio: the methods of a cluster handle, as coroutines for asyncio and trio. `Cluster` has their blocking forms.
 
-Driven by: `Cluster.aio`. The work runs in the kit's own thread, so a coroutine works on every loop, whatever loop started the cluster.
+The work runs in the kit's own thread, so a coroutine works on every loop, whatever loop started the cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.testing.errors import named_arguments
 from barnabas.testing.handle import Handle
+from barnabas.testing.kit_thread import coroutine
 from barnabas.testing.world.handles import WorldAioMethods
 
 __all__ = ["ClusterAio"]
 
 
 class ClusterAio(WorldAioMethods):
-    """Each method does what the method of `Cluster` with its name does."""
+    """See the module."""
 
     def __init__(self, cluster: Handle) -> None:
         self._cluster = cluster
@@ -27,6 +29,10 @@ class ClusterAio(WorldAioMethods):
         """Ends the brokers."""
         await self._cluster.__aexit__(None, None, None)
 
+    # -- topics
+
+    @coroutine
+    @named_arguments
     async def create_topic(
         self,
         name: str,
@@ -35,51 +41,87 @@ class ClusterAio(WorldAioMethods):
         replication_factor: int | None = None,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Creates a topic."""
-        core = self._cluster.core()
-        return await self._cluster.wait_async(core.create_topic(name, partitions, replication_factor, config))
+        """Creates a topic and returns its name when every broker knows it and its replicas are in sync.
 
+        Args:
+            replication_factor: None takes the brokers' default: 3, or the number of brokers if that is less.
+            config: Kafka's topic settings, for example {"cleanup.policy": "compact"}.
+        """
+        return await self._cluster.core().create_topic(name, partitions, replication_factor, config)
+
+    @coroutine
     async def delete_topics(self, *names: str) -> None:
-        """Deletes topics."""
-        await self._cluster.wait_async(self._cluster.core().delete_topics(list(names)))
+        """Deletes topics; returns when no broker knows them."""
+        await self._cluster.core().delete_topics(list(names))
 
+    @coroutine
     async def topics(self) -> list[str]:
         """Names of all topics that are not internal."""
-        return await self._cluster.wait_async(self._cluster.core().topics())
+        return await self._cluster.core().topics()
 
-    async def stop_broker(self, broker_id: int = 1) -> None:
-        """Stops a broker cleanly."""
-        await self._cluster.wait_async(self._cluster.core().stop_broker(broker_id))
+    # -- brokers: their id may be left out where the cluster has only one
 
+    @coroutine
+    async def stop_broker(self, broker_id: int | None = None) -> None:
+        """Stops a broker cleanly: it hands its leaderships over first. `restart` starts it again."""
+        core = self._cluster.core()
+        await core.stop_broker(core.check_broker(broker_id))
+
+    @coroutine
+    @named_arguments
     async def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers again; all without ids."""
-        await self._cluster.wait_async(self._cluster.core().restart(*broker_ids, wait=wait))
+        """Starts brokers on their data and their ports, all at once; without ids all brokers.
 
+        Stops a running one cleanly first, kills a paused one. After the end of most brokers start them in one call: a broker serves
+        when a majority of the cluster runs.
+
+        Args:
+            wait: False returns as soon as the starts have begun; `wait_until_ready` waits for their end.
+        """
+        await self._cluster.core().restart(*broker_ids, wait=wait)
+
+    @coroutine
     async def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when brokers that start serve."""
-        await self._cluster.wait_async(self._cluster.core().wait_until_ready(*broker_ids))
+        """Returns when brokers that start serve, and every broker knows them; without ids all that are not down.
 
-    async def pause(self, broker_id: int = 1) -> None:
-        """Stops a broker as SIGSTOP does."""
-        await self._cluster.wait_async(self._cluster.core().pause(broker_id))
+        Raises KitError if a start has failed, KitTimeout if one takes too long.
+        """
+        await self._cluster.core().wait_until_ready(*broker_ids)
 
-    async def resume(self, broker_id: int = 1) -> None:
+    @coroutine
+    async def pause(self, broker_id: int | None = None) -> None:
+        """Stops a broker as SIGSTOP does: its connections stay open, and it answers nothing."""
+        core = self._cluster.core()
+        await core.pause(core.check_broker(broker_id))
+
+    @coroutine
+    async def resume(self, broker_id: int | None = None) -> None:
         """Continues a paused broker."""
-        await self._cluster.wait_async(self._cluster.core().resume(broker_id))
+        core = self._cluster.core()
+        await core.resume(core.check_broker(broker_id))
 
+    @coroutine
     async def rolling_restart(self) -> None:
-        """Restarts one broker after the other."""
-        work = self._cluster.core().rolling_restart()
-        await self._cluster.wait_async(work, factor=len(self._cluster.backend("brokers").broker_ids))
+        """Restarts one broker after the other; each is in sync again before the next one stops."""
+        await self._cluster.core().rolling_restart()
 
+    # -- leaders
+
+    @coroutine
     async def leader(self, topic: str, partition: int = 0) -> int:
-        """Broker id of the leader of a partition."""
-        return await self._cluster.wait_async(self._cluster.core().leader(topic, partition))
+        """Broker id of the leader of a partition; −1 without one."""
+        return await self._cluster.core().leader(topic, partition)
 
+    @coroutine
     async def controller(self) -> int:
-        """Broker id of the active controller."""
-        return await self._cluster.wait_async(self._cluster.core().controller())
+        """Broker id of the active controller; −1 without one."""
+        return await self._cluster.core().controller()
 
+    @coroutine
     async def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Makes another replica the leader of a partition."""
-        return await self._cluster.wait_async(self._cluster.core().move_leader(topic, partition, to), factor=2)
+        """Makes another replica the leader of a partition and returns its broker id.
+
+        Args:
+            to: a broker with a replica; None takes the next running one.
+        """
+        return await self._cluster.core().move_leader(topic, partition, to)

@@ -75,7 +75,7 @@ class _Aio(NearestNames, Generic[C]):
     """The coroutines of a client, for any asyncio or trio loop; the client itself is in the kit's thread."""
 
     def __init__(self, client: C) -> None:
-        self.limit_s = CALL_S * patience()
+        self._limit_s = CALL_S * patience()
         self._given = client
         self._owner = os.getpid()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from barnabas.testing.aio import ClusterAio
 from barnabas.testing.backend import Lose, Mode, RunState, Shape
 from barnabas.testing.errors import KitError, named_arguments
+from barnabas.testing.kit_thread import blocking
 from barnabas.testing.world.handles import WorldMethods
 
 if TYPE_CHECKING:
@@ -236,87 +237,20 @@ class Cluster(WorldMethods):
         where = "not started" if self._core is None and self._bootstrap is None else self.bootstrap_servers
         return f"<{type(self).__name__} mode={self.mode} {where}>"
 
-    # -- topics
+    # -- topics, brokers and leaders
 
-    @named_arguments
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        *,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-    ) -> str:
-        """Creates a topic and returns its name when every broker knows it and its replicas are in sync.
-
-        Args:
-            replication_factor: None takes the brokers' default: 3, or the number of brokers if that is less.
-            config: Kafka's topic settings, for example {"cleanup.policy": "compact"}.
-        """
-        return self.wait(self.core().create_topic(name, partitions, replication_factor, config))
-
-    def delete_topics(self, *names: str) -> None:
-        """Deletes topics; returns when no broker knows them."""
-        self.wait(self.core().delete_topics(list(names)))
-
-    def topics(self) -> list[str]:
-        """Names of all topics that are not internal."""
-        return self.wait(self.core().topics())
-
-    # -- brokers
-
-    def stop_broker(self, broker_id: int) -> None:
-        """Stops a broker cleanly: it hands its leaderships over first."""
-        self.wait(self.core().stop_broker(broker_id))
-
-    @named_arguments
-    def restart(self, *broker_ids: int, wait: bool = True) -> None:
-        """Starts brokers on their data and their ports, all at once; without ids all brokers.
-
-        Stops a running one cleanly first, kills a paused one. After the end of most brokers start them in one call: a broker serves
-        when a majority of the cluster runs.
-
-        Args:
-            wait: False returns as soon as the starts have begun; `wait_until_ready` waits for their end.
-        """
-        self.wait(self.core().restart(*broker_ids, wait=wait))
-
-    def wait_until_ready(self, *broker_ids: int) -> None:
-        """Returns when brokers that start serve, and every broker knows them; without ids all that are not down.
-
-        Raises KitError if a start has failed, KitTimeout if one takes too long.
-        """
-        self.wait(self.core().wait_until_ready(*broker_ids))
-
-    def pause(self, broker_id: int) -> None:
-        """Stops a broker as SIGSTOP does: its connections stay open, and it answers nothing."""
-        self.wait(self.core().pause(broker_id))
-
-    def resume(self, broker_id: int) -> None:
-        """Continues a paused broker."""
-        self.wait(self.core().resume(broker_id))
-
-    def rolling_restart(self) -> None:
-        """Restarts one broker after the other; each is in sync again before the next one stops."""
-        self.wait(self.core().rolling_restart(), factor=len(self.brokers))
-
-    # -- leaders
-
-    def leader(self, topic: str, partition: int = 0) -> int:
-        """Broker id of the leader of a partition; −1 without one."""
-        return self.wait(self.core().leader(topic, partition))
-
-    def controller(self) -> int:
-        """Broker id of the active controller; −1 without one."""
-        return self.wait(self.core().controller())
-
-    def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Makes another replica the leader of a partition and returns its broker id.
-
-        Args:
-            to: a broker with a replica; None takes the next running one.
-        """
-        return self.wait(self.core().move_leader(topic, partition, to), factor=2)
+    create_topic = blocking(ClusterAio.create_topic)
+    delete_topics = blocking(ClusterAio.delete_topics)
+    topics = blocking(ClusterAio.topics)
+    stop_broker = blocking(ClusterAio.stop_broker)
+    restart = blocking(ClusterAio.restart)
+    wait_until_ready = blocking(ClusterAio.wait_until_ready)
+    pause = blocking(ClusterAio.pause)
+    resume = blocking(ClusterAio.resume)
+    rolling_restart = blocking(ClusterAio.rolling_restart)
+    leader = blocking(ClusterAio.leader)
+    controller = blocking(ClusterAio.controller)
+    move_leader = blocking(ClusterAio.move_leader)
 
 
 class Broker(Cluster):
@@ -355,23 +289,3 @@ class Broker(Cluster):
     def port(self) -> int:
         """The port for clients."""
         return self.broker(1).port
-
-    def kill(self, broker_id: int = 1, *, lose: Lose = "nothing") -> None:
-        """Ends the broker as SIGKILL does."""
-        super().kill(broker_id, lose=lose)
-
-    def expect_end(self, broker_id: int = 1) -> ExpectedEnd:
-        """The end of the broker, by whatever the test does, is no failure of the test."""
-        return super().expect_end(broker_id)
-
-    def stop_broker(self, broker_id: int = 1) -> None:
-        """Stops the broker cleanly; `restart` starts it again."""
-        super().stop_broker(broker_id)
-
-    def pause(self, broker_id: int = 1) -> None:
-        """Stops the broker as SIGSTOP does."""
-        super().pause(broker_id)
-
-    def resume(self, broker_id: int = 1) -> None:
-        """Continues the paused broker."""
-        super().resume(broker_id)

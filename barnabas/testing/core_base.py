@@ -122,7 +122,10 @@ class CoreBase:
         return frozenset[int]().union(*(each.cut_off() for each in self.extensions))
 
     def check_broker(self, broker_id: object) -> int:
+        """Returns the id of a broker; None is the only one. Raises KitError."""
         known = self.backend.broker_ids
+        if broker_id is None and len(known) == 1:
+            return known[0]
         if isinstance(broker_id, bool) or not isinstance(broker_id, int) or broker_id not in known:
             raise KitError(f"broker {broker_id!r} is unknown; this cluster has {broker_names(known)}")
         return broker_id

@@ -149,7 +149,7 @@ def named_arguments(function: F) -> F:
         for name in kwargs:
             if name not in known:
                 raise TypeError(
-                    f"{function.__qualname__.removesuffix('.__init__')}(): {unknown('option', name, known)}"
+                    f"{function.__qualname__.removesuffix('.__init__').replace('Aio.', '.')}(): {unknown('option', name, known)}"
                 )
         return function(*args, **kwargs)
 

@@ -32,6 +32,7 @@ __all__ = ["Handle"]
 T = TypeVar("T")
 
 SEED_MAX = 2**32
+FACTOR_MAX = 10  # of the deadline of a call: `rolling_restart` has it for each broker
 MARGIN_S = 5.0  # a call ends by itself at its deadline; the caller waits this much longer
 
 
@@ -54,6 +55,7 @@ def _checked_topics(topics: Mapping[str, int] | None) -> dict[str, int]:
 class Handle(NearestNames):
     """The part of a cluster handle that owns the brokers. `core`, `backend`, `wait` and `wait_async` are for the kit itself."""
 
+    _called = "kafka"
     history_level: ClassVar[str] = ""  # what brokers note from their start on; the pytest plugin sets it for its run
     _shape: Shape | None  # None: of a Kafka that was started elsewhere
     _mode: Mode
@@ -312,6 +314,11 @@ class Handle(NearestNames):
             self._clock = KafkaClock(self)
             self.core().extensions.append(self._clock)
         return self._clock
+
+    @property
+    def _limit_s(self) -> float:
+        """For the kit: longest duration of what a method does. Its parts have deadlines of their own, whose errors tell more."""
+        return FACTOR_MAX * self._timeout_s + MARGIN_S
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T:
         """Runs a coroutine in the kit's thread and waits for it."""

@@ -87,14 +87,14 @@ async def _wait_on_trio(work: Coroutine[Any, Any, T], timeout_s: float | None) -
 
 
 def coroutine(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Makes a method that coroutines of any loop can await: its body runs in the kit's thread, `limit_s` of its object at most.
+    """Makes a method that coroutines of any loop can await: its body runs in the kit's thread, `_limit_s` of its object at most.
 
     A method with a parameter `timeout` has no other limit.
     """
 
     @functools.wraps(work)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await wait_async(work(*args, **kwargs), _limit_s(work, args[0]))
+        return await wait_async(work(*args, **kwargs), _limit(work, args[0]))
 
     return call
 
@@ -117,7 +117,7 @@ def blocking(
             if waits_for_application:
                 raise KitError(f"{handle._called}.{method.__name__}() in a coroutine: {hint}")
         try:
-            return wait(work(handle.aio, *args, **kwargs), _limit_s(work, handle.aio))
+            return wait(work(handle.aio, *args, **kwargs), _limit(work, handle.aio))
         except KitTimeout as error:
             if not hint:
                 raise
@@ -126,10 +126,10 @@ def blocking(
     return call
 
 
-def _limit_s(work: Callable[..., Any], aio: Any) -> float | None:
+def _limit(work: Callable[..., Any], aio: Any) -> float | None:
     if "timeout" in work.__code__.co_varnames:
         return None
-    limit_s: float = aio.limit_s
+    limit_s: float = aio._limit_s
     return limit_s
 
 

@@ -7,14 +7,14 @@ Driven by: a test. Emits: work in the kit's thread (`advancing.py`).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.clock.advancing import catch_up, move_forward
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.extension import Commands, Extension
+from barnabas.testing.kit_thread import blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.testing.core import Core
@@ -30,35 +30,21 @@ class _Cluster(Protocol):
 
     def core(self) -> Core: ...
 
-    def wait(self, work: Coroutine[Any, Any, None], factor: int = 1) -> None: ...
+    @property
+    def _limit_s(self) -> float: ...
 
-    async def wait_async(self, work: Coroutine[Any, Any, None], factor: int = 1) -> None: ...
 
+class ClockAio:
+    """The method of a clock that waits, as a coroutine for asyncio and trio."""
 
-class KafkaClock(Extension):
-    """The time of the brokers. It runs as fast as the machine's, and a test moves it forward."""
-
-    def __init__(self, cluster: _Cluster) -> None:
+    def __init__(self, clock: KafkaClock, cluster: _Cluster) -> None:
+        self._clock = clock
         self._cluster = cluster
-        self.offset_ms = 0
-        self.refusal = ""  # why this cluster's time must not be moved
+        self._limit_s = cluster._limit_s
 
-    @property
-    def aio(self) -> ClockAio:
-        """The methods as coroutines."""
-        return ClockAio(self, self._cluster)
-
-    @property
-    def ahead(self) -> timedelta:
-        """How far the brokers are ahead of the machine."""
-        return timedelta(milliseconds=self.offset_ms)
-
-    def now(self) -> datetime:
-        """The wall clock of the brokers, in UTC."""
-        return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC) + self.ahead
-
+    @coroutine
     @named_arguments
-    def advance(
+    async def advance(
         self,
         by: float | timedelta = 0,
         *,
@@ -79,16 +65,40 @@ class KafkaClock(Extension):
             KitError: not above 0 ms, no number, or more than 100 years in all.
             NotPossible: the brokers were started elsewhere.
         """
-        self._cluster.wait(self.moving(by, days=days, hours=hours, minutes=minutes, seconds=seconds), factor=2)
-
-    async def moving(self, by: float | timedelta, **units: float) -> None:
-        """For the kit: what `advance` does, as a coroutine of its thread."""
         core = self._cluster.core()
-        if self not in core.extensions:
+        if self._clock not in core.extensions:
             raise KitError(
                 "this clock is of brokers that have ended, and the cluster was started again: use kafka.clock"
             )
-        await move_forward(core, self, self.checked_ms(by, **units))
+        jump_ms = self._clock.checked_ms(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await move_forward(core, self._clock, jump_ms)
+
+
+class KafkaClock(Extension):
+    """The time of the brokers. It runs as fast as the machine's, and a test moves it forward."""
+
+    _called = "kafka.clock"
+
+    def __init__(self, cluster: _Cluster) -> None:
+        self._cluster = cluster
+        self.offset_ms = 0
+        self.refusal = ""  # why this cluster's time must not be moved
+
+    @property
+    def aio(self) -> ClockAio:
+        """The methods as coroutines."""
+        return ClockAio(self, self._cluster)
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the brokers are ahead of the machine."""
+        return timedelta(milliseconds=self.offset_ms)
+
+    def now(self) -> datetime:
+        """The wall clock of the brokers, in UTC."""
+        return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC) + self.ahead
+
+    advance = blocking(ClockAio.advance)
 
     async def on_resumed(self, broker_id: int) -> None:
         """For the kit: a broker that was paused gets the time of the others."""
@@ -121,25 +131,3 @@ class KafkaClock(Extension):
                 f"{DAYS_MAX} days are possible"
             )
         return round(total_s * 1000)
-
-
-class ClockAio:
-    """The methods of a clock that wait, as coroutines for asyncio and trio."""
-
-    def __init__(self, clock: KafkaClock, cluster: _Cluster) -> None:
-        self._clock = clock
-        self._cluster = cluster
-
-    @named_arguments
-    async def advance(
-        self,
-        by: float | timedelta = 0,
-        *,
-        days: float = 0,
-        hours: float = 0,
-        minutes: float = 0,
-        seconds: float = 0,
-    ) -> None:
-        """As `KafkaClock.advance`."""
-        work = self._clock.moving(by, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        await self._cluster.wait_async(work, factor=2)

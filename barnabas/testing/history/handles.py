@@ -27,6 +27,7 @@ from barnabas.testing.history.events import Delivered, HistoryEvent, Produced, e
 from barnabas.testing.history.evidence import Anomaly, Evidence, with_groups
 from barnabas.testing.history.exactly_once import CommittedRecord, Key
 from barnabas.testing.history.final_state import FinalState
+from barnabas.testing.kit_thread import blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
@@ -58,7 +59,8 @@ class _Cluster(Protocol):
 
     def wait(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
 
-    async def wait_async(self, work: Coroutine[Any, Any, T], factor: int = 1) -> T: ...
+    @property
+    def _limit_s(self) -> float: ...
 
 
 class Ring:
@@ -101,8 +103,54 @@ def _key(record: CommittedRecord) -> Hashable:
     return record.key
 
 
+class HistoryAio:
+    """The methods of a history that ask brokers, as coroutines for asyncio and trio."""
+
+    def __init__(self, history: History, cluster: _Cluster) -> None:
+        self._history = history
+        self._limit_s = cluster._limit_s
+
+    @coroutine
+    async def check(self) -> list[Anomaly]:
+        """Compares the events with what the brokers hold now, and returns the anomalies; an empty list: none was found.
+
+        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
+        events that are its evidence. "incomplete-history" says what could not be checked.
+        """
+        from barnabas.testing.history.checker import check
+
+        history = self._history
+        events = await history._events()
+        topics = {each.topic for each in events if isinstance(each, (Produced, Delivered))}
+        state = await history._final_state(topics)
+        return check(events, state, history._ring.forgotten + history._lost)
+
+    @coroutine
+    async def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
+        """Each committed record of one topic has exactly one committed record in the other one.
+
+        Args:
+            key: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of
+                both topics. Default: the record's key.
+
+        Raises:
+            AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
+            KitError: a topic does not exist, or `key` fails.
+        """
+        wrong = await self._history.compared(source, target, key)
+        if wrong:
+            raise AssertionError(wrong)
+
+    @coroutine
+    async def events(self) -> tuple[HistoryEvent, ...]:
+        """As `History.events`."""
+        return await self._history._events()
+
+
 class History(Extension):
     """The history of one cluster, from its first use on."""
+
+    _called = "kafka.history"
 
     def __init__(self, cluster: _Cluster, level: str = "off") -> None:
         self._cluster = cluster
@@ -149,28 +197,8 @@ class History(Extension):
         self._ring.clear()
         self._lost = 0
 
-    def check(self) -> list[Anomaly]:
-        """Compares the events with what the brokers hold now, and returns the anomalies; an empty list: none was found.
-
-        Call it when the application has finished. An anomaly has the name that Jepsen uses, for example "lost-write", and the
-        events that are its evidence. "incomplete-history" says what could not be checked.
-        """
-        return self._cluster.wait(self.checked(), factor=4)
-
-    def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
-        """Each committed record of one topic has exactly one committed record in the other one.
-
-        Args:
-            key: what a record and its output have in common; called with records (`topic`, `partition`, `offset`, `key`, `value`) of
-                both topics. Default: the record's key.
-
-        Raises:
-            AssertionError: records are missing, repeated or of unknown origin; the text tells what happened to them.
-            KitError: a topic does not exist, or `key` fails.
-        """
-        wrong = self._cluster.wait(self.compared(source, target, key), factor=4)
-        if wrong:
-            raise AssertionError(wrong)
+    check = blocking(HistoryAio.check)
+    assert_exactly_once = blocking(HistoryAio.assert_exactly_once)
 
     @property
     def aio(self) -> HistoryAio:
@@ -182,15 +210,6 @@ class History(Extension):
     def start(self, level: str = "all") -> None:
         """Records from now on."""
         self._cluster.wait(self.set_level(level))
-
-    async def checked(self) -> list[Anomaly]:
-        """What `check` does, as a coroutine of the kit's thread."""
-        from barnabas.testing.history.checker import check
-
-        events = await self._events()
-        topics = {each.topic for each in events if isinstance(each, (Produced, Delivered))}
-        state = await self._final_state(topics)
-        return check(events, state, self._ring.forgotten + self._lost)
 
     async def write(self, path: Path, header: Mapping[str, Any]) -> None:
         """Writes the events so far, with the steps and markers of transactions, to a file. Raises OSError."""
@@ -357,26 +376,3 @@ class History(Extension):
         last = self._numbers.get(broker_id, 0)
         self._lost += max(0, told["noted"] - last)
         self._numbers[broker_id] = max(told["noted"], last)
-
-
-class HistoryAio:
-    """The methods of a history that ask brokers, as coroutines for asyncio and trio."""
-
-    def __init__(self, history: History, cluster: _Cluster) -> None:
-        self._history = history
-        self._cluster = cluster
-
-    async def check(self) -> list[Anomaly]:
-        """As `History.check`."""
-        return await self._cluster.wait_async(self._history.checked(), factor=4)
-
-    async def assert_exactly_once(self, source: str, target: str, *, key: Key = _key) -> None:
-        """As `History.assert_exactly_once`."""
-        wrong = await self._cluster.wait_async(self._history.compared(source, target, key), factor=4)
-        if wrong:
-            raise AssertionError(wrong)
-
-    async def events(self) -> tuple[HistoryEvent, ...]:
-        """As `History.events`."""
-        await self._cluster.wait_async(self._history.settled())
-        return self._history.arrived()

@@ -8,19 +8,15 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-from barnabas.network_port import PLAIN_LISTENER, Listener, ListenerOptions
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.backend import Backend
-
-if TYPE_CHECKING:
-    import ssl
 
 __all__ = ["AdminNetwork"]
 
 
-class AdminNetwork:
+class AdminNetwork(AsyncioNetwork):
     """See the module.
 
     Args:
@@ -29,33 +25,15 @@ class AdminNetwork:
     """
 
     def __init__(self, backend: Backend, cut_off: Callable[[], frozenset[int]]) -> None:
-        self._real = AsyncioNetwork()
+        super().__init__()
         self._cut_off = cut_off
         addresses = zip(backend.broker_ids, backend.internal_servers.split(","), strict=True)
         self._brokers = {int(address.rpartition(":")[2]): broker_id for broker_id, address in addresses}
 
-    async def listen(
-        self,
-        factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        accept: bool = True,
-        options: ListenerOptions = PLAIN_LISTENER,
-    ) -> Listener:
-        """As of Network."""
-        return await self._real.listen(factory, host, port, accept=accept, options=options)
-
     async def connect(
-        self,
-        factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str | None = None,
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """As of Network."""
         if self._brokers.get(port) in self._cut_off():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "the broker is cut off by the test", f"{host}:{port}")
-        return await self._real.connect(factory, host, port, tls=tls, server_name=server_name)
+        return await super().connect(factory, host, port, **options)

@@ -11,12 +11,13 @@ A member is named by its member id, its client id, or its group.instance.id, as 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.testing.errors import KitError, unknown
+from barnabas.testing.kit_thread import blocking, coroutine
 
 if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupDescription, GroupMemberDescription
@@ -36,39 +37,25 @@ class _Cluster(Protocol):
 
     def wire_faults(self) -> Faults: ...
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
+    @property
+    def _limit_s(self) -> float: ...
 
-    async def wait_async(self, work: Coroutine[Any, Any, T]) -> T: ...
 
-
-class GroupActions:
-    """A consumer group by its name; it need not exist yet."""
+class GroupActionsAio:
+    """The methods of a group that wait, as coroutines for asyncio and trio."""
 
     def __init__(self, cluster: _Cluster, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise KitError(f"group({name!r}): write the id of a group as text")
-        self.name = name
         self._cluster = cluster
+        self._name = name
+        self._limit_s = cluster._limit_s
 
-    @property
-    def aio(self) -> GroupActionsAio:
-        """The methods that wait, as coroutines."""
-        return GroupActionsAio(self._cluster, self.name)
-
-    def members(self) -> list[GroupMemberDescription]:
+    @coroutine
+    async def members(self) -> list[GroupMemberDescription]:
         """Its members: member_id, group_instance_id, client_id, client_host and assignment. Empty if the group does not exist."""
-        return self._cluster.wait(members(self._cluster.core(), self.name))
+        return await members(self._cluster.core(), self._name)
 
-    def hold(self, api: str = "SyncGroup", *, times: int | None = None) -> Fault:
-        """Requests of its members wait until `release()` of the returned fault.
-
-        Args:
-            api: one whose requests name a group, for example "SyncGroup", "JoinGroup", "OffsetCommit", "ConsumerGroupHeartbeat".
-            times: how many wait; None: all.
-        """
-        return self._cluster.wire_faults().on(api, group=self.name, times=times).hold()
-
-    def evict(self, member: str) -> None:
+    @coroutine
+    async def evict(self, member: str) -> None:
         """Removes a member, as an administrator does. The member learns it from its next heartbeat, and joins again as a new one.
 
         Args:
@@ -77,9 +64,10 @@ class GroupActions:
         Raises:
             KitError: no member, or more than one, has this name.
         """
-        self._cluster.wait(evict(self._cluster.core(), self.name, member))
+        await evict(self._cluster.core(), self._name, member)
 
-    def move(self, partition: tuple[str, int], *, to: str) -> None:
+    @coroutine
+    async def move(self, partition: tuple[str, int], *, to: str) -> None:
         """Gives a partition of one member to another one, by a rebalance; returns when that member has it.
 
         The applications must poll during the call, as in every rebalance. A later rebalance assigns as the group does otherwise.
@@ -94,30 +82,39 @@ class GroupActions:
             KitTimeout: a member did not take part; the text names it.
             NotPossible: in mode `remote`.
         """
-        self._cluster.wait(_move(self._cluster.core(), self.name, partition, to))
+        await _move(self._cluster.core(), self._name, partition, to)
+
+
+class GroupActions:
+    """A consumer group by its name; it need not exist yet."""
+
+    _called = "group"
+    members = blocking(GroupActionsAio.members)
+    evict = blocking(GroupActionsAio.evict)
+    move = blocking(GroupActionsAio.move)
+
+    def __init__(self, cluster: _Cluster, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise KitError(f"group({name!r}): write the id of a group as text")
+        self.name = name
+        self._cluster = cluster
+
+    @property
+    def aio(self) -> GroupActionsAio:
+        """The methods that wait, as coroutines."""
+        return GroupActionsAio(self._cluster, self.name)
+
+    def hold(self, api: str = "SyncGroup", *, times: int | None = None) -> Fault:
+        """Requests of its members wait until `release()` of the returned fault.
+
+        Args:
+            api: one whose requests name a group, for example "SyncGroup", "JoinGroup", "OffsetCommit", "ConsumerGroupHeartbeat".
+            times: how many wait; None: all.
+        """
+        return self._cluster.wire_faults().on(api, group=self.name, times=times).hold()
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}>"
-
-
-class GroupActionsAio:
-    """The methods of a group that wait, as coroutines for asyncio and trio."""
-
-    def __init__(self, cluster: _Cluster, name: str) -> None:
-        self._cluster = cluster
-        self._name = name
-
-    async def members(self) -> list[GroupMemberDescription]:
-        """Its members."""
-        return await self._cluster.wait_async(members(self._cluster.core(), self._name))
-
-    async def evict(self, member: str) -> None:
-        """Removes a member."""
-        await self._cluster.wait_async(evict(self._cluster.core(), self._name, member))
-
-    async def move(self, partition: tuple[str, int], *, to: str) -> None:
-        """Gives a partition of one member to another one."""
-        await self._cluster.wait_async(_move(self._cluster.core(), self._name, partition, to))
 
 
 async def _described(core: Core, name: str) -> GroupDescription | None:

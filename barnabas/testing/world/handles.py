@@ -8,6 +8,7 @@ from __future__ import annotations
 from barnabas.testing.backend import Lose, not_possible
 from barnabas.testing.errors import KitError, named_arguments
 from barnabas.testing.handle import Handle
+from barnabas.testing.kit_thread import blocking, coroutine
 from barnabas.testing.world.broker_disk import BrokerDisk
 from barnabas.testing.world.ends import ExpectedEnd
 from barnabas.testing.world.groups import GroupActions
@@ -51,25 +52,29 @@ def _isolated(handle: Handle, broker_id: int, direction: object) -> tuple[Surrou
     return _partitioned(handle, [broker_id], others, direction)
 
 
-class WorldMethods(Handle):
-    """Methods of `Cluster`."""
+class WorldAioMethods:
+    """Methods of `Cluster.aio`."""
 
-    def kill(self, broker_id: int, *, lose: Lose = "nothing") -> None:
+    _cluster: Handle
+
+    @property
+    def _limit_s(self) -> float:
+        """For the kit: longest duration of a method."""
+        return self._cluster._limit_s
+
+    @coroutine
+    async def kill(self, broker_id: int | None = None, *, lose: Lose = "nothing") -> None:
         """Ends a broker as SIGKILL does: without notice.
 
         Args:
+            broker_id: may be left out where the cluster has only one.
             lose: "nothing": what it has written stays. "page_cache": only what it has synced stays, as after a power loss.
         """
-        self.wait(self.core().kill(broker_id, lose))
+        core = self._cluster.core()
+        await core.kill(core.check_broker(broker_id), lose)
 
-    def expect_end(self, broker_id: int) -> ExpectedEnd:
-        """The end of a broker, by whatever the test does, is no failure of the test; until the next start of that broker.
-
-        The end of a block `with kafka.expect_end(2):` waits until the broker is down; so does `wait` of the result.
-        """
-        return ExpectedEnd(world_of(self, "expect_end"), self.core().check_broker(broker_id))
-
-    def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
+    @coroutine
+    async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
         """Cuts the links between two sides, as if cables were pulled: nothing arrives, and no side is told.
 
         Args:
@@ -77,15 +82,43 @@ class WorldMethods(Handle):
                 named reach all brokers.
             direction: "both"; "out": only what `one` sends is lost; "in": only what `two` sends.
         """
-        return self.wait(_cut(*_partitioned(self, one, two, direction)))
+        return await _cut(*_partitioned(self._cluster, one, two, direction))
 
-    def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
+    @coroutine
+    async def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
         """Cuts the links between a broker and all others; clients still reach it."""
-        return self.wait(_cut(*_isolated(self, broker_id, direction)))
+        return await _cut(*_isolated(self._cluster, broker_id, direction))
 
-    def heal(self) -> None:
+    @coroutine
+    async def heal(self) -> None:
         """Ends every cut of `partition` and `isolate`."""
-        self.wait(world_of(self, "heal").heal())
+        await world_of(self._cluster, "heal").heal()
+
+    @coroutine
+    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
+        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
+
+        Args:
+            to: a broker with a replica of the coordinator's partition; None takes the next running one.
+        """
+        return await move_coordinator(self._cluster.core(), txn, group, to)
+
+
+class WorldMethods(Handle):
+    """Methods of `Cluster`."""
+
+    kill = blocking(WorldAioMethods.kill)
+    partition = blocking(WorldAioMethods.partition)
+    isolate = blocking(WorldAioMethods.isolate)
+    heal = blocking(WorldAioMethods.heal)
+    move_coordinator = blocking(WorldAioMethods.move_coordinator)
+
+    def expect_end(self, broker_id: int | None = None) -> ExpectedEnd:
+        """The end of a broker, by whatever the test does, is no failure of the test; until the next start of that broker.
+
+        The end of a block `with kafka.expect_end(2):` waits until the broker is down; so does `wait` of the result.
+        """
+        return ExpectedEnd(world_of(self, "expect_end"), self.core().check_broker(broker_id))
 
     def link(self, one: object, two: object, *, direction: Direction = "both") -> Link:
         """The link between two brokers, or a broker and clients, to slow it down or break it.
@@ -115,41 +148,6 @@ class WorldMethods(Handle):
             )
         return BrokerDisk(world, self.core().check_broker(broker_id), log_dir)
 
-    def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
-        """Moves the coordinator of a transactional id or of a group to another broker; returns the id of that broker.
-
-        Args:
-            to: a broker with a replica of the coordinator's partition; None takes the next running one.
-        """
-        return self.wait(move_coordinator(self.core(), txn, group, to), factor=3)
-
     def group(self, name: str) -> GroupActions:
         """A consumer group, to see its members, hold their requests or remove one."""
         return GroupActions(self, name)
-
-
-class WorldAioMethods:
-    """The same methods as coroutines."""
-
-    _cluster: Handle
-
-    async def kill(self, broker_id: int = 1, *, lose: Lose = "nothing") -> None:
-        """Ends a broker as SIGKILL does."""
-        await self._cluster.wait_async(self._cluster.core().kill(broker_id, lose))
-
-    async def partition(self, one: object, two: object, *, direction: Direction = "both") -> Cut:
-        """Cuts the links between two sides."""
-        return await self._cluster.wait_async(_cut(*_partitioned(self._cluster, one, two, direction)))
-
-    async def isolate(self, broker_id: int, *, direction: Direction = "both") -> Cut:
-        """Cuts the links between a broker and all others."""
-        return await self._cluster.wait_async(_cut(*_isolated(self._cluster, broker_id, direction)))
-
-    async def heal(self) -> None:
-        """Ends every cut."""
-        await self._cluster.wait_async(world_of(self._cluster, "heal").heal())
-
-    async def move_coordinator(self, *, txn: str | None = None, group: str | None = None, to: int | None = None) -> int:
-        """Moves the coordinator of a transactional id or of a group to another broker."""
-        work = move_coordinator(self._cluster.core(), txn, group, to)
-        return await self._cluster.wait_async(work, factor=3)
