@@ -258,7 +258,8 @@ def test_the_beginning_of_a_request_has_its_first_elements(cls: Any, version: in
             if read and isinstance(each.wire.element, Wire):
                 assert read == sent[: len(read)]
             elif read:
-                first = present(each.wire.element, version)[0].name
+                element: Any = each.wire.element
+                first = present(element, version)[0].name
                 assert [getattr(one, first) for one in read] == [getattr(one, first) for one in sent[: len(read)]]
     _drop_tags(msg, version)
     assert decode_beginning(cls, whole, version, 0) == msg
