@@ -22,6 +22,7 @@ __all__ = [
     "LargeMessage",
     "LocalProtocolError",
     "RemoteProtocolError",
+    "TooManyElements",
     "is_passing",
 ]
 
@@ -366,6 +367,10 @@ class RemoteProtocolError(BarnabasError):
 
 class LargeMessage(RemoteProtocolError):
     """A request has too many elements for one turn of the loop. It is decoded again, in slices."""
+
+
+class TooManyElements(RemoteProtocolError):
+    """A request has more elements than any may have. It is answered with an error."""
 
 
 class LocalProtocolError(BarnabasError):

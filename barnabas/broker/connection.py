@@ -248,7 +248,11 @@ class Connection(ConnectionFlow):
     def _new_route(self, frame: memoryview, api_key: int, version: int, correlation: int) -> Route | None:
         """Makes the route of an API version; None: ApiVersions in an unknown version, or a raw token, which are answered here; or a
         request after the end of its session."""
-        if self.login is not None and (self.login.took_raw_token(frame) or self.login.refuses(api_key)):
+        known = api_key & 0x7FFF  # without framing.CUT
+        if self.login is not None and (self.login.took_raw_token(frame) or self.login.refuses(known)):
+            return None
+        if known != api_key:
+            self._refuse_cut(self.router.route(known, version), frame, correlation)
             return None
         low, high = self.server.api_versions_range
         if api_key != API_VERSIONS_KEY or low <= version <= high:
@@ -258,6 +262,19 @@ class Connection(ConnectionFlow):
         charge = quotas.charge(self, first, call, len(frame), quotas.now_s()) if quotas.active else None
         self.core.answer((charge or first).frame(correlation, self.server.unsupported_api_versions()))
         return None
+
+    def _refuse_cut(self, route: Route, frame: memoryview, correlation: int) -> None:
+        """Answers a request whose frame is larger than its API may have."""
+        position = 10 + max(0, _HEADER.unpack_from(frame)[3])
+        if route.tagged:
+            position = skip_tags(frame, position)
+        response = route.refusal(
+            lambda request: Call(request, route.version, route.api_key, self.client_id, self, self.client_host),
+            frame,
+            position,
+            "a request of this API has at most 8 MiB unless socket.request.max.bytes is set",
+        )
+        self.core.answer(route.frame(correlation, response))
 
     def _without_header(self, frame: memoryview) -> None:
         if self.login is None or not self.login.took_raw_token(frame):

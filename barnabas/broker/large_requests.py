@@ -20,7 +20,7 @@ from barnabas.broker.call import Answer, AnyPending, Call, Origin, Pending
 from barnabas.broker.quotas.enforcement import Charge
 from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices
-from barnabas.errors import LargeMessage
+from barnabas.errors import LargeMessage, TooManyElements
 from barnabas.ports import Buffer
 from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.registry import READS
@@ -159,7 +159,14 @@ class LargeRequest:
         if origin.has_left() and route.api_key in READS:
             return None  # was dropped
         size_bytes = len(frame) - position
-        request = yield from route.decode_in_slices(frame, position)
+        try:
+            request = yield from route.decode_in_slices(frame, position)
+        except TooManyElements as error:
+
+            def call_of(beginning: Message) -> Call[Message]:
+                return Call(beginning, route.version, route.api_key, client_id, origin, client_host)
+
+            return route.refusal(call_of, frame, position, str(error))
         del frame  # the request holds everything needed of it
         self._kept.append(request)
         call = Call(request, route.version, route.api_key, client_id, origin, client_host)

@@ -29,8 +29,9 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemotePro
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol import registry
-from barnabas.protocol.schema import Message, codec, decode_in_slices, encode_in_slices, encode_parts
-from barnabas.work import Work
+from barnabas.protocol.schema import Message, codec, decode_beginning, decode_in_slices, encode_in_slices, encode_parts
+from barnabas.protocol.wire import Array, present
+from barnabas.work import Work, finished
 
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
@@ -47,6 +48,7 @@ _FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
 LOGIN_LISTENER: Final = "login"  # of connections that have not logged in
 _TABLES: Final = {"broker": "HANDLERS", "controller": "CONTROLLER_HANDLERS", LOGIN_LISTENER: "LOGIN_HANDLERS"}
 _LOGIN_APIS: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
+REFUSED_BYTES: Final = 8_192  # of a request that is too large: its first elements are answered
 _PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
 
 
@@ -111,6 +113,28 @@ class Route:
 
     def finish(self, timing: MeasuredWait) -> None:
         """A request that waited is answered."""
+
+    def refusal(self, call_of: Callable[[Message], Call[Message]], frame: Buffer, position: int, why: str) -> Message:
+        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning.
+
+        Args:
+            call_of: makes the call.
+            position: where the body begins in the frame, which may be cut off.
+
+        Raises:
+            RemoteProtocolError: the answer names no error, because it would have one for each element and the frame shows none.
+        """
+        beginning = decode_beginning(self.request, memoryview(frame)[:REFUSED_BYTES], self.version, position)
+        refused = self.refuse(call_of(beginning), BrokerError(ErrorCode.INVALID_REQUEST, why))
+        response = finished(refused) if isinstance(refused, Generator) else refused
+        if response is None or not any(
+            getattr(response, each.name)
+            for each in present(type(response), self.version)
+            if each.name == "error_code" or isinstance(each.wire, Array)
+        ):
+            raise RemoteProtocolError(why)
+        log.warning("Request is refused: api=%s reason=%s", registry.API[self.api_key].name, why)
+        return response
 
     def frame(self, correlation: int, response: Message) -> list[Buffer]:
         """The whole frame of an answer, as buffers in write order."""

@@ -86,7 +86,10 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.serving = False
         self._request_bytes_max = config.get_int("socket.request.max.bytes")
-        self._frame_bytes_free = min(FRAME_BYTES_SMALL_MAX, self._request_bytes_max)  # frame size that any API may send
+        # Frame size that any API may send. A larger one is answered with an error.
+        self._frame_bytes_free = self._request_bytes_max
+        if "socket.request.max.bytes" not in config.static:
+            self._frame_bytes_free = FRAME_BYTES_SMALL_MAX
         self.api_versions_range = API[API_VERSIONS_KEY].versions
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses, by listener name
         self.accepted: dict[str, int] = {}
@@ -237,7 +240,7 @@ class Server:
 
     def _frame_limit(self, api_key: int) -> int:
         if api_key == ENVELOPE_KEY and self.router.listener == "controller":
-            return min(ENVELOPE_BYTES_MAX, self._request_bytes_max)
+            return max(ENVELOPE_BYTES_MAX, self._frame_bytes_free)
         return self._request_bytes_max if api_key == PRODUCE_KEY else self._frame_bytes_free
 
     def unsupported_api_versions(self) -> Message:

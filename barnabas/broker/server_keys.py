@@ -121,7 +121,12 @@ _CONNECTIONS = [
     ),
     integer("socket.listen.backlog.size", 1_024, "Connections the kernel queues before accept.", at_least(1)),
     integer("socket.receive.buffer.bytes", -1, "SO_RCVBUF of client connections; -1: the kernel's.", at_least(-1)),
-    integer("socket.request.max.bytes", 104_857_600, "Largest request frame; checked before allocation.", at_least(1)),
+    integer(
+        "socket.request.max.bytes",
+        104_857_600,
+        "Largest request frame, checked before allocation; where it is not set, 8 MiB for all APIs but Produce.",
+        at_least(1),
+    ),
     integer("socket.send.buffer.bytes", -1, "SO_SNDBUF of client connections; -1: the kernel's.", at_least(-1)),
     integer("telemetry.max.bytes", 1_048_576, "Largest push of a client's metrics, also decompressed.", at_least(1)),
 ]

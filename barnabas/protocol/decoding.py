@@ -20,7 +20,7 @@ import struct
 from collections.abc import Generator
 from typing import Any
 
-from barnabas.errors import LargeMessage, RemoteProtocolError
+from barnabas.errors import LargeMessage, RemoteProtocolError, TooManyElements
 from barnabas.limits import ANSWER_ELEMENTS_MAX, DECODED_ELEMENTS_MAX, EMPTY_LIST_ELEMENTS, ONE_TURN_ELEMENTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import read_uvarint, read_uvarint_rest
@@ -49,7 +49,7 @@ class DecoderSource(Source):
 
     def compile(self) -> Any:
         where = f"{self.cls.__name__} version {self.version}"
-        limit, sliced = self.limit, self.sliced
+        limit, sliced, requests = self.limit, self.sliced, may_be_large(self.cls)
 
         def malformed(error: Exception) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {error}")
@@ -60,11 +60,10 @@ class DecoderSource(Source):
         def bad_count(name: str, count: int, left: int) -> RemoteProtocolError:
             if count < 0:
                 return RemoteProtocolError(f"{where}: {name} must not be null")
-            if count <= limit and not sliced:
+            if not sliced and requests:
                 return LargeMessage(f"{where}: {count} elements of {name}, too many for one turn")
-            return RemoteProtocolError(
-                f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)"
-            )
+            error = TooManyElements if count > limit else RemoteProtocolError
+            return error(f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)")
 
         def null(name: str) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {name} must not be null")
@@ -325,7 +324,7 @@ def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Gener
 def _too_many_tags(count: int, total: int) -> RemoteProtocolError:
     if total <= DECODED_ELEMENTS_MAX:
         return LargeMessage(f"{count} tagged fields, too many for one turn")
-    return RemoteProtocolError(f"{count} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
+    return TooManyElements(f"{count} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
 
 
 def _skip_tag(b: Buffer, p: int) -> int:

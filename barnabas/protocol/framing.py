@@ -30,6 +30,8 @@ _HTTP = frozenset(int.from_bytes(each, "big") for each in (b"GET ", b"POST", b"P
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
 _READ_BYTES_MAX = 1024 * 1024  # of one read: between two reads the owner can stop reading
+_CUT_BYTES = 8 * 1024  # of a frame above the limit of its API: its header, and the first names in it
+CUT = 0x80  # in the first byte of a frame: it is cut off; API keys are not negative
 _GROWTH = 4  # the buffer of a larger frame grows to this multiple of the bytes that have arrived
 
 
@@ -40,6 +42,7 @@ class FrameReader:
         size_bytes_max: the largest frame, without its length field (`socket.request.max.bytes`).
         limit_of: for requests: returns the largest frame of an API key, at most `size_bytes_max`. A client has none,
             because its frames begin with a correlation id: then only `size_bytes_max` applies.
+            Of a larger frame only the first bytes come out, with CUT in the first one, after all have arrived.
         size_bytes_free: `limit_of` allows frames of up to this size for every API key, so it is not called for them.
         buffer_bytes: the smallest buffer, until `limit` is called.
 
@@ -51,12 +54,14 @@ class FrameReader:
     __slots__ = (
         "_buffer",
         "_buffer_bytes",
+        "_cut",
         "_end",
         "_limit_of",
         "_read_bytes_min",
         "_size_bytes_free",
         "_size_bytes_max",
         "_start",
+        "_unread",
         "_view",
         "_wanted",
         "allocated_bytes",
@@ -83,6 +88,8 @@ class FrameReader:
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
         self._end = 0
         self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
+        self._cut = bytearray()  # the beginning of a frame that is dropped as it arrives
+        self._unread = 0  # bytes of it that have not arrived
 
     @property
     def buffered_bytes(self) -> int:
@@ -140,10 +147,18 @@ class FrameReader:
         buffer = self._buffer
         view = self._view
         frames: list[memoryview] = []
+        if self._unread:
+            start += self._drop(end - start, frames)
         while end - start >= 4:
             size = _LENGTH.unpack_from(buffer, start)[0]
-            if not _FRAME_BYTES_MIN <= size <= self._size_bytes_free:
-                self._check(size, start)
+            if not _FRAME_BYTES_MIN <= size <= self._size_bytes_free and self._is_too_large(size, start):
+                if end - start < 4 + _CUT_BYTES:
+                    break
+                self._cut = bytearray(view[start + 4 : start + 4 + _CUT_BYTES])
+                self._cut[0] |= CUT
+                self._unread = 4 + size
+                start += self._drop(end - start, frames)
+                continue
             stop = start + 4 + size
             if stop > end:
                 self._wanted = 4 + size
@@ -165,9 +180,18 @@ class FrameReader:
             rest = rest[count:]
         return frames
 
-    def _check(self, size: int, start: int) -> None:
+    def _drop(self, count: int, frames: list[memoryview]) -> int:
+        """Drops bytes of a frame that is too large, of `count` received ones. The last one completes its beginning."""
+        count = min(count, self._unread)
+        self._unread -= count
+        if not self._unread:
+            frames.append(memoryview(self._cut))
+        return count
+
+    def _is_too_large(self, size: int, start: int) -> bool:
+        """Whether a frame is above the limit of its API. Raises RemoteProtocolError if no API has such a frame."""
         if size == 0 and self.allows_empty:
-            return
+            return False
         if size > self._size_bytes_max or size < _FRAME_BYTES_MIN:
             other = ""
             if size >> 16 == _TLS_HANDSHAKE:
@@ -178,10 +202,8 @@ class FrameReader:
                 f"frame of {size} bytes, allowed are {_FRAME_BYTES_MIN} to {self._size_bytes_max} (socket.request.max.bytes){other}"
             )
         if self._limit_of is not None and self._end - start >= 6:
-            api_key = _LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1]
-            limit = self._limit_of(api_key)
-            if size > limit:
-                raise RemoteProtocolError(f"frame of {size} bytes for API key {api_key}, allowed are {limit}")
+            return size > self._limit_of(_LENGTH_AND_API_KEY.unpack_from(self._buffer, start)[1])
+        return False
 
     def _replace(self) -> None:
         """Continues in a new buffer. Its size is that of the incomplete frame, limited by the bytes received so far."""

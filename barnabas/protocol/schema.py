@@ -26,12 +26,14 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_tran
 from barnabas.errors import LargeMessage, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol import codegen
-from barnabas.protocol.source import flexible
+from barnabas.protocol.primitives import read_uvarint
+from barnabas.protocol.source import flexible, layout_of
 from barnabas.protocol.wire import (
     Array,
     Bool,
     Bytes,
     Field,
+    Fixed,
     Float64,
     Int8,
     Int16,
@@ -39,10 +41,12 @@ from barnabas.protocol.wire import (
     Int64,
     Records,
     String,
+    Text,
     UInt16,
     UInt32,
     Uuid,
     Wire,
+    present,
 )
 from barnabas.work import finished
 
@@ -67,6 +71,7 @@ __all__ = [
     "codec",
     "construct_of",
     "decode",
+    "decode_beginning",
     "decode_in_slices",
     "decode_versioned",
     "encode",
@@ -301,6 +306,75 @@ def decode_in_slices(cls: type[T], buffer: Buffer, version: int, offset: int = 0
     declared: Any = cls
     decoded: tuple[T, int] = yield from declared._SLICED_DECODERS[version](buffer, offset)
     return decoded[0]
+
+
+def decode_beginning(cls: type[T], buffer: Buffer, version: int, offset: int) -> T:
+    """Decodes a message that may be cut off: it has the elements whose first field is there. Tagged fields have their defaults."""
+    found = cls()
+    try:
+        _Beginning(buffer, version, flexible(cls, version), offset).read_fields(found, [])
+    except (RemoteProtocolError, ValueError):
+        pass  # here it is cut off
+    return found
+
+
+class _Beginning:
+    """Reads fields one by one, without generated code."""
+
+    def __init__(self, buffer: Buffer, version: int, compact: bool, position: int) -> None:
+        self._buffer, self._version, self._compact, self._position = buffer, version, compact, position
+
+    def read_fields(self, target: Any, elements: list[Any]) -> None:
+        """Reads the fields of `target`, and appends it to `elements` after its first one."""
+        for number, each in enumerate(present(type(target), self._version)):
+            self._read(target, each.name, each.wire, each.nullable(self._version))
+            if number == 0:
+                elements.append(target)
+        if self._compact:
+            for _ in range(self._number()):
+                self._number()
+                self._bytes(self._number())
+
+    def _read(self, target: Any, name: str, wire: Any, nullable: bool) -> None:
+        if isinstance(wire, Array):
+            count, found = self._length(4, nullable), list[Any]()
+            setattr(target, name, found if count >= 0 else None)
+            for _ in range(min(count, len(self._buffer))):
+                if isinstance(wire.element, Wire):
+                    found.append(self._value(wire.element, nullable=False))
+                else:
+                    self.read_fields(wire.element(), found)
+        elif isinstance(wire, Wire):
+            setattr(target, name, self._value(wire, nullable))
+        elif not nullable or self._bytes(1) == b"\x01":
+            setattr(target, name, wire())
+            self.read_fields(getattr(target, name), [])
+
+    def _value(self, wire: Wire[Any], nullable: bool) -> Any:
+        if isinstance(wire, Fixed):
+            return layout_of(wire.code).unpack(self._bytes(wire.size))[0]
+        size = self._length(2 if isinstance(wire, Text) else 4, nullable)
+        if size < 0:
+            return None
+        return self._bytes(size).decode() if isinstance(wire, Text) else self._bytes(size)
+
+    def _length(self, width: int, nullable: bool) -> int:
+        """A length or count of `width` bytes, in flexible versions of a varint; -1: null."""
+        size = self._number() - 1 if self._compact else int.from_bytes(self._bytes(width), "big", signed=True)
+        if size < 0 and not nullable:
+            raise RemoteProtocolError("null where it is not allowed")
+        return size
+
+    def _number(self) -> int:
+        found, self._position = read_uvarint(self._buffer, self._position)
+        return found
+
+    def _bytes(self, size: int) -> bytes:
+        found = bytes(self._buffer[self._position : self._position + size])
+        if len(found) < size:
+            raise RemoteProtocolError("the message is cut off")
+        self._position += size
+        return found
 
 
 def encode(msg: Any, version: int) -> bytes:

@@ -131,10 +131,13 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
     Raises:
         MalformedCheckpoint: the file is damaged. The caller may use an empty map of recovery points: then everything is recovered.
     """
-    if not disk.exists(name):
-        return {}
     offsets: dict[TopicPartition, int] = {}
-    for line in _lines(disk.read(name), name):
+    data = disk.read(name) if disk.exists(name) else None
+    if data is None or (
+        not data and name == CLEANER_OFFSET_CHECKPOINT
+    ):  # Kafka creates the cleaner's file without a byte
+        return offsets
+    for line in _lines(data, name):
         try:
             topic, partition, offset = line.split(" ")
             offsets[topic, int(partition)] = int(offset)

@@ -15,8 +15,8 @@ from barnabas.work import SLICE, Steps
 __all__ = ["first_in_batch"]
 
 
-def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """Offset and timestamp of the first record from `start_offset` on with a timestamp ≥ `timestamp`.
+def first_in_batch(data: bytes, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
+    """Offset and timestamp of the first record from `start_offset` on with a timestamp ≥ `timestamp`; None: with the largest one.
 
     Raises:
         RemoteProtocolError: the batch is incomplete, or its records cannot be read.
@@ -27,7 +27,7 @@ def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tupl
     records = yield from unpacked(header.attributes & COMPRESSION_MASK, data[HEADER_SIZE : header.size_bytes])
     check_count(records, header.record_count)
     appended = bool(header.attributes & ATTRIBUTE_LOG_APPEND_TIME)
-    position = 0
+    position, largest = 0, None
     for first in range(0, header.record_count, SLICE_RECORDS):
         if first:
             yield SLICE
@@ -35,8 +35,12 @@ def first_in_batch(data: bytes, timestamp: int, start_offset: int) -> Steps[tupl
         for offset_delta, delta, _ in found:
             recorded = header.max_timestamp if appended else header.base_timestamp + delta
             offset = header.base_offset + offset_delta
-            if recorded >= timestamp and offset >= start_offset:
+            if offset < start_offset:
+                continue
+            if timestamp is None:
+                largest = largest if largest is not None and recorded <= largest[1] else (offset, recorded)
+            elif recorded >= timestamp:
                 return offset, recorded
     if position != len(records):
         raise RemoteProtocolError(f"{len(records) - position} bytes follow the {header.record_count} records")
-    return None
+    return largest

@@ -286,6 +286,26 @@ class Segment(SegmentFiles):
             raise self.damaged(position, "no whole batch begins here")
         return None
 
+    def remaining_timestamp(self, start_offset: int) -> Steps[int]:
+        """The largest timestamp of the records from `start_offset` on; -1 if none has one.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: the batch of `start_offset` is damaged.
+        """
+        largest = -1
+        for number, batch in enumerate(batch_headers(self.file, self.seek(start_offset), self.size), start=1):
+            if not number % _HEADERS_PER_STEP:
+                yield SLICE
+            if batch.base_offset >= start_offset:
+                largest = max(largest, batch.max_timestamp)
+            elif batch.last_offset >= start_offset:
+                try:
+                    found = yield from first_in_batch(self.file.pread(batch.size, batch.position), None, start_offset)
+                except RemoteProtocolError as error:
+                    raise self.damaged(batch.position, str(error)) from error
+                largest = max(largest, -1 if found is None else found[1])
+        return largest
+
     def recorded_timestamp(self) -> int:
         """The largest timestamp of its records; -1 if none has one."""
         if self._time_index is None:

@@ -125,9 +125,13 @@ class Segments:
 
     def max_timestamp_offset(self, start_offset: int, end_offset: int) -> Steps[TimestampOffset | None]:
         """The first record with the largest timestamp; None if none has a timestamp or it is not below `end_offset`."""
-        youngest = max(self.from_offset(start_offset), key=Segment.recorded_timestamp)
-        timestamp = youngest.recorded_timestamp()
-        if timestamp < 0:
-            return None
-        found = yield from youngest.find_timestamp(timestamp, start_offset)
+        timestamps = {segment: segment.recorded_timestamp() for segment in self.from_offset(start_offset)}
+        youngest = max(timestamps, key=timestamps.__getitem__)
+        found = None
+        if timestamps[youngest] >= 0:
+            found = yield from youngest.find_timestamp(timestamps[youngest], start_offset)
+            if found is None:  # DeleteRecords has removed this record of the first segment
+                timestamps[youngest] = yield from youngest.remaining_timestamp(start_offset)
+                youngest = max(timestamps, key=timestamps.__getitem__)
+                found = yield from youngest.find_timestamp(max(0, timestamps[youngest]), start_offset)
         return found if found is not None and found.offset < end_offset else None

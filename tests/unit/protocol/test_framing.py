@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import LocalProtocolError, RemoteProtocolError
-from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.framing import CUT, FrameReader
 
 PRODUCE = 0
 MEBIBYTE = 1024 * 1024
@@ -96,8 +96,9 @@ def test_only_produce_may_be_large() -> None:
     other.feed(struct.pack(">i", 50 * MEBIBYTE))
     other.get_buffer()
     assert other.allocated_bytes <= 65_536  # nothing is allocated before the API key is seen
-    with pytest.raises(RemoteProtocolError, match="API key 3"):
-        other.feed(struct.pack(">h", 3))
+    assert other.feed(struct.pack(">h", 3)) == []
+    assert len(other.get_buffer()) > 0
+    assert other.allocated_bytes <= 65_536
 
 
 def test_memory_follows_what_was_sent_not_what_was_announced() -> None:
@@ -168,3 +169,24 @@ def test_a_silent_connection_costs_no_buffer() -> None:
 def test_other_protocols_are_named(sent: bytes, what: str) -> None:
     with pytest.raises(RemoteProtocolError, match=f"it looks like {what}"):
         FrameReader().feed(sent)
+
+
+@pytest.mark.parametrize("step", [1, 5, 4_096, 70_000, MEBIBYTE])
+def test_of_a_frame_above_the_limit_of_its_api_only_the_beginning_is_kept(step: int) -> None:
+    body = b"\0\3" + bytes(range(256)) * 40_000  # API key 3, about 10 MB
+    large = framed(body) if step >= 4_096 else framed(body)[:20_000]
+    reader = FrameReader(limit_of=limit_of)
+    frames: list[memoryview] = []
+    allocated = 0
+    for piece in cut(framed(b"first") + large, [step]):
+        frames += reader.feed(piece)
+        allocated = max(allocated, reader.allocated_bytes)
+    for piece in cut(bytes(len(framed(body)) - len(large)), [MEBIBYTE]):
+        assert frames == [b"first"], "a frame is answered after all its bytes have arrived"
+        frames += reader.feed(piece)
+        allocated = max(allocated, reader.allocated_bytes)
+    frames += reader.feed(framed(b"last"))
+    first, cut_off, last = map(bytes, frames)
+    assert (first, last) == (b"first", b"last")
+    assert cut_off == bytes((CUT,)) + body[1:8_192]
+    assert allocated <= 65_536

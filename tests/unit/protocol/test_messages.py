@@ -31,6 +31,7 @@ from barnabas.protocol.messages.internal import (
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
 )
+from barnabas.protocol.registry import API
 from barnabas.protocol.schema import (
     Array,
     Bool,
@@ -48,10 +49,12 @@ from barnabas.protocol.schema import (
     codec,
     construct_of,
     decode,
+    decode_beginning,
     decode_versioned,
     encode,
     encode_versioned,
 )
+from barnabas.protocol.wire import Wire, present, tagged
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -240,3 +243,34 @@ def assert_declared_alike(cls: Any, foreign: Any, version: int) -> None:
 @pytest.mark.parametrize(("cls", "version"), every_version([*REQUESTS_AND_RESPONSES, *SHARED_WITH_CLIENTS]))
 def test_declarations_are_kafka_s(cls: Any, version: int) -> None:
     assert_declared_alike(cls, kio_class(cls, version), version)
+
+
+@pytest.mark.parametrize(("cls", "version"), every_version([api.request for api in API.values()]))
+@property_test
+@given(data=st.data())
+def test_the_beginning_of_a_request_has_its_first_elements(cls: Any, version: int, data: st.DataObject) -> None:
+    msg = data.draw(messages(cls, version))
+    whole = encode(msg, version)
+    found = decode_beginning(cls, whole[: data.draw(st.integers(0, len(whole)))], version, 0)
+    for each in present(cls, version):
+        if isinstance(each.wire, Array):
+            read, sent = getattr(found, each.name), getattr(msg, each.name)
+            if read and isinstance(each.wire.element, Wire):
+                assert read == sent[: len(read)]
+            elif read:
+                element: Any = each.wire.element
+                first = present(element, version)[0].name
+                assert [getattr(one, first) for one in read] == [getattr(one, first) for one in sent[: len(read)]]
+    _drop_tags(msg, version)
+    assert decode_beginning(cls, whole, version, 0) == msg
+
+
+def _drop_tags(msg: Any, version: int) -> None:
+    for each in type(msg).FIELDS:
+        value = getattr(msg, each.name)
+        if each in tagged(type(msg), version):
+            setattr(msg, each.name, getattr(type(msg)(), each.name))
+        else:
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, Struct):
+                    _drop_tags(one, version)

@@ -37,6 +37,11 @@ def test_damaged_offset_checkpoints_are_refused_whole(disk: MemoryDisk, data: by
         checkpoints.read_offsets(disk, "c")
 
 
+def test_an_empty_checkpoint_of_the_cleaner_is_that_of_a_new_kafka(disk: MemoryDisk) -> None:
+    disk.replace(checkpoints.CLEANER_OFFSET_CHECKPOINT, b"")
+    assert checkpoints.read_offsets(disk, checkpoints.CLEANER_OFFSET_CHECKPOINT) == {}
+
+
 def test_epoch_checkpoints() -> None:
     data = checkpoints.format_epochs([(0, 0), (5, 12)])
     assert data == b"0\n2\n0 0\n5 12\n"

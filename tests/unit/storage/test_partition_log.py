@@ -10,9 +10,10 @@ import pytest
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.records import decode_records, iter_batches, read_control
+from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import finished
 from tests.support.storage.batches import (
@@ -325,6 +326,24 @@ class TestLookups:
         found = finished(log.offset_for_timestamp(0, end_offset=60))
         assert found is not None
         assert found.offset == 31
+
+    @pytest.mark.parametrize("config", [CONFIG, small_segments()], ids=["one segment", "several segments"])
+    @pytest.mark.parametrize("reopened", [False, True])
+    def test_the_largest_timestamp_is_one_of_those_that_are_left(
+        self, disk: MemoryDisk, config: LogConfig, reopened: bool
+    ) -> None:
+        log = open_log(disk, config)
+        times = [500, 100, 900, 300, 602, 601, 600, 200, 601]
+        for batch in (times[:1], times[1:2], times[2:3], times[3:4], times[4:7], times[7:8], times[8:]):
+            append(log, build_batch([NewRecord(b"k", b"v" * 100, timestamp) for timestamp in batch]))
+        for start in range(len(times) + 1):
+            log.delete_records_before(start)
+            if reopened:
+                log.close()
+                log = open_log(disk, config, clean=True, log_start_offset=start)
+            found, left = finished(log.max_timestamp_offset(len(times))), times[start:]
+            expected = (start + left.index(max(left)), max(left)) if left else None
+            assert (found and (found.offset, found.timestamp)) == expected
 
     def test_an_empty_log_knows_no_timestamp(self) -> None:
         log = open_log(MemoryDisk())
