@@ -34,7 +34,6 @@ from barnabas.errors import BarnabasError, InvariantViolated, LargeMessage, Remo
 from barnabas.loggers import logger
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, ServerConnection, kept_frame
-from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.registry import API_VERSIONS_KEY, PRODUCE_KEY, Api
 from barnabas.protocol.schema import Message
@@ -48,7 +47,8 @@ __all__ = ["Connection"]
 log = logger("kafka.network.SocketServer")
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id
-RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame above an ordinary buffer
+RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame that is not complete
+READ_BYTES: Final = 64 * 1024  # of a usual read of a large frame
 ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
 
 T = TypeVar("T")
@@ -84,7 +84,8 @@ class Connection(ConnectionFlow):
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
         reader = server.frame_reader(listener_name)
-        super().__init__(server, ServerConnection(reader, server.budget, self._apply_limits))
+        core = ServerConnection(reader, server.budget_of(listener_name), self._apply_limits, self._evicted)
+        super().__init__(server, core)
         self.get_buffer = reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self.router = server.router
         self.client_id: str | None = None  # of its last request
@@ -141,7 +142,7 @@ class Connection(ConnectionFlow):
             self.close(str(error), level=logging.DEBUG if told else logging.WARNING)
             return
         if not frames:
-            if core.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
+            if nbytes > RECEIVED_BYTES_PER_UNIT or core.receives:
                 self._received_part(nbytes)
             return
         slices = self._slices
@@ -176,11 +177,14 @@ class Connection(ConnectionFlow):
         if self._slices.turn_is_over and self.core.reading and self._transport is not None:
             self.core.reading = False
             self._transport.pause_reading()
-            self._slices.later(self._read_on)
+            (self._slices.later if self._has_logged_in() else self._slices.later_for_login)(self._read_on)
 
     def _read_on(self) -> None:
-        self._slices.count(ORDINARY_BUFFER_BYTES // RECEIVED_BYTES_PER_UNIT)
+        self._slices.count(READ_BYTES // RECEIVED_BYTES_PER_UNIT)
         self._apply_limits()
+
+    def _evicted(self) -> None:
+        self.close("its incomplete request takes memory that others wait for", level=logging.INFO)
 
     # -- serving
 
@@ -227,7 +231,7 @@ class Connection(ConnectionFlow):
         while response is not None and not isinstance(response, Message):
             if isinstance(response, Pending):
                 if not response.resolved:
-                    self._await_answer(route, correlation, response, charge, call)
+                    self._await_answer(route, correlation, response, charge, call, len(frame))
                     return
                 response = response.response
             else:
@@ -341,7 +345,13 @@ class Connection(ConnectionFlow):
         return request
 
     def _await_answer(
-        self, route: Route, correlation: int, pending: AnyPending, charge: Charge | None, call: Call[Message]
+        self,
+        route: Route,
+        correlation: int,
+        pending: AnyPending,
+        charge: Charge | None,
+        call: Call[Message],
+        frame_bytes: int,
     ) -> None:
         if self.core.closed:
             return
@@ -353,8 +363,8 @@ class Connection(ConnectionFlow):
         self.core.open(slot)
         unblock: Callable[[], None] | None = None
         if pending.blocks:
-            self.core.block()
-            unblock = self._unblock
+            self.core.block(frame_bytes)
+            unblock = partial(self._unblock, frame_bytes)
         pending.attach(partial(self._answered, slot), unblock)
 
     def _answered(self, slot: WaitingAnswer, response: Answer) -> None:

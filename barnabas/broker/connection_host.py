@@ -28,7 +28,6 @@ class ConnectionHost(Protocol[C]):
     reactor: Reactor
     slices: Slices
     router: Router
-    budget: MemoryBudget
     client_quotas: QuotaEnforcement
     api_versions_range: tuple[int, int]
     serving: bool  # until it is True every connection is blocked
@@ -48,6 +47,10 @@ class ConnectionHost(Protocol[C]):
 
     def frame_reader(self, listener: str) -> FrameReader:
         """Splits the bytes of one connection into frames and limits their size."""
+        ...
+
+    def budget_of(self, listener: str) -> MemoryBudget:
+        """The memory that a new connection shares with others."""
         ...
 
     def begin_login(self, connection: C, listener: str, /) -> ServerLogin | None:

@@ -22,7 +22,6 @@ from barnabas.broker.router import Route, Router
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import LargeMessage, TooManyElements
 from barnabas.ports import Buffer
-from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES
 from barnabas.protocol.registry import READS
 from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
@@ -33,6 +32,7 @@ __all__ = ["SHORT_FRAME_BYTES", "LargeRequest", "count_decoding"]
 ChargeFor = Callable[[Call[Message], int], Charge | None]  # takes a request and the size of its body
 SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
 DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame
+DECODED_BYTES_MAX: Final = 1024 * 1024  # of a frame, decoded at once
 RECORD_APIS: Final = frozenset({0, 1})  # Produce: records are not decoded; Fetch: followers must not wait for it
 FREED_AT_ONCE: Final = 64  # elements of a list
 FREED_PER_UNIT: Final = 16  # of work (slices.Work)
@@ -187,7 +187,7 @@ def count_decoding(slices: Slices, api_key: int, size_bytes: int) -> None:
         LargeMessage: the turn is over, or the frame alone takes much of one: the request is decoded in slices.
     """
     if api_key not in RECORD_APIS:
-        if slices.turn_is_over or size_bytes > ORDINARY_BUFFER_BYTES:
+        if slices.turn_is_over or size_bytes > DECODED_BYTES_MAX:
             raise LargeMessage("decoded in a later turn")
         slices.count(size_bytes // DECODED_BYTES_PER_UNIT)
 

@@ -26,7 +26,7 @@ from barnabas.broker.security.access import Access, FullAccess
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.login import ServerLogins
 from barnabas.broker.security.principal import ANONYMOUS, Principal
-from barnabas.broker.security.server_login import ServerLogin
+from barnabas.broker.security.server_login import LOGIN_BUFFER_BYTES, LoginService, ServerLogin
 from barnabas.broker.slices import Slices
 from barnabas.broker.told_reasons import ToldReasons
 from barnabas.broker.waiting import Timer
@@ -47,7 +47,9 @@ log = logger("kafka.network.SocketServer")
 
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes
 DELAYED_MAX: Final = 1_000  # connections above the rate of their address that wait for their end
-LOGIN_BUFFER_BYTES: Final = 2_048  # first receive buffer of a connection that has to log in
+LOGINS_BYTES_MAX: Final = (
+    32 * 1024 * 1024
+)  # of the requests of all connections that have to log in and are being received
 REFUSAL_LINES_MS: Final = 1_000  # between log lines about refused connections
 SWEEP_MS: Final = 5_000  # between searches for silent connections
 
@@ -107,7 +109,10 @@ class Server:
         self._numbers = itertools.count(1)
         queued_bytes_max = config.get_int("queued.max.request.bytes")
         self.budget = MemoryBudget(
-            queued_bytes_max if queued_bytes_max > 0 else 2 * self._request_bytes_max, UNREAD_ANSWER_BYTES_MAX
+            queued_bytes_max if queued_bytes_max > 0 else self._request_bytes_max, UNREAD_ANSWER_BYTES_MAX
+        )
+        self._logins_budget = MemoryBudget(
+            LOGINS_BYTES_MAX, UNREAD_ANSWER_BYTES_MAX, ordinary_bytes=2 * LOGIN_BUFFER_BYTES, evicts=True
         )
 
     async def bind(self, endpoint: Endpoint) -> tuple[str, int]:
@@ -217,15 +222,20 @@ class Server:
         counts, limits = self.authentications.get(listener), (self._request_bytes_max, self._frame_bytes_free)
         if counts is None:
             return None
-        login = None if self.logins is None else self.logins.begin(connection, listener, self.router, limits, counts)
+        service = LoginService(self.router, self.budget, limits)
+        login = None if self.logins is None else self.logins.begin(connection, listener, service, counts)
         if login is None:
             counts.successful += 1  # by its TLS handshake
         return login
 
+    def budget_of(self, listener: str) -> MemoryBudget:
+        """The memory that a new connection shares with others."""
+        return self._logins_budget if self.logins is not None and self.logins.asks(listener) else self.budget
+
     def frame_reader(self, listener: str = "") -> FrameReader:
         """Splits the bytes of one connection into frames and limits their size."""
-        size_bytes_max = None if self.logins is None else self.logins.size_bytes_max(listener)
-        if size_bytes_max is not None:
+        if self.logins is not None and self.logins.asks(listener):
+            size_bytes_max = self.logins.size_bytes_max(listener)
             return FrameReader(
                 size_bytes_max=size_bytes_max,
                 limit_of=self._frame_limit,
@@ -313,6 +323,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Releases the buffers of silent connections and closes them after `connections.max.idle.ms`."""
+        self.budget.sweep()
         now_ms = self.reactor.clock.monotonic_ms()
         idle_ms_max = self._config.get_int("connections.max.idle.ms")
         for connection in list(self.connections):

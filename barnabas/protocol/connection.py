@@ -29,7 +29,7 @@ from barnabas.errors import LocalProtocolError
 from barnabas.limits import INFLIGHT_REQUESTS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.framing import FrameReader
-from barnabas.protocol.memory_budget import ORDINARY_BUFFER_BYTES, MemoryBudget
+from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import READS
 
 __all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot", "kept_frame"]
@@ -74,6 +74,7 @@ class ServerConnection:
         reader: splits the received bytes into frames.
         budget: the memory that all connections of the server share.
         on_room: called when a connection that may not read on has room again.
+        on_evicted: called when the connection must close because others need its room.
 
     Attributes:
         closed: the connection is closed: nothing is served, held or written.
@@ -88,6 +89,7 @@ class ServerConnection:
         "_budget",
         "_held",
         "_held_bytes",
+        "_on_evicted",
         "_on_room",
         "_out",
         "_out_bytes",
@@ -103,7 +105,13 @@ class ServerConnection:
         "writing_paused",
     )
 
-    def __init__(self, reader: FrameReader, budget: MemoryBudget, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        reader: FrameReader,
+        budget: MemoryBudget,
+        on_room: Callable[[], None],
+        on_evicted: Callable[[], None] | None = None,
+    ) -> None:
         self.reader = reader
         self.closed = False
         self.ended = False
@@ -112,6 +120,7 @@ class ServerConnection:
         self.limited = False
         self._budget = budget
         self._on_room = on_room
+        self._on_evicted = on_evicted or _nothing
         self._blocked = 0  # BLOCKED, MUTED or both: no request is served
         self._held: deque[Buffer] = deque()  # frames that may not be served yet
         self._held_bytes = 0
@@ -232,8 +241,9 @@ class ServerConnection:
             and self._blocked < MUTED
             and (not self._slots or len(self._slots) < INFLIGHT_REQUESTS_MAX)
         )
-        if self.reader.allocated_bytes > ORDINARY_BUFFER_BYTES:
-            self.reader.release()
+        reader, ordinary = self.reader, self._budget.ordinary_bytes
+        if reader.allocated_bytes > ordinary or reader.wanted_bytes > ordinary:
+            reader.release()
             self.limited = True
         out = self._out
         if out:
@@ -266,6 +276,7 @@ class ServerConnection:
         self.reading = False
         self.reader.end()
         self.drop_reads()
+        self._budget.room_for(self)
 
     def drop_reads(self) -> None:
         """The peer has left, and perhaps not all that it has sent is read: drops what was received and only reads."""
@@ -306,17 +317,31 @@ class ServerConnection:
         """
         # While a request blocks, a little is still read: a peer's close is noticed only by reading.
         return (
-            not self.ended
+            self._budget.room_for(self)
+            and not self.ended
             and not self.writing_paused
             and not self._blocked & MUTED
             and self._held_bytes < HELD_BYTES_MAX
             and len(self._slots) + len(self._held) < INFLIGHT_REQUESTS_MAX
-            and self._budget.room_for(self)
         )
 
     def on_room(self) -> None:
         """Called by the budget: others have released memory."""
         self._on_room()
+
+    def evict(self) -> None:
+        """Called by the budget: others need the memory of this connection."""
+        self._on_evicted()
+
+    @property
+    def receives(self) -> bool:
+        """Whether a frame above an ordinary buffer is incomplete."""
+        return self.reader.wanted_bytes > self._budget.ordinary_bytes
+
+    def count_in(self, budget: MemoryBudget) -> None:
+        """Counts the connection in another budget from now on."""
+        self._budget.release(self)
+        self._budget = budget
 
     @property
     def unanswered(self) -> Iterable[Slot]:
@@ -342,8 +367,9 @@ class ServerConnection:
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes held for this connection: the buffer of the frame under construction and the frames not served yet."""
-        return self.reader.allocated_bytes + self._held_bytes
+        """Bytes held for this connection: the frame under construction, its whole length, and the frames not served yet."""
+        reader = self.reader
+        return max(reader.allocated_bytes, reader.wanted_bytes) + self._held_bytes
 
     def close(self) -> None:
         """Drops held requests, requests that wait and answers that are not written."""
@@ -358,7 +384,7 @@ class ServerConnection:
             if cancel is not None:
                 cancel()
         self._budget.release(self)
-        self._on_room = _nothing  # the shell and its core must not keep each other in memory
+        self._on_room = self._on_evicted = _nothing  # the shell and its core must not keep each other in memory
 
 
 def _nothing() -> None:

@@ -4,14 +4,15 @@ Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol
 their 4-byte length.
 
 Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
-the limit of the API. Memory never exceeds four times the bytes that the peer has sent, or a first allocation of 16 KiB and
-a second one of 64 KiB.
+the limit of the API. Resident memory never exceeds four times the bytes that the peer has sent, or a first allocation of
+16 KiB and a second one of 64 KiB. No call copies more than 256 KiB of a frame.
 Buffers are replaced, never resized or rewritten, so a frame's view does not change (but it keeps its buffer in memory:
 copy data that is needed after the call).
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 
@@ -29,10 +30,12 @@ _TLS_HANDSHAKE = 0x1603  # the first bytes of a TLS client
 _HTTP = frozenset(int.from_bytes(each, "big") for each in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"HTTP"))
 _BUFFER_BYTES = 64 * 1024  # room for hundreds of small requests, which are views of it
 _READ_BYTES_MIN = 8 * 1024  # with less room a new buffer is cheaper than another read
-_READ_BYTES_MAX = 1024 * 1024  # of one read: between two reads the owner can stop reading
+_READ_BYTES_MAX = 64 * 1024  # of one read: between two reads the owner can stop reading
 _CUT_BYTES = 8 * 1024  # of a frame above the limit of its API: its header, and the first names in it
 CUT = 0x80  # in the first byte of a frame: it is cut off; API keys are not negative
 _GROWTH = 4  # the buffer of a larger frame grows to this multiple of the bytes that have arrived
+_GROWN_BYTES_MAX = 1024 * 1024  # a frame above it gets a mapping, whose pages become memory when bytes arrive
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}  # else Windows
 
 
 class FrameReader:
@@ -48,6 +51,7 @@ class FrameReader:
 
     Attributes:
         allocated_bytes: size of the present buffer.
+        wanted_bytes: size of the incomplete frame with its length; 0 while it is unknown or not checked.
         allows_empty: whether frames without bytes are frames: SASL tokens without a request header may be empty.
     """
 
@@ -63,9 +67,9 @@ class FrameReader:
         "_start",
         "_unread",
         "_view",
-        "_wanted",
         "allocated_bytes",
         "allows_empty",
+        "wanted_bytes",
     )
 
     def __init__(
@@ -82,12 +86,14 @@ class FrameReader:
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
         self._limit_of = limit_of
-        self._buffer = bytearray()  # created by the first read: an idle connection needs no memory
+        self._buffer: bytearray | mmap.mmap = (
+            bytearray()
+        )  # created by the first read: an idle connection needs no memory
         self._view = memoryview(self._buffer)
         self.allocated_bytes = 0
         self._start = 0  # start ≤ end ≤ capacity; bytes between are received and not yet part of a whole frame
         self._end = 0
-        self._wanted = 0  # bytes of the unfinished frame with its length, 0 while unknown
+        self.wanted_bytes = 0
         self._cut = bytearray()  # the beginning of a frame that is dropped as it arrives
         self._unread = 0  # bytes of it that have not arrived
 
@@ -101,11 +107,11 @@ class FrameReader:
         """The received bytes of a frame that is incomplete or was refused; valid until the next read."""
         return self._view[self._start : self._end]
 
-    def limit(self, size_bytes_max: int, size_bytes_free: int) -> None:
-        """Changes the limits of later frames. Later buffers have the ordinary size."""
+    def limit(self, size_bytes_max: int, size_bytes_free: int, buffer_bytes: int = _BUFFER_BYTES) -> None:
+        """Changes the limits of later frames, and the size of later buffers."""
         self._size_bytes_max = size_bytes_max
         self._size_bytes_free = size_bytes_free
-        self._buffer_bytes, self._read_bytes_min = _BUFFER_BYTES, _READ_BYTES_MIN
+        self._buffer_bytes, self._read_bytes_min = buffer_bytes, min(_READ_BYTES_MIN, buffer_bytes // 4)
 
     def release(self) -> None:
         """Frees the buffer if it has no incomplete frame. The next read creates another one. For idle connections."""
@@ -116,14 +122,14 @@ class FrameReader:
 
     def end(self) -> None:
         """The stream has ended: frees the buffer, also with an incomplete frame."""
-        self._start, self._wanted = self._end, 0
+        self._start, self.wanted_bytes = self._end, 0
         self.release()
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """The buffer for the next read. Call `received` with the number of bytes written into it."""
         room = self.allocated_bytes - self._end
-        if self._wanted:
-            if self._start + self._wanted > self.allocated_bytes and (self._start or room == 0):
+        if self.wanted_bytes:
+            if self._start + self.wanted_bytes > self.allocated_bytes and (self._start or room == 0):
                 self._replace()
         elif room < self._read_bytes_min:
             self._replace()
@@ -143,7 +149,7 @@ class FrameReader:
                 f"{count} bytes received into a buffer with room for {self.allocated_bytes - self._end}"
             )
         self._end = end
-        self._wanted = 0
+        self.wanted_bytes = 0
         buffer = self._buffer
         view = self._view
         frames: list[memoryview] = []
@@ -161,7 +167,8 @@ class FrameReader:
                 continue
             stop = start + 4 + size
             if stop > end:
-                self._wanted = 4 + size
+                if end - start >= 6 or self._limit_of is None:  # the limit of its API key is checked
+                    self.wanted_bytes = 4 + size
                 break
             frames.append(view[start + 4 : stop])
             start = stop
@@ -206,17 +213,23 @@ class FrameReader:
         return False
 
     def _replace(self) -> None:
-        """Continues in a new buffer. Its size is that of the incomplete frame, limited by the bytes received so far."""
+        """Continues in a new buffer. Its size is that of the incomplete frame; a buffer that is no mapping is limited by the bytes
+        received so far.
+        """
         pending = self._end - self._start
-        wanted = self._wanted
-        if pending < 6 and self._limit_of is not None:
-            wanted = 0  # the API key has not arrived, so the length is not checked yet
+        wanted = self.wanted_bytes
         ordinary = self._buffer_bytes if self.allocated_bytes else min(self._buffer_bytes, _FIRST_BUFFER_BYTES)
-        capacity = max(ordinary, min(wanted, _GROWTH * pending))
-        buffer = bytearray(capacity)
-        buffer[:pending] = self._view[self._start : self._end]
+        buffer: bytearray | mmap.mmap
+        if wanted > _GROWN_BYTES_MAX:
+            capacity = wanted
+            buffer = mmap.mmap(-1, capacity, **_PRIVATE)
+        else:
+            capacity = max(ordinary, min(wanted, _GROWTH * pending))
+            buffer = bytearray(capacity)
+        view = memoryview(buffer)
+        view[:pending] = self._view[self._start : self._end]
         self._buffer = buffer
-        self._view = memoryview(buffer)
+        self._view = view
         self.allocated_bytes = capacity
         self._start = 0
         self._end = pending

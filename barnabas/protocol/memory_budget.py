@@ -1,11 +1,8 @@
-"""MemoryBudget: the memory that all connections of a server share, without I/O.
+"""MemoryBudget: the memory that connections share, without I/O.
 
-Driven by: `ServerConnection`, which names the bytes that it holds. Emits: whether a connection may read on, and how
-long answers may be.
-
-Two budgets. Frames under construction and frames that wait: a connection with more than an ordinary buffer reads only
-while all of them fit, but the oldest one always continues, so that all complete. Answers that peers leave unread: above
-the budget Fetch answers get short, and connections with unread answers are served no more requests.
+Two budgets. Frames under construction and frames that wait: a frame above an ordinary buffer gets room for its whole length before
+more of it is read. Frames wait for room in the order of their requests, and a frame that has room can complete. Answers that peers
+leave unread: above the budget Fetch answers get short, and connections with unread answers are served no more requests.
 """
 
 from __future__ import annotations
@@ -14,8 +11,9 @@ from typing import Final, Protocol
 
 __all__ = ["ORDINARY_BUFFER_BYTES", "Holder", "MemoryBudget"]
 
-ORDINARY_BUFFER_BYTES: Final = 1024 * 1024  # of a connection, before it counts against the budget
+ORDINARY_BUFFER_BYTES: Final = 64 * 1024  # of a connection, before it counts against the budget
 ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
+SWEEPS_MAX: Final = 6  # of a frame that has room while others wait: 30 s, after which Kafka's clients give a request up
 
 
 class Holder(Protocol):
@@ -26,29 +24,53 @@ class Holder(Protocol):
         """Bytes of its frame under construction and of its frames that wait."""
         ...
 
+    @property
+    def receives(self) -> bool:
+        """Whether its frame is incomplete."""
+        ...
+
     def on_room(self) -> None:
-        """It was refused room, and other connections have released some."""
+        """It was refused room, and other connections have released some: it asks again."""
+        ...
+
+    def evict(self) -> None:
+        """It must close: others need its room."""
         ...
 
 
 class MemoryBudget:
-    """The byte budgets of all connections of a server.
+    """The byte budgets of connections.
 
     Args:
-        frame_bytes_max: of all frames under construction and frames that wait, together.
+        frame_bytes_max: of all frames under construction and frames that wait, together. One frame alone may be larger.
         unread_bytes_max: of all answers that peers leave unread, together.
+        ordinary_bytes: of a connection, not counted.
+        evicts: whether a frame takes the room of those that have it longest, instead of waiting: for peers that nothing is known of.
 
     Attributes:
         unread_bytes: bytes of answers that peers leave unread, together.
+        frame_bytes: bytes that are reserved for frames.
     """
 
-    def __init__(self, frame_bytes_max: int, unread_bytes_max: int) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+        *,
+        ordinary_bytes: int = ORDINARY_BUFFER_BYTES,
+        evicts: bool = False,
+    ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
+        self.ordinary_bytes = ordinary_bytes
+        self._evicts = evicts
         self.unread_bytes = 0
+        self.frame_bytes = 0
         self._unread: dict[Holder, int] = {}
-        self._large: dict[Holder, int] = {}  # bytes reserved by holders with more than an ordinary buffer, oldest first
-        self._starved: dict[Holder, None] = {}  # large frames that wait for room, in order of arrival
+        self._large: dict[Holder, int] = {}  # bytes reserved by each holder, oldest first
+        self._waiting: dict[Holder, None] = {}  # for room, in order of arrival
+        self._sweeps: dict[Holder, int] = {}  # that a holder has seen while others waited
+        self._feeding = False
 
     @property
     def is_crowded(self) -> bool:
@@ -67,25 +89,62 @@ class MemoryBudget:
 
     def room_for(self, holder: Holder) -> bool:
         """Whether a connection may read on. If not, its `on_room` is called when others have released room."""
-        reserved = holder.reserved_bytes
-        if reserved <= ORDINARY_BUFFER_BYTES:
-            if self._large.pop(holder, None) is not None:
-                self._feed_starved()
+        wanted, held = holder.reserved_bytes, self._large.get(holder, 0)
+        if wanted <= self.ordinary_bytes:
+            self.forget(holder)
             return True
-        self._large[holder] = reserved
-        if sum(self._large.values()) <= self._frame_bytes_max or next(iter(self._large)) is holder:
-            return True
-        self._starved[holder] = None
-        return False
+        if wanted > held:
+            while self._evicts and self._large and self.frame_bytes - held + wanted > self._frame_bytes_max:
+                oldest = next(iter(self._large))
+                if oldest is holder:
+                    break
+                oldest.evict()
+                self.forget(oldest)
+            first = next(iter(self._waiting), holder) is holder
+            fits = self.frame_bytes - held + wanted <= self._frame_bytes_max or self.frame_bytes == held
+            if not (first and fits):
+                self._waiting[holder] = None
+                return False
+        self._waiting.pop(holder, None)
+        self._large[holder] = wanted
+        self.frame_bytes += wanted - held
+        if wanted < held:
+            self._feed()
+        return True
 
     def release(self, holder: Holder) -> None:
-        """A connection ended."""
+        """A connection ended, or counts elsewhere."""
         self.on_unread(holder, 0)
-        self._starved.pop(holder, None)
-        if self._large.pop(holder, None) is not None:
-            self._feed_starved()
+        self.forget(holder)
 
-    def _feed_starved(self) -> None:
-        starved, self._starved = self._starved, {}
-        for holder in starved:
-            holder.on_room()
+    def sweep(self) -> None:
+        """Called every 5 s: evicts those whose frame has not arrived although others wait for their room."""
+        before, self._sweeps = self._sweeps, {}
+        if not self._waiting:
+            return
+        for holder in list(self._large):
+            seen = self._sweeps[holder] = before.get(holder, 0) + 1
+            if seen > SWEEPS_MAX and holder.receives:
+                holder.evict()
+
+    def forget(self, holder: Holder) -> None:
+        """A connection needs no more than an ordinary buffer."""
+        waits = holder in self._waiting
+        if waits:
+            del self._waiting[holder]
+        if holder in self._large or waits:
+            self.frame_bytes -= self._large.pop(holder, 0)
+            self._sweeps.pop(holder, None)
+            self._feed()
+
+    def _feed(self) -> None:
+        """Lets those read on that wait, in their order, as far as there is room."""
+        if self._feeding:
+            return
+        self._feeding = True
+        while self._waiting:
+            first = next(iter(self._waiting))
+            first.on_room()
+            if next(iter(self._waiting), None) is first:  # refused again
+                break
+        self._feeding = False

@@ -4,7 +4,8 @@ Driven by: sockets; h11 parses and prints HTTP/1.1. Emits: whole requests to a `
 
 A request that changes something runs to its end when its client goes away; one that only reads or waits ends with its client.
 
-Invariants: every connection has a deadline at each moment, its own or that of the work for its request. Its size is bounded: head, body,
+Invariants: every connection has a deadline at each moment, its own or that of the work for its request. At CONNECTIONS_MAX a new
+connection takes the place of the oldest one that waits for its client. Its size is bounded: head, body,
 bytes that come early, answer that is not read. A turn of the loop parses EVENTS_PER_TURN events of a connection at most, and writes
 WRITTEN_PER_TURN bytes of an answer and one more piece of it.
 """
@@ -152,6 +153,10 @@ class _Connection(asyncio.Protocol):
         if server.scope.stopping:  # it was accepted while the server closed
             self.abort()
             return
+        if len(server.connections) >= CONNECTIONS_MAX:
+            oldest = next((each for each in server.connections if each.waits_for_client), None)
+            if oldest is not None:
+                oldest.abort()
         full = max(len(server.connections), len(server.scope)) >= CONNECTIONS_MAX
         server.connections[self] = None
         self._within(IDLE_S)
@@ -197,8 +202,14 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Ends the connection at once."""
+        self._server.connections.pop(self, None)
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client has to send the rest of a request, or to read its answer."""
+        return self._work is None and not (self._unsent and self._writable)
 
     # -- requests
 

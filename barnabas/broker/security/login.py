@@ -44,7 +44,7 @@ from barnabas.broker.security.scram_server import (
     made_salt,
     salt_size,
 )
-from barnabas.broker.security.server_login import LoginConnection, ServerLogin
+from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
 from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
 from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
 from barnabas.broker.slices import Offload, in_place
@@ -65,9 +65,10 @@ log = logger("kafka.network.SocketServer")
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log
 TOKEN_KEYS_MAX: Final = 10_000  # derived keys of tokens that are kept
 SALT_BYTES: Final = 16
-LIKE_MAX: Final = (
-    10_000  # credentials that are looked at, after a change of them, for what an unknown user's resembles: 5 ms
-)
+TOKEN_MECHANISMS: Final = frozenset({BEARER_MECHANISM, GSSAPI_MECHANISM})  # their tokens may be large
+REQUEST_BYTES_MAX: Final = 10 * 1024  # of a request of a login by another mechanism: SCRAM takes messages of 8 KiB
+# Credentials that are looked at, after a change of them, for what an unknown user's resembles: 5 ms
+LIKE_MAX: Final = 10_000
 KINDS_MAX: Final = 100  # of them: a login of an unknown user costs a microsecond for each
 
 
@@ -121,23 +122,26 @@ class ServerLogins:
             if BEARER_MECHANISM in settings.mechanisms and url is not None and url not in self._keys:
                 self._keys[url] = self._signing_keys(settings, url)
 
-    def size_bytes_max(self, listener: str) -> int | None:
-        """The largest request before a login is complete; None if the listener needs no login."""
-        settings = self._settings.get(listener)
-        return None if settings is None else settings.number("", "sasl.server.max.receive.size")
+    def asks(self, listener: str) -> bool:
+        """Whether clients of the listener have to log in."""
+        return listener in self._settings
+
+    def size_bytes_max(self, listener: str, mechanism: str = "") -> int:
+        """The largest request before a login is complete: by `mechanism`, or before the client has chosen one."""
+        configured = self._settings[listener].number("", "sasl.server.max.receive.size")
+        return configured if mechanism in TOKEN_MECHANISMS else min(configured, REQUEST_BYTES_MAX)
 
     def begin(
         self,
         connection: LoginConnection,
         listener: str,
-        router: Router,
-        frame_limits: tuple[int, int],
+        service: LoginService,
         counts: Authentications,
     ) -> ServerLogin | None:
         """The login of a new connection, which stops it at its end; None if its listener needs none.
 
         Args:
-            router, frame_limits: of a connection that has logged in.
+            service: of a connection that has logged in.
             counts: of the listener.
         """
         settings = self._settings.get(listener)
@@ -149,14 +153,14 @@ class ServerLogins:
             partial(self._exchange, settings),
             lambda mechanism: settings.number(mechanism, "connections.max.reauth.ms"),
         )
-        size_bytes_max = settings.number("", "sasl.server.max.receive.size")
         login = ServerLogin(
             self.reactor,
             connection,
             session,
             settings.number("", "connection.failed.authentication.delay.ms"),
-            confined=(self.router, (size_bytes_max, size_bytes_max)),
-            open_=(router, frame_limits),
+            confined=self.router,
+            size_bytes_max=partial(self.size_bytes_max, listener),
+            service=service,
             keys=keys,
             counts=counts,
             steps=self._steps,

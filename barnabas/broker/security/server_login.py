@@ -11,7 +11,8 @@ router again. Steps that block run in a thread (`login_steps`), in requests and 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from barnabas.broker.call import Answer, Pending
 from barnabas.broker.reactor import Reactor
@@ -25,6 +26,7 @@ from barnabas.broker.waiting import Timer
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection, Slot
+from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import Message
 
@@ -35,7 +37,21 @@ __all__ = ["LoginConnection", "ServerLogin"]
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 
-_Service: TypeAlias = "tuple[Router, tuple[int, int]]"  # a router, and the limits of its frames
+LOGIN_BUFFER_BYTES: Final = 2_048  # receive buffer of a connection that has to log in
+
+
+class LoginService(NamedTuple):
+    """What a connection gets with its first login.
+
+    Attributes:
+        router: serves its requests.
+        budget: of the memory of its requests.
+        limits: of its frames.
+    """
+
+    router: Router
+    budget: MemoryBudget
+    limits: tuple[int, int]
 
 
 class LoginConnection(Protocol):
@@ -72,10 +88,11 @@ class ServerLogin:
         "_deadline",
         "_delay_ms",
         "_keys",
-        "_open",
         "_over",
         "_reactor",
+        "_service",
         "_session",
+        "_size_bytes_max",
         "_steps",
     )
 
@@ -86,8 +103,9 @@ class ServerLogin:
         session: SaslSession,
         delay_ms: int,
         *,
-        confined: _Service,
-        open_: _Service,
+        confined: Router,
+        size_bytes_max: Callable[[str], int],
+        service: LoginService,
         counts: Authentications,
         keys: SigningKeys | None = None,
         steps: LoginSteps,
@@ -97,7 +115,8 @@ class ServerLogin:
         self._keys = keys
         self._steps = steps
         self._confined = confined
-        self._open = open_
+        self._size_bytes_max = size_bytes_max  # of requests by a mechanism; "" before the client has chosen one
+        self._service = service
         self._reactor = reactor
         self._connection = connection
         self._session = session
@@ -117,9 +136,11 @@ class ServerLogin:
     def on_handshake(self, mechanism: str, version: int) -> Answer:
         """The client chooses a mechanism. Raises RemoteProtocolError."""
         if self._session.state in (SessionState.OPEN, SessionState.OVER):
-            self._serve(self._confined)
+            self._confine()
             self._deadline = self._deadline or self._reactor.call_later(DEADLINE_MS, self._too_late)
         step = self._session.on_handshake(mechanism, version, self._reactor.clock.monotonic_ms())
+        if self._session.state in (SessionState.TOKEN, SessionState.RAW_TOKEN):
+            self._limit(mechanism)
         self._connection.core.reader.allows_empty = self._session.state is SessionState.RAW_TOKEN
         return self._done(step)
 
@@ -200,12 +221,7 @@ class ServerLogin:
     def refuses(self, api_key: int) -> bool:
         """Ends a connection whose session is over, for any request but those of a login."""
         router, known = self._connection.router, API.get(api_key)
-        if (
-            self._session.principal is None
-            or router is not self._confined[0]
-            or known is None
-            or api_key in router.apis
-        ):
+        if self._session.principal is None or router is not self._confined or known is None or api_key in router.apis:
             return False
         over = self._session.state is SessionState.OVER
         when = "after the end of its session" if over else "before its re-authentication was complete"
@@ -222,11 +238,14 @@ class ServerLogin:
                 timer.cancel()
         self._over = self._deadline = None
 
-    def _serve(self, service: _Service) -> None:
-        router, limits = service
-        self._connection.router = router
-        self._connection.core.reader.limit(*limits)
-        self._connection.core.reader.allows_empty = False
+    def _confine(self) -> None:
+        """Serves requests of a login only."""
+        self._connection.router = self._confined
+        self._limit("")
+
+    def _limit(self, mechanism: str) -> None:
+        size_bytes_max = self._size_bytes_max(mechanism)
+        self._connection.core.reader.limit(size_bytes_max, size_bytes_max, LOGIN_BUFFER_BYTES)
 
     # -- what the session decides
 
@@ -242,14 +261,18 @@ class ServerLogin:
         self._counts.on_login(again=self._authenticated, failed=False)
         self._authenticated = True
         self._connection.authenticated(principal)
-        self._serve(self._open)
+        router, budget, limits = self._service
+        self._connection.router = router
+        self._connection.core.count_in(budget)
+        self._connection.core.reader.limit(*limits)
+        self._connection.core.reader.allows_empty = False
         if lifetime_ms is not None:
             self._over = self._reactor.call_later(lifetime_ms, self._session_over)
 
     def _session_over(self) -> None:
         self._over = None
         self._session.on_over()
-        self._serve(self._confined)
+        self._confine()
 
     def _too_late(self) -> None:
         self._deadline = None

@@ -17,6 +17,7 @@ from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.compression import compress
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import decode_records
@@ -69,7 +70,7 @@ async def test_no_batch_is_recompressed_in_the_loop(peer: Peer, node: Node) -> N
     await peer.create("t", 8, compression_type="zstd", compression_zstd_level="22")
     loop, threads = threading.get_ident(), set()
     node.slices.in_thread = partial(node.reactor.run_beside, in_own_thread)
-    packed = inspection.compress
+    packed = compress
 
     def noting(codec: int, data: Buffer, level: int | None = None) -> bytes:
         threads.add(threading.get_ident())
