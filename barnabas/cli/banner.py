@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
+from barnabas.cli.session import DEFAULT_BOOTSTRAP, DEFAULT_CONNECTION
 
 __all__ = ["banner"]
 
@@ -64,7 +65,7 @@ def banner(
             facts,
             "",
             Text("In another terminal:", style="dim"),
-            *(Text(f"  {each}", style="cyan", overflow="fold") for each in commands),
+            *(Text(f"  {each}".rstrip(), style="cyan", overflow="fold") for each in commands),
             "",
             Text("Ctrl-C stops the cluster.", style="dim"),
         ),
@@ -78,9 +79,10 @@ def banner(
 
 
 def _connection(bootstrap: str, security: ClusterSecurity | None) -> str:
-    """The option by which commands find the cluster."""
+    """The option by which commands find the cluster; "" if they find it without one."""
     if security is None:
-        return f"-b {bootstrap.partition(',')[0]}"
+        first = bootstrap.partition(",")[0]
+        return "" if first == "127.0.0.1:9092" and DEFAULT_CONNECTION.bootstrap == DEFAULT_BOOTSTRAP else f"-b {first}"
     # A variable for the file: a command that is longer than a line of the terminal could not be copied.
     spaced = quote(str(security.client_file)).startswith("'")
     return '--command-config "$ADMIN"' if spaced else "--command-config $ADMIN"

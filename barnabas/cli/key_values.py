@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from barnabas.cli.session import wrong_call
+from barnabas.cli.throttles import as_rate
+from barnabas.cli.times import parse_duration
 
 __all__ = ["Settings", "key_values"]
 
@@ -18,4 +21,10 @@ def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
     for assignment in assignments:
         if "=" not in assignment:
             raise SystemExit(wrong_call(command, f"{assignment!r} is not key=value"))
+        name, _, value = assignment.partition("=")
+        for suffix, read, unit in ((".ms", parse_duration, "milliseconds"), (".bytes", as_rate, "bytes")):
+            if name.endswith(suffix) and not value.lstrip("-").isdecimal():
+                with suppress(ValueError):
+                    number = read(value)
+                    raise SystemExit(wrong_call(command, f"{assignment}: its unit is {unit}; write {name}={number}"))
     return dict(assignment.split("=", 1) for assignment in assignments)

@@ -30,6 +30,7 @@ from barnabas.network_port import Network
 from barnabas.ports import Buffer, Clock, Rng
 from barnabas.protocol.exchange import VERSION_MAX, Exchange, ExchangeState, NoCommonVersion, NotReady, OnResponse
 from barnabas.protocol.framing import FrameReader
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.sasl import SaslFailed
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
@@ -191,6 +192,10 @@ class Connection:
                 answered=answered,
             )
         except NoCommonVersion as error:
+            if MetadataRequest.API_KEY not in self.core.versions:
+                controller = NotKafka(f"{self.host}:{self.port} is the port of a controller: name that of a broker")
+                self._lost(controller)
+                raise controller from None
             raise UnsupportedByBroker(str(error), broker=self.node_id) from None
         except NotReady as error:
             raise BrokerUnreachable(str(error), broker=self.node_id) from None
