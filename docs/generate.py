@@ -254,6 +254,7 @@ def commands() -> str:
             ]
             for each in places[:1]:
                 kind = kinds.get(each.field_info.name, "profiles" if words[0] == "profile" else "")
+                kind = "" if words[-1] == "create" else kind
                 values += [value for value in get_args(each.hint) if isinstance(value, str)]
             options += [
                 name for each in arguments for name in each.names if name.startswith("-") and each not in places

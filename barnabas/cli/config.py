@@ -88,7 +88,7 @@ def describe(
                 if others := _others(entry):
                     print(printable(f"  else {others}"))
                 if documentation:
-                    print(printable(f"  {entry.documentation or 'no documentation'}"))
+                    print(printable(f"  {entry.documentation or 'no documentation'}", "\n"))
 
     return worked("config describe", connection, work(), about=f"{type_}:{name}")
 

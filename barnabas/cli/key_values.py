@@ -8,8 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from barnabas.cli.session import wrong_call
-from barnabas.cli.throttles import as_rate
-from barnabas.cli.times import parse_duration
 
 __all__ = ["Settings", "key_values"]
 
@@ -22,8 +20,13 @@ def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
         if "=" not in assignment:
             raise SystemExit(wrong_call(command, f"{assignment!r} is not key=value"))
         name, _, value = assignment.partition("=")
+        if not name.endswith((".ms", ".bytes")) or value.lstrip("-").isdecimal():
+            continue
+        from barnabas.cli.throttles import as_rate  # here, because few calls write a unit
+        from barnabas.cli.times import parse_duration
+
         for suffix, read, unit in ((".ms", parse_duration, "milliseconds"), (".bytes", as_rate, "bytes")):
-            if name.endswith(suffix) and not value.lstrip("-").isdecimal():
+            if name.endswith(suffix):
                 with suppress(ValueError):
                     number = read(value)
                     raise SystemExit(wrong_call(command, f"{assignment}: its unit is {unit}; write {name}={number}"))

@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,7 +176,11 @@ def shortened(text: str, width: int) -> str:
 
 def terminal_width() -> int | None:
     """Characters of a line of the terminal; None if the output is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size  # here, because its import takes milliseconds
+
+    return get_terminal_size().columns
 
 
 def coloured() -> bool:

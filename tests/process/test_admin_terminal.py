@@ -52,7 +52,7 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
     with Terminal("records", "delete", "asked:0:2", "-b", kafka.bootstrap_servers) as terminal:
         assert "asked-0" in shown_until(terminal.ours, r"delete up to 2 records for good\? \[y/N\] ")
         os.write(terminal.ours, answer.encode() + b"\n")
-        shown_until(terminal.ours, r"nothing was deleted|NOW-BEGINS-AT")
+        shown_until(terminal.ours, r"nothing was deleted|new start")
         assert terminal.process.wait(SECONDS_MAX) == code
     (row,) = called("records", "delete", "asked:0:0", "--dry-run", "--json", "-b", kafka.bootstrap_servers).document
     assert row["log_start_offset"] == begins_at
@@ -61,7 +61,7 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
 def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:
     at = ("-b", kafka.bootstrap_servers)
     with Terminal("quorum", "replication", "--watch", "--every", "0.1", *at) as terminal:
-        shown_until(terminal.ours, r"NODE +STATUS[\s\S]+leader[\s\S]+\x1b\[1A")
+        shown_until(terminal.ours, r"node +status[\s\S]+leader[\s\S]+\x1b\[1A")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(SECONDS_MAX) == 130
 

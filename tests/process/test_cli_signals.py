@@ -363,15 +363,39 @@ def test_help_has_colours_on_a_terminal_only() -> None:
     assert not re.search(r"\x1b\[[\d;]*(3\d|9\d)", shown), "bold is allowed, colours are not"
 
 
-def test_bash_accepts_the_completion(tmp_path: Path) -> None:
+def test_bash_completes_commands_and_names(tmp_path: Path) -> None:
+    """Names of topics and groups come from the cluster, those of profiles from a file."""
     script = tmp_path / "completion.bash"
     script.write_text(barnabas("completion", "bash").stdout)
     ask = f"""source {script}
+        barnabas() {{ {sys.executable} -m barnabas.cli.main "$@"; }}
         complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _barnabas; echo "${{COMPREPLY[*]}}"; }}
+        barnabas profile create staging -b kafka:9092 > {os.devnull}
         complete_words barnabas to
         complete_words barnabas group de
         complete_words barnabas topic create --par
-        complete_words barnabas completion ''"""
-    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60)
+        complete_words barnabas config describe ''
+        complete_words barnabas profile use ''
+        complete_words barnabas topic describe or
+        complete_words barnabas consume --profile s"""
+    with Broker() as kafka:
+        kafka.create_topic("orders")
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "BARNABAS_BOOTSTRAP": kafka.bootstrap_servers}
+        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, env=environment)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["topic", "describe delete delete-offsets", "--partitions", "bash zsh fish"]
+    assert done.stdout.splitlines() == [
+        "topic",
+        "delete delete-offsets describe",
+        "--partitions",
+        "topic broker broker-logger client-metrics group",
+        "staging",
+        "orders",
+        "staging",
+    ]
+
+
+def test_the_completion_imports_neither_parser_nor_client() -> None:
+    program = "import sys; sys.argv = ['barnabas', 'completion', 'bash']; from barnabas.cli.main import exit_code; exit_code(); "
+    program += "print(sorted({'cyclopts', 'barnabas.client'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

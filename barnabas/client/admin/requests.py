@@ -5,7 +5,7 @@ Driven by: the groups of calls (`cluster`, `topics`, `groups`, `transactions`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -187,7 +187,7 @@ class AdminRequests(OneLoop):
         timeout_ms: int | None,
         *,
         final: frozenset[ErrorCode] = frozenset(),
-        refused: dict[str, KafkaError] | None = None,
+        refused: MutableMapping[str, KafkaError] | None = None,
     ) -> None:
         """Sends a request for several topics, again for those with a retriable error; then raises the first other error.
 
@@ -200,7 +200,7 @@ class AdminRequests(OneLoop):
         """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
-        refusals: dict[str, KafkaError] = {} if refused is None else refused
+        refusals: MutableMapping[str, KafkaError] = {} if refused is None else refused
         while left:
             try:
                 response = await self._cluster.request(request(deadline.left_ms), timeout_ms=deadline.left_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import NewTopic
@@ -41,7 +41,7 @@ class TopicAdmin(AdminRequests):
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
-        refused: dict[str, KafkaError] | None = None,
+        refused: MutableMapping[str, KafkaError] | None = None,
     ) -> dict[str, tuple[int, int]]:
         """Creates topics (KIP-4).
 
@@ -90,7 +90,7 @@ class TopicAdmin(AdminRequests):
         topics: Iterable[str],
         *,
         timeout_ms: int | None = None,
-        refused: dict[str, KafkaError] | None = None,
+        refused: MutableMapping[str, KafkaError] | None = None,
     ) -> None:
         """Deletes topics with their records (KIP-4).
 
@@ -136,7 +136,7 @@ class TopicAdmin(AdminRequests):
         return sorted(t.name for t in response.topics if t.name and (include_internal or not t.is_internal))
 
     async def describe_topics(
-        self, topics: Iterable[str], *, refused: dict[str, KafkaError] | None = None
+        self, topics: Iterable[str], *, refused: MutableMapping[str, KafkaError] | None = None
     ) -> dict[str, TopicInfo]:
         """Returns ids, partitions and leaders of topics.
 
