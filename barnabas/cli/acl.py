@@ -15,7 +15,7 @@ from barnabas.broker.security.access import OPERATIONS
 from barnabas.broker.security.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.streams import printable
 from barnabas.client.admin import (
@@ -376,13 +376,13 @@ def _place(acl: AclBinding) -> str:
     return f"every {kind}" if acl.resource_name == "*" else f"{kind} {acl.resource_name}"
 
 
-ACLS: Final = Table[AclBinding](
-    Column("resource", text=lambda acl: f"{_word(acl.resource_type)}:{acl.resource_name}", shrinks=True),
-    Column("", "resource_type", lambda acl: _word(acl.resource_type)),
-    Column("", "resource_name"),
-    Column("pattern", "pattern_type", lambda acl: _word(acl.pattern_type)),
-    Column("principal", "principal", shrinks=True),
-    Column("host", "host"),
-    Column("operation", "operation", lambda acl: _word(acl.operation)),
-    Column("permission", "permission", lambda acl: _word(acl.permission)),
+ACLS: Final = Report[AclBinding](
+    Cell("resource", text=lambda acl: f"{_word(acl.resource_type)}:{acl.resource_name}", shrinks=True),
+    Cell("", "resource_type", lambda acl: _word(acl.resource_type)),
+    Cell("", "resource_name"),
+    Cell("pattern", "pattern_type", lambda acl: _word(acl.pattern_type)),
+    Cell("principal", "principal", shrinks=True),
+    Cell("host", "host"),
+    Cell("operation", "operation", lambda acl: _word(acl.operation)),
+    Cell("permission", "permission", lambda acl: _word(acl.permission)),
 )

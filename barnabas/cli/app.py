@@ -90,8 +90,8 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
             "export:export",
             "Write topics to Parquet files, by a Spark batch job.",
             (
-                "`barnabas export --topic orders --to orders.parquet` from a running cluster.",
-                "`barnabas export --topic orders --to out --data d1 --data d2` from the directories of stopped brokers.",
+                "`barnabas export orders --to orders.parquet` from a running cluster.",
+                "`barnabas export orders --to out --data d1 --data d2` from the directories of stopped brokers.",
             ),
         ),
     ),

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.render import Column, Json, Table
+from barnabas.cli.render import Cell, Json, Report
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import BrokerDescription
 from barnabas.client.errors import IllegalState
@@ -62,12 +62,12 @@ def unregister(
     return wrong_call("broker unregister", "nothing was changed: confirm with y, or give --yes") if refused else code
 
 
-BROKERS = Table[BrokerDescription](
-    Column("node", "node_id"),
-    Column("address", text=lambda b: f"{b.host}:{b.port}", shrinks=True),
-    Column("", "host"),
-    Column("", "port"),
-    Column("rack", "rack"),
-    Column("state", text=lambda b: "fenced" if b.is_fenced else "serves", wrong=lambda b: b.is_fenced),
-    Column("", "is_fenced"),
+BROKERS = Report[BrokerDescription](
+    Cell("node", "node_id"),
+    Cell("address", text=lambda b: f"{b.host}:{b.port}", shrinks=True),
+    Cell("", "host"),
+    Cell("", "port"),
+    Cell("rack", "rack"),
+    Cell("state", text=lambda b: "fenced" if b.is_fenced else "serves", wrong=lambda b: b.is_fenced),
+    Cell("", "is_fenced"),
 )

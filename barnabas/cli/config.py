@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from cyclopts import App, Parameter
 
 from barnabas.cli.key_values import Settings, key_values
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.streams import printable
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
@@ -75,13 +75,13 @@ def describe(
             if (entry.name in key if key else all_ or entry.source != DEFAULT_CONFIG)
         )
         if json_:
-            table = Table(*_ENTRY, _SYNONYMS, *([_DOCUMENTATION] if documentation else []))
+            table = Report(*_ENTRY, _SYNONYMS, *([_DOCUMENTATION] if documentation else []))
             configs = table.documents(shown)
             print_json({"resource_type": type_, "resource_name": resource.name, "configs": configs})
         elif not shown:
             print(f"{_called(resource)} has only defaults; --all shows them")
         else:
-            head, *lines = Table(*_ENTRY).text(shown).splitlines()
+            head, *lines = Report(*_ENTRY).text(shown).splitlines()
             print(head)
             for line, entry in zip(lines, shown, strict=True):
                 print(line)
@@ -371,19 +371,19 @@ def _second(read: Callable[[ConfigEntry], Any], row: tuple[ConfigResource, Confi
 
 
 _ENTRY: Final = (
-    Column[ConfigEntry]("name", "name", shrinks=True),
-    Column[ConfigEntry](
+    Cell[ConfigEntry]("name", "name", shrinks=True),
+    Cell[ConfigEntry](
         "value",
         "value",
         lambda entry: None if entry.is_sensitive else entry.value,
         lambda entry: SECRET if entry.is_sensitive else entry.value,
         shrinks=True,
     ),
-    Column[ConfigEntry]("source", "source", lambda entry: _source(entry.source), lambda entry: _short(entry.source)),
-    Column[ConfigEntry]("", "is_sensitive"),
-    Column[ConfigEntry]("", "is_read_only", lambda entry: entry.read_only),
+    Cell[ConfigEntry]("source", "source", lambda entry: _source(entry.source), lambda entry: _short(entry.source)),
+    Cell[ConfigEntry]("", "is_sensitive"),
+    Cell[ConfigEntry]("", "is_read_only", lambda entry: entry.read_only),
 )
-_SYNONYMS: Final = Column[ConfigEntry](
+_SYNONYMS: Final = Cell[ConfigEntry](
     "",
     "synonyms",
     lambda entry: [
@@ -391,30 +391,28 @@ _SYNONYMS: Final = Column[ConfigEntry](
         for each in entry.synonyms
     ],
 )
-_DOCUMENTATION: Final = Column[ConfigEntry]("", "documentation")
-LISTED: Final = Table[tuple[ConfigResource, ConfigEntry]](
-    Column("type", "resource_type", lambda row: row[0].type),
-    Column(
-        "resource", "resource_name", lambda row: row[0].name, lambda row: row[0].name or DEFAULT_BROKER, shrinks=True
-    ),
+_DOCUMENTATION: Final = Cell[ConfigEntry]("", "documentation")
+LISTED: Final = Report[tuple[ConfigResource, ConfigEntry]](
+    Cell("type", "resource_type", lambda row: row[0].type),
+    Cell("resource", "resource_name", lambda row: row[0].name, lambda row: row[0].name or DEFAULT_BROKER, shrinks=True),
     *(
-        Column(each.title, each.key, partial(_second, each.of), partial(_second, each.cell), shrinks=each.shrinks)
+        Cell(each.title, each.key, partial(_second, each.of), partial(_second, each.shown), shrinks=each.shrinks)
         for each in _ENTRY
         if each.title != "source"
     ),
-    Column("", "source", lambda row: _source(row[1].source)),
+    Cell("", "source", lambda row: _source(row[1].source)),
 )
-CHANGES: Final = Table[_Changed](
-    Column("name", "name", shrinks=True),
-    Column("operation", "operation"),
-    Column(
+CHANGES: Final = Report[_Changed](
+    Cell("name", "name", shrinks=True),
+    Cell("operation", "operation"),
+    Cell(
         "value",
         "value",
         lambda each: None if each.is_sensitive else each.value,
         lambda each: _hidden(each.value, each.is_sensitive),
         shrinks=True,
     ),
-    Column(
+    Cell(
         "before",
         "before",
         lambda each: None if each.is_sensitive else each.before,

@@ -10,6 +10,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -268,6 +269,10 @@ class _Run:
         found: list[TopicPartition] = []
         for topic in dict.fromkeys(topics):
             numbers = await self._consumer.partitions_for_topic(topic)
+            if not numbers:
+                with suppress(UnknownTopicOrPartition):
+                    async with self._connection.admin() as admin:
+                        await admin.describe_topics([topic])  # another reason, such as a missing right, is raised
             missing = sorted(wanted - numbers)
             if not numbers or missing:
                 what = f"there is no partition {missing[0]}" if numbers else "there is no such topic"

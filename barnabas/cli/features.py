@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import FeatureDescription
 from barnabas.client.errors import IllegalState
@@ -147,10 +147,10 @@ def _level(name: str, level: int) -> str:
     return metadata_version_name(level) if name == METADATA_VERSION and level else str(level)
 
 
-FEATURES = Table[FeatureDescription](
-    Column("feature", "name"),
-    Column("min", "min_level", text=lambda f: _level(f.name, f.min_level)),
-    Column("max", "max_level", text=lambda f: _level(f.name, f.max_level)),
-    Column("", "finalized_level"),
-    Column("finalized", "finalized_level_name", lambda f: _level(f.name, f.finalized_level)),
+FEATURES = Report[FeatureDescription](
+    Cell("feature", "name"),
+    Cell("min", "min_level", text=lambda f: _level(f.name, f.min_level)),
+    Cell("max", "max_level", text=lambda f: _level(f.name, f.max_level)),
+    Cell("", "finalized_level"),
+    Cell("finalized", "finalized_level_name", lambda f: _level(f.name, f.finalized_level)),
 )

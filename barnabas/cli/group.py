@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.render import YELLOW, Column, Every, Json, Table, Watch, marked, named, place, place_columns, shown
+from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, marked, named, place, place_columns, shown
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, each, raiser, worked, wrong_call
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, GroupDescription, GroupListing, GroupMemberDescription
@@ -277,32 +277,32 @@ async def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPar
     return {tp: at.offset for tp, at in (await admin.list_offsets(wanted, isolation_level="read_committed")).items()}
 
 
-GROUPS = Table[GroupListing](
-    Column("group", "group_id", shrinks=True),
-    Column("type", "type", lambda g: g.type.lower() or "classic"),
-    Column("state", "state", lambda g: g.state or None, wrong=lambda g: g.state == "Dead"),
-    Column("", "protocol_type", lambda g: g.protocol_type or None),
+GROUPS = Report[GroupListing](
+    Cell("group", "group_id", shrinks=True),
+    Cell("type", "type", lambda g: g.type.lower() or "classic"),
+    Cell("state", "state", lambda g: g.state or None, wrong=lambda g: g.state == "Dead"),
+    Cell("", "protocol_type", lambda g: g.protocol_type or None),
 )
-OFFSETS = Table[PartitionReport](
+OFFSETS = Report[PartitionReport](
     *place_columns(lambda p: p.partition),
-    Column("committed", "committed_offset", lambda p: p.committed),
-    Column("end", "end_offset", lambda p: p.end),
-    Column("lag", "lag", wrong=lambda p: p.lag, colour=YELLOW),
-    Column("", "member_id", lambda p: None if p.owner is None else p.owner.member_id),
-    Column(
+    Cell("committed", "committed_offset", lambda p: p.committed),
+    Cell("end", "end_offset", lambda p: p.end),
+    Cell("lag", "lag", wrong=lambda p: p.lag, colour=YELLOW),
+    Cell("", "member_id", lambda p: None if p.owner is None else p.owner.member_id),
+    Cell(
         "member",
         text=lambda p: None if p.owner is None else p.owner.group_instance_id or p.owner.client_id,
         shrinks=True,
     ),
-    Column("host", text=lambda p: None if p.owner is None else p.owner.client_host, shrinks=True),
+    Cell("host", text=lambda p: None if p.owner is None else p.owner.client_host, shrinks=True),
 )
-MEMBERS = Table[GroupMemberDescription](
-    Column("member", "member_id", shrinks=True),
-    Column("instance", "group_instance_id", shrinks=True),
-    Column("client", "client_id", shrinks=True),
-    Column("host", "client_host", shrinks=True),
-    Column("count", text=lambda m: len(m.assignment)),
-    Column(
+MEMBERS = Report[GroupMemberDescription](
+    Cell("member", "member_id", shrinks=True),
+    Cell("instance", "group_instance_id", shrinks=True),
+    Cell("client", "client_id", shrinks=True),
+    Cell("host", "client_host", shrinks=True),
+    Cell("count", text=lambda m: len(m.assignment)),
+    Cell(
         "partitions",
         "assignment",
         lambda m: [place(tp) for tp in sorted(m.assignment)],
@@ -311,19 +311,19 @@ MEMBERS = Table[GroupMemberDescription](
     ),
 )
 _SUMMARY: Final = (
-    Column[GroupReport]("group", "group_id", lambda r: r.group.group_id, shrinks=True),
-    Column[GroupReport]("type", "type", lambda r: r.group.type),
-    Column[GroupReport]("state", "state", lambda r: r.group.state, wrong=lambda r: r.group.state == "Dead"),
-    Column[GroupReport]("assignor", "assignor", lambda r: r.group.protocol or None),
-    Column[GroupReport]("coordinator", "coordinator"),
-    Column[GroupReport]("members", "member_count", lambda r: len(r.group.members)),
-    Column[GroupReport]("lag", "lag", wrong=lambda r: r.lag, colour=YELLOW),
+    Cell[GroupReport]("group", "group_id", lambda r: r.group.group_id, shrinks=True),
+    Cell[GroupReport]("type", "type", lambda r: r.group.type),
+    Cell[GroupReport]("state", "state", lambda r: r.group.state, wrong=lambda r: r.group.state == "Dead"),
+    Cell[GroupReport]("assignor", "assignor", lambda r: r.group.protocol or None),
+    Cell[GroupReport]("coordinator", "coordinator"),
+    Cell[GroupReport]("members", "member_count", lambda r: len(r.group.members)),
+    Cell[GroupReport]("lag", "lag", wrong=lambda r: r.lag, colour=YELLOW),
 )
-SUMMARIES = Table(*_SUMMARY)
-DESCRIBED = Table(
+SUMMARIES = Report(*_SUMMARY)
+DESCRIBED = Report(
     *_SUMMARY,
-    Column("", "members", lambda r: MEMBERS.documents(r.group.members)),
-    Column("", "offsets", lambda r: OFFSETS.documents(r.partitions)),
+    Cell("", "members", lambda r: MEMBERS.documents(r.group.members)),
+    Cell("", "offsets", lambda r: OFFSETS.documents(r.partitions)),
 )
 
 

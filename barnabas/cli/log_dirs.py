@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from barnabas.cli.render import Column, Json, Table, as_size, known, named, place
+from barnabas.cli.render import Cell, Json, Report, as_size, known, named, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.admin import LogDirDescription, ReplicaDescription
 from barnabas.client.errors import IllegalState
@@ -67,25 +67,25 @@ def _state(row: _Directory) -> str:
     return row[1].error.name if row[1].error else "cordoned" if row[1].is_cordoned else "online"
 
 
-DIRECTORIES = Table[_Directory](
-    Column("broker", "broker", lambda row: row[0]),
-    Column("path", "path", lambda row: row[1].path, shrinks=True),
-    Column("state", text=_state, wrong=lambda row: _state(row) != "online"),
-    Column("", "error", lambda row: row[1].error.name if row[1].error else None),
-    Column("replicas", text=lambda row: len(row[1].replicas)),
-    Column("size", text=lambda row: as_size(sum(each.size_bytes for each in row[1].replicas.values()))),
-    Column("free", "usable_bytes", lambda row: known("usable_bytes")(row[1]), lambda row: _volume(row[1].usable_bytes)),
-    Column("total", "total_bytes", lambda row: known("total_bytes")(row[1]), lambda row: _volume(row[1].total_bytes)),
-    Column("", "is_cordoned", lambda row: row[1].is_cordoned),
-    Column("", "replicas", lambda row: [{**place(tp), **each._asdict()} for tp, each in row[1].replicas.items()]),
+DIRECTORIES = Report[_Directory](
+    Cell("broker", "broker", lambda row: row[0]),
+    Cell("path", "path", lambda row: row[1].path, shrinks=True),
+    Cell("state", text=_state, wrong=lambda row: _state(row) != "online"),
+    Cell("", "error", lambda row: row[1].error.name if row[1].error else None),
+    Cell("replicas", text=lambda row: len(row[1].replicas)),
+    Cell("size", text=lambda row: as_size(sum(each.size_bytes for each in row[1].replicas.values()))),
+    Cell("free", "usable_bytes", lambda row: known("usable_bytes")(row[1]), lambda row: _volume(row[1].usable_bytes)),
+    Cell("total", "total_bytes", lambda row: known("total_bytes")(row[1]), lambda row: _volume(row[1].total_bytes)),
+    Cell("", "is_cordoned", lambda row: row[1].is_cordoned),
+    Cell("", "replicas", lambda row: [{**place(tp), **each._asdict()} for tp, each in row[1].replicas.items()]),
 )
-REPLICAS = Table[_Replica](
-    Column("broker", text=lambda row: row.broker),
-    Column("replica", text=lambda row: named(row.partition), shrinks=True),
-    Column("bytes", text=lambda row: row.at.size_bytes),
-    Column("lag", text=lambda row: row.at.offset_lag),
-    Column("kind", text=lambda row: "future" if row.at.is_future else "present"),
-    Column("path", text=lambda row: row.path, shrinks=True),
+REPLICAS = Report[_Replica](
+    Cell("broker", text=lambda row: row.broker),
+    Cell("replica", text=lambda row: named(row.partition), shrinks=True),
+    Cell("bytes", text=lambda row: row.at.size_bytes),
+    Cell("lag", text=lambda row: row.at.offset_lag),
+    Cell("kind", text=lambda row: "future" if row.at.is_future else "present"),
+    Cell("path", text=lambda row: row.path, shrinks=True),
 )
 
 

@@ -20,7 +20,7 @@ from barnabas.cli.kafka_files import (
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
 from barnabas.cli.reassigning import end_throttles, finish, start_reassignment
-from barnabas.cli.render import Column, Every, Json, Table, check_every, named, place, place_columns, print_json
+from barnabas.cli.render import Cell, Every, Json, Report, check_every, named, place, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin, PartitionReassignment
@@ -270,23 +270,23 @@ def _spread(present: dict[TopicPartition, tuple[int, ...]], racks: dict[int, str
         raise IllegalState(str(error)) from error
 
 
-LISTED = Table[_Listed](
+LISTED = Report[_Listed](
     *place_columns(lambda each: each.partition),
-    Column("leader", "leader", wrong=lambda each: each.info.leader < 0),
-    Column("epoch", "leader_epoch", lambda each: each.info.leader_epoch),
-    Column("replicas", "replicas", lambda each: list(each.info.replicas)),
-    Column(
+    Cell("leader", "leader", wrong=lambda each: each.info.leader < 0),
+    Cell("epoch", "leader_epoch", lambda each: each.info.leader_epoch),
+    Cell("replicas", "replicas", lambda each: list(each.info.replicas)),
+    Cell(
         "in sync",
         "isr",
         lambda each: list(each.info.isr),
         wrong=lambda each: len(each.info.isr) < len(each.info.replicas),
     ),
-    Column("adding", "adding_replicas", lambda each: list(each.move.adding) if each.move else []),
-    Column("removing", "removing_replicas", lambda each: list(each.move.removing) if each.move else []),
+    Cell("adding", "adding_replicas", lambda each: list(each.move.adding) if each.move else []),
+    Cell("removing", "removing_replicas", lambda each: list(each.move.removing) if each.move else []),
 )
-ELECTED = Table[tuple[TopicPartition, str]](
+ELECTED = Report[tuple[TopicPartition, str]](
     *place_columns(lambda row: row[0]),
-    Column("result", "result", lambda row: row[1], wrong=lambda row: row[1] not in ("elected", "not needed")),
+    Cell("result", "result", lambda row: row[1], wrong=lambda row: row[1] not in ("elected", "not needed")),
 )
 
 
@@ -297,18 +297,18 @@ class _Planned(NamedTuple):
     executed: bool
 
 
-PLAN = Table[_Planned](
+PLAN = Report[_Planned](
     *place_columns(lambda row: row.of.partition),
-    Column("leader", "leader", lambda row: row.of.leader),
-    Column("new leader", "new_leader"),
-    Column("replicas", "replicas", lambda row: list(row.of.info.replicas)),
-    Column(
+    Cell("leader", "leader", lambda row: row.of.leader),
+    Cell("new leader", "new_leader"),
+    Cell("replicas", "replicas", lambda row: list(row.of.info.replicas)),
+    Cell(
         "new replicas",
         "new_replicas",
         lambda row: list(row.new_replicas or row.of.info.replicas),
         lambda row: row.new_replicas,
     ),
-    Column("", "executed"),
+    Cell("", "executed"),
 )
 
 

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from barnabas.cli.client_properties import ClientProperties, WrongCall, security_arguments
 from barnabas.cli.key_values import key_values
 from barnabas.cli.profiles import Profiles, check_profile_name
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import Connection, wrong_call
 
 __all__ = ["app"]
@@ -138,12 +138,12 @@ def _document(profiles: Profiles, name: str) -> dict[str, Any]:
     return {"name": name, "in_use": name == profiles.used, "properties": properties}
 
 
-PROFILES = Table[dict[str, Any]](
-    Column(" ", text=lambda row: "*" if row["in_use"] else ""),
-    Column("profile", "name"),
-    Column("", "in_use"),
-    Column("brokers", text=lambda row: row["properties"].get("bootstrap.servers"), shrinks=True),
-    Column("", "properties"),
+PROFILES = Report[dict[str, Any]](
+    Cell(" ", text=lambda row: "*" if row["in_use"] else ""),
+    Cell("profile", "name"),
+    Cell("", "in_use"),
+    Cell("brokers", text=lambda row: row["properties"].get("bootstrap.servers"), shrinks=True),
+    Cell("", "properties"),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from barnabas.cli.render import YELLOW, Column, Every, Json, Table, Watch, known, print_json, shown
+from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, known, print_json, shown
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.admin import QuorumDescription, QuorumReplicaDescription
 from barnabas.storage.checkpoints import encode_uuid
@@ -112,14 +112,14 @@ class _Replica(NamedTuple):
         return "leader" if self.at is self.leader else "follower" if self.at.is_voter else "observer"
 
 
-REPLICATION = Table[_Replica](
-    Column("node", "node_id", lambda row: row.at.node_id),
-    Column("", "directory_id", lambda row: _directory(row.at)),
-    Column("status", "status"),
-    Column("log end", "log_end_offset", lambda row: known("log_end_offset")(row.at)),
-    Column("lag", "lag", wrong=lambda row: row.lag, colour=YELLOW),
-    Column("last fetch ms", "last_fetch_timestamp_ms", lambda row: known("last_fetch_timestamp")(row.at)),
-    Column("last caught up ms", "last_caught_up_timestamp_ms", lambda row: known("last_caught_up_timestamp")(row.at)),
+REPLICATION = Report[_Replica](
+    Cell("node", "node_id", lambda row: row.at.node_id),
+    Cell("", "directory_id", lambda row: _directory(row.at)),
+    Cell("status", "status"),
+    Cell("log end", "log_end_offset", lambda row: known("log_end_offset")(row.at)),
+    Cell("lag", "lag", wrong=lambda row: row.lag, colour=YELLOW),
+    Cell("last fetch ms", "last_fetch_timestamp_ms", lambda row: known("last_fetch_timestamp")(row.at)),
+    Cell("last caught up ms", "last_caught_up_timestamp_ms", lambda row: known("last_caught_up_timestamp")(row.at)),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from barnabas.cli.key_values import key_values
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import ClientQuotas
 from barnabas.client.admin.quotas import QuotaEntityType
@@ -252,10 +252,10 @@ def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-QUOTAS: Final = Table[tuple[ClientQuotas, str, float]](
-    Column("user", text=_of("user"), shrinks=True),
-    Column("client-id", text=_of("client-id"), shrinks=True),
-    Column("ip", text=_of("ip")),
-    Column("quota", text=lambda row: row[1]),
-    Column("value", text=lambda row: _number(row[2])),
+QUOTAS: Final = Report[tuple[ClientQuotas, str, float]](
+    Cell("user", text=_of("user"), shrinks=True),
+    Cell("client-id", text=_of("client-id"), shrinks=True),
+    Cell("ip", text=_of("ip")),
+    Cell("quota", text=lambda row: row[1]),
+    Cell("value", text=lambda row: _number(row[2])),
 )

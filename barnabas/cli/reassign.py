@@ -28,7 +28,7 @@ from barnabas.cli.reassigning import (
     start_reassignment,
     state_of,
 )
-from barnabas.cli.render import Column, Every, Json, Table, check_every, place_columns, print_json
+from barnabas.cli.render import Cell, Every, Json, Report, check_every, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin
@@ -200,16 +200,16 @@ def _verify(
     return code if complete else 1
 
 
-MOVES = Table[tuple[TopicPartition, Sequence[int], Sequence[int]]](
+MOVES = Report[tuple[TopicPartition, Sequence[int], Sequence[int]]](
     *place_columns(lambda row: row[0]),
-    Column("replicas", "replicas", lambda row: list(row[1])),
-    Column("new replicas", "new_replicas", lambda row: list(row[2])),
+    Cell("replicas", "replicas", lambda row: list(row[1])),
+    Cell("new replicas", "new_replicas", lambda row: list(row[2])),
 )
-STATES = Table[PlanState](
+STATES = Report[PlanState](
     *place_columns(lambda each: each.partition),
-    Column("wanted", "wanted_replicas", lambda each: list(each.wanted)),
-    Column("replicas", "replicas", lambda each: list(each.replicas)),
-    Column("state", "state", wrong=lambda each: each.state in ("differs", "missing")),
+    Cell("wanted", "wanted_replicas", lambda each: list(each.wanted)),
+    Cell("replicas", "replicas", lambda each: list(each.replicas)),
+    Cell("state", "state", wrong=lambda each: each.state in ("differs", "missing")),
 )
 
 

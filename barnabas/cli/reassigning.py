@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from barnabas.cli.render import EVERY_S_MIN, Column, Table, named, watched
+from barnabas.cli.render import EVERY_S_MIN, Cell, Report, named, watched
 from barnabas.cli.throttles import remove_throttles, set_throttles
 from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, RequestTimedOut
@@ -204,9 +204,9 @@ async def progress(admin: Admin, left: Mapping[TopicPartition, PartitionReassign
     return f"{count - len(left)} of {count} partitions are complete\n{PROGRESS.text(rows)}"
 
 
-PROGRESS = Table[tuple[TopicPartition, PartitionReassignment, str]](
-    Column("partition", text=lambda row: named(row[0]), shrinks=True),
-    Column("adding", text=lambda row: row[1].adding),
-    Column("removing", text=lambda row: row[1].removing),
-    Column("copied", text=lambda row: row[2]),
+PROGRESS = Report[tuple[TopicPartition, PartitionReassignment, str]](
+    Cell("partition", text=lambda row: named(row[0]), shrinks=True),
+    Cell("adding", text=lambda row: row[1].adding),
+    Cell("removing", text=lambda row: row[1].removing),
+    Cell("copied", text=lambda row: row[2]),
 )

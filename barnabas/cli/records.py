@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
 from barnabas.cli.kafka_files import WrongFile, offset_argument, read_offsets_file, without_doubles
-from barnabas.cli.render import Column, Json, Table
+from barnabas.cli.render import Cell, Json, Report
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError, RequestTimedOut
@@ -109,14 +109,14 @@ async def _delete(admin: Admin, row: dict[str, Any]) -> None:
         row["error"] = str(error)
 
 
-RECORDS = Table[dict[str, Any]](
-    Column("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
-    Column("", "topic"),
-    Column("", "partition"),
-    Column("start", "log_start_offset"),
-    Column("end", "high_watermark"),
-    Column("delete before", "delete_before"),
-    Column("records", "records"),
-    Column("new start", "low_watermark"),
-    Column("error", "error", wrong=lambda row: row["error"]),
+RECORDS = Report[dict[str, Any]](
+    Cell("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
+    Cell("", "topic"),
+    Cell("", "partition"),
+    Cell("start", "log_start_offset"),
+    Cell("end", "high_watermark"),
+    Cell("delete before", "delete_before"),
+    Cell("records", "records"),
+    Cell("new start", "low_watermark"),
+    Cell("error", "error", wrong=lambda row: row["error"]),
 )

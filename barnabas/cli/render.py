@@ -41,8 +41,8 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True)
-class Column(Generic[T]):
-    """A column of a table and a key of its JSON objects.
+class Cell(Generic[T]):
+    """A cell of every row: a column of the text and a key of the JSON objects.
 
     Attributes:
         title: the heading; "" leaves the column out of the text.
@@ -67,7 +67,7 @@ class Column(Generic[T]):
             return self.value(row)
         return row[self.key] if isinstance(row, Mapping) else getattr(row, self.key)
 
-    def cell(self, row: T) -> str:
+    def shown(self, row: T) -> str:
         """The text of a row's value: "-" for None and an empty list."""
         value = self.of(row) if self.text is None else self.text(row)
         if isinstance(value, list | tuple):
@@ -75,10 +75,10 @@ class Column(Generic[T]):
         return "-" if value is None else printable(value)
 
 
-class Table(Generic[T]):
+class Report(Generic[T]):
     """Rows as text and as JSON."""
 
-    def __init__(self, *columns: Column[T]) -> None:
+    def __init__(self, *columns: Cell[T]) -> None:
         self._columns = [each for each in columns if each.title]
         self._keys = [each for each in columns if each.key]
 
@@ -102,7 +102,7 @@ class Table(Generic[T]):
         width = terminal_width() if width is None else width
         colours = coloured() if colours is None else colours
         rows = list(rows)
-        cells = [[each.cell(row) for row in rows] for each in self._columns]
+        cells = [[each.shown(row) for row in rows] for each in self._columns]
         right = [all(map(_is_number, several)) and bool(rows) for several in cells]
         widths = [max(map(len, (each.title, *several))) for each, several in zip(self._columns, cells, strict=True)]
         if width is not None:
@@ -142,12 +142,12 @@ class Table(Generic[T]):
             print(self.text(rows))
 
 
-def place_columns(of: Callable[[T], TopicPartition]) -> tuple[Column[T], Column[T], Column[T]]:
+def place_columns(of: Callable[[T], TopicPartition]) -> tuple[Cell[T], Cell[T], Cell[T]]:
     """The columns of a partition: its name in the text, topic and partition in the JSON."""
     return (
-        Column("partition", text=lambda row: named(of(row)), shrinks=True),
-        Column("", "topic", lambda row: of(row).topic),
-        Column("", "partition", lambda row: of(row).partition),
+        Cell("partition", text=lambda row: named(of(row)), shrinks=True),
+        Cell("", "topic", lambda row: of(row).topic),
+        Cell("", "partition", lambda row: of(row).partition),
     )
 
 

@@ -265,7 +265,7 @@ def worked(
     except BarnabasError as error:
         if _cannot_be_carried(error):
             return wrong_call(command, _not_text(error) or str(error))
-        complain(command, f"{error}{_grant(command, error, about, connection)}")
+        complain(command, explained(command, error, about, connection))
         return running.code or 1
     return running.code
 
@@ -313,18 +313,21 @@ _NEEDS: Final = {
 }
 
 
-def _grant(command: str, error: BaseException, about: str, connection: Connection) -> str:
-    """For an error of authorization: the command that allows what was refused."""
-    if not isinstance(error, AuthorizationFailed) or error.code is None:
-        return ""
-    kind = error.code.name.removesuffix("_AUTHORIZATION_FAILED").lower().replace("_", "-")
-    resource = "cluster" if kind == "cluster" else f"{kind}:{error.topic}" if kind == "topic" and error.topic else about
+def explained(command: str, error: BaseException, about: str, connection: Connection) -> str:
+    """The text of an error; for one of authorization with the command that allows what was refused."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, AuthorizationFailed):
+        cause = cause.__cause__
+    if cause is None or cause.code is None:
+        return str(error)
+    kind = cause.code.name.removesuffix("_AUTHORIZATION_FAILED").lower().replace("_", "-")
+    resource = "cluster" if kind == "cluster" else f"{kind}:{cause.topic}" if kind == "topic" and cause.topic else about
     if not resource.startswith(kind):
         resource = f"{kind}:NAME"
     user = connection.user
     principal = "PRINCIPAL" if user is None else f"User:{user}"
     allowed = shlex.join(["barnabas", "acl", "add", principal, _NEEDS.get(command, "describe"), resource])
-    return f"; an administrator allows it by `{allowed}`"
+    return f"{str(error).rstrip('.')}; an administrator allows it by `{allowed}`"
 
 
 async def each(
@@ -343,7 +346,7 @@ async def each(
             if not isinstance(error, ResponseError | IllegalState) or _cannot_be_carried(error):
                 raise  # the cluster does not answer, or the call is wrong
             sys.stdout.flush()
-            complain(command, f"{error}{_grant(command, error, f'{kind}:{name}', connection)}")
+            complain(command, explained(command, error, f"{kind}:{name}", connection))
             refused = True
     if refused:
         raise Ended(1)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter, Token
 
 from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
-from barnabas.cli.render import Column, Json, Table, as_size, print_json
+from barnabas.cli.render import Cell, Json, Report, as_size, print_json
 from barnabas.cli.scram_arguments import scram_records
 from barnabas.cli.session import wrong_call
 from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
@@ -247,15 +247,15 @@ def _text(document: dict[str, Any]) -> str:
     return printable("\n".join(lines), "\n") + ("\n" + PARTITIONS.text(rows) if rows else "")
 
 
-PARTITIONS = Table[dict[str, Any]](
-    Column("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
-    Column("topic id", "topic_id", shrinks=True),
-    Column("segments", "segments"),
-    Column("size", text=lambda row: as_size(row["size_bytes"])),
-    Column("start", "log_start_offset"),
-    Column("recovered", "recovery_point"),
-    Column("high watermark", "high_watermark"),
-    Column("end", "log_end_offset"),
+PARTITIONS = Report[dict[str, Any]](
+    Cell("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
+    Cell("topic id", "topic_id", shrinks=True),
+    Cell("segments", "segments"),
+    Cell("size", text=lambda row: as_size(row["size_bytes"])),
+    Cell("start", "log_start_offset"),
+    Cell("recovered", "recovery_point"),
+    Cell("high watermark", "high_watermark"),
+    Cell("end", "log_end_offset"),
 )
 
 

@@ -14,10 +14,10 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.key_values import key_values
 from barnabas.cli.render import (
-    Column,
+    Cell,
     Every,
     Json,
-    Table,
+    Report,
     Watch,
     as_size,
     known,
@@ -160,6 +160,7 @@ def list_(
                 return sorted(set(chosen) & set(there))
 
             empty = "no topic matches" if topics else "there are no topics"
+            table = LONG if long or (watch and not json_) else TOPICS
             if not (long or json_ or watch):
                 found = await names()
                 print("\n".join(found)) if found else print(empty, file=sys.stderr)
@@ -168,9 +169,8 @@ def list_(
             async def read() -> list[TopicReport]:
                 infos = (await admin.describe_topics(await names(), refused={})).values()
                 reports = [TopicReport(each) for each in infos]
-                return await _measured(admin, reports) if long else reports
+                return await _measured(admin, reports) if table is LONG else reports
 
-            table = LONG if long else TOPICS
             await shown(
                 read, document=table.documents, text=LONG.text, json_=json_, watch=watch, every=every, empty=empty
             )
@@ -426,47 +426,47 @@ class TopicReport(NamedTuple):
         return self._replace(info=self.info._replace(partitions=tuple(kept)))
 
 
-PARTITIONS = Table[PartitionReport](
-    Column("partition", "partition", lambda p: p.info.partition),
-    Column(
+PARTITIONS = Report[PartitionReport](
+    Cell("partition", "partition", lambda p: p.info.partition),
+    Cell(
         "leader",
         "leader",
         lambda p: p.info.leader if p.info.leader >= 0 else None,
         lambda p: p.info.leader if p.info.leader >= 0 else "none",
         wrong=lambda p: p.info.leader < 0,
     ),
-    Column("epoch", "leader_epoch", lambda p: p.info.leader_epoch),
-    Column("replicas", "replicas", lambda p: list(p.info.replicas)),
-    Column("in sync", "isr", lambda p: list(p.info.isr), wrong=lambda p: p.lags),
-    Column("start", "start_offset", known("start")),
-    Column("end", "end_offset", known("end")),
-    Column("stable", "last_stable_offset", known("stable")),
-    Column("size", "size_bytes", lambda p: p.size, lambda p: as_size(p.size)),
+    Cell("epoch", "leader_epoch", lambda p: p.info.leader_epoch),
+    Cell("replicas", "replicas", lambda p: list(p.info.replicas)),
+    Cell("in sync", "isr", lambda p: list(p.info.isr), wrong=lambda p: p.lags),
+    Cell("start", "start_offset", known("start")),
+    Cell("end", "end_offset", known("end")),
+    Cell("stable", "last_stable_offset", known("stable")),
+    Cell("size", "size_bytes", lambda p: p.size, lambda p: as_size(p.size)),
 )
 _SUMMARY: Final = (
-    Column[TopicReport]("topic", "name", lambda t: t.info.name, shrinks=True),
-    Column[TopicReport]("", "topic_id", lambda t: printed_uuid(t.info.topic_id)),
-    Column[TopicReport]("", "is_internal", lambda t: t.info.is_internal),
-    Column[TopicReport]("partitions", "partition_count", lambda t: len(t.info.partitions)),
-    Column[TopicReport]("replicas", "replication_factor", lambda t: t.replicas),
-    Column[TopicReport]("", "under_replicated_partitions", lambda t: t.under_replicated),
-    Column[TopicReport]("", "unavailable_partitions", lambda t: t.unavailable),
+    Cell[TopicReport]("topic", "name", lambda t: t.info.name, shrinks=True),
+    Cell[TopicReport]("", "topic_id", lambda t: printed_uuid(t.info.topic_id)),
+    Cell[TopicReport]("", "is_internal", lambda t: t.info.is_internal),
+    Cell[TopicReport]("partitions", "partition_count", lambda t: len(t.info.partitions)),
+    Cell[TopicReport]("replicas", "replication_factor", lambda t: t.replicas),
+    Cell[TopicReport]("", "under_replicated_partitions", lambda t: t.under_replicated),
+    Cell[TopicReport]("", "unavailable_partitions", lambda t: t.unavailable),
 )
 _MEASURED: Final = (
-    Column[TopicReport](
+    Cell[TopicReport](
         "leaders", "leaders", text=lambda t: " ".join(f"{node}:{count}" for node, count in t.leaders.items()) or None
     ),
-    Column[TopicReport]("records", "records"),
-    Column[TopicReport]("size", "size_bytes", lambda t: t.size, lambda t: as_size(t.size)),
-    Column[TopicReport]("state", text=lambda t: t.state, wrong=lambda t: t.state != "ok"),
+    Cell[TopicReport]("records", "records"),
+    Cell[TopicReport]("size", "size_bytes", lambda t: t.size, lambda t: as_size(t.size)),
+    Cell[TopicReport]("state", text=lambda t: t.state, wrong=lambda t: t.state != "ok"),
 )
-TOPICS = Table(*_SUMMARY)
-LONG = Table(*_SUMMARY, *_MEASURED)
-DESCRIBED = Table(
+TOPICS = Report(*_SUMMARY)
+LONG = Report(*_SUMMARY, *_MEASURED)
+DESCRIBED = Report(
     *_SUMMARY,
     *_MEASURED,
-    Column("", "configs", lambda t: t.own_configs),
-    Column("", "partitions", lambda t: PARTITIONS.documents(t.partitions)),
+    Cell("", "configs", lambda t: t.own_configs),
+    Cell("", "partitions", lambda t: PARTITIONS.documents(t.partitions)),
 )
 
 

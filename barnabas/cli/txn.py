@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.render import YELLOW, Column, Every, Json, Table, Watch, duration, moment, named, place, shown
+from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, duration, moment, named, place, shown
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, raiser, worked, wrong_call
 from barnabas.cli.session import each as each_of
 from barnabas.cli.streams import printable
@@ -273,24 +273,22 @@ async def _described(admin: Admin, transactional_id: str) -> TransactionReport:
 
 
 _SUMMARY: Final = (
-    Column[TransactionReport](
-        "transactional id", "transactional_id", lambda t: t.listing.transactional_id, shrinks=True
-    ),
-    Column[TransactionReport]("producer", "producer_id", lambda t: t.listing.producer_id),
-    Column[TransactionReport]("state", "state", wrong=lambda t: t.open_ms is not None, colour=YELLOW),
-    Column[TransactionReport]("", "start_time_ms", lambda t: t.start_ms),
-    Column[TransactionReport](
+    Cell[TransactionReport]("transactional id", "transactional_id", lambda t: t.listing.transactional_id, shrinks=True),
+    Cell[TransactionReport]("producer", "producer_id", lambda t: t.listing.producer_id),
+    Cell[TransactionReport]("state", "state", wrong=lambda t: t.open_ms is not None, colour=YELLOW),
+    Cell[TransactionReport]("", "start_time_ms", lambda t: t.start_ms),
+    Cell[TransactionReport](
         "open for", "duration_ms", lambda t: t.open_ms, lambda t: None if t.open_ms is None else duration(t.open_ms)
     ),
-    Column[TransactionReport]("timeout", text=lambda t: t.timeout),
-    Column[TransactionReport]("", "is_two_phase", lambda t: None if t.found is None else t.found.is_two_phase),
+    Cell[TransactionReport]("timeout", text=lambda t: t.timeout),
+    Cell[TransactionReport]("", "is_two_phase", lambda t: None if t.found is None else t.found.is_two_phase),
 )
-LISTED = Table(*_SUMMARY)
-DESCRIBED = Table(
+LISTED = Report(*_SUMMARY)
+DESCRIBED = Report(
     *_SUMMARY,
-    Column("", "producer_epoch", lambda t: t.found and t.found.producer_epoch),
-    Column("", "timeout_ms", lambda t: None if t.found is None or t.found.is_two_phase else t.found.timeout_ms),
-    Column("", "partitions", lambda t: [place(tp) for tp in sorted(t.found.partitions)] if t.found else []),
+    Cell("", "producer_epoch", lambda t: t.found and t.found.producer_epoch),
+    Cell("", "timeout_ms", lambda t: None if t.found is None or t.found.is_two_phase else t.found.timeout_ms),
+    Cell("", "partitions", lambda t: [place(tp) for tp in sorted(t.found.partitions)] if t.found else []),
 )
 
 

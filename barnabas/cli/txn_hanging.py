@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from cyclopts import Parameter
 
-from barnabas.cli.render import Column, Json, Table, duration, known, moment, place_columns
+from barnabas.cli.render import Cell, Json, Report, duration, known, moment, place_columns
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.times import parse_duration
 from barnabas.client.admin import Admin, ProducerDescription
@@ -170,7 +170,7 @@ def _quiet_ms(producer: ProducerDescription) -> float:
     return time.time() * 1000 - producer.last_timestamp
 
 
-def _columns(of: Callable[[T], ProducerDescription]) -> tuple[Column[T], ...]:
+def _columns(of: Callable[[T], ProducerDescription]) -> tuple[Cell[T], ...]:
     def value(name: str) -> Callable[[T], Any]:
         return lambda row: known(name)(of(row))
 
@@ -179,18 +179,18 @@ def _columns(of: Callable[[T], ProducerDescription]) -> tuple[Column[T], ...]:
         return None if at < 0 else moment(at)
 
     return (
-        Column("producer", "producer_id", value("producer_id")),
-        Column("epoch", "producer_epoch", value("producer_epoch")),
-        Column("sequence", "last_sequence", value("last_sequence")),
-        Column("last write", "last_timestamp_ms", value("last_timestamp"), last_write),
-        Column("open from", "transaction_start_offset", value("transaction_start_offset")),
-        Column("coordinator", "coordinator_epoch", value("coordinator_epoch")),
+        Cell("producer", "producer_id", value("producer_id")),
+        Cell("epoch", "producer_epoch", value("producer_epoch")),
+        Cell("sequence", "last_sequence", value("last_sequence")),
+        Cell("last write", "last_timestamp_ms", value("last_timestamp"), last_write),
+        Cell("open from", "transaction_start_offset", value("transaction_start_offset")),
+        Cell("coordinator", "coordinator_epoch", value("coordinator_epoch")),
     )
 
 
-PRODUCERS: Final = Table[ProducerDescription](*_columns(lambda producer: producer))
-HANGING: Final = Table[_Open](
+PRODUCERS: Final = Report[ProducerDescription](*_columns(lambda producer: producer))
+HANGING: Final = Report[_Open](
     *place_columns(lambda each: each.partition),
     *_columns(lambda each: each.producer),
-    Column("no write for", text=lambda each: duration(_quiet_ms(each.producer))),
+    Cell("no write for", text=lambda each: duration(_quiet_ms(each.producer))),
 )

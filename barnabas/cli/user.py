@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.render import Column, Json, Table, print_json
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 
 __all__ = ["app"]
@@ -24,10 +24,10 @@ PASSWORD_CHARS_MAX: Final = 1_024
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS: Final[tuple[Mechanism, ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
-USERS = Table[tuple[str, str, int]](
-    Column("user", "user", lambda row: row[0], shrinks=True),
-    Column("mechanism", "mechanism", lambda row: row[1]),
-    Column("iterations", "iterations", lambda row: row[2]),
+USERS = Report[tuple[str, str, int]](
+    Cell("user", "user", lambda row: row[0], shrinks=True),
+    Cell("mechanism", "mechanism", lambda row: row[1]),
+    Cell("iterations", "iterations", lambda row: row[2]),
 )
 
 app = App(

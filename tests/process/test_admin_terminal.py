@@ -75,3 +75,34 @@ def test_the_reader_of_the_output_ends_early(kafka: Broker, tmp_path: Path) -> N
         ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS_MAX)
         assert (len(ran.stdout.splitlines()), ran.stderr) == (1, ""), command
         assert ran.returncode in (0, 141), command
+
+
+def test_consume_says_that_it_waits_for_new_records(kafka: Broker) -> None:
+    with Terminal("consume", "asked", "-b", kafka.bootstrap_servers) as terminal:
+        shown_until(terminal.ours, "waiting for new records; --from-beginning shows older ones")
+
+
+def test_a_terminal_does_not_obey_records_and_names(kafka: Broker) -> None:
+    """A pipe gets records as they are."""
+    at = ("-b", kafka.bootstrap_servers)
+    kafka.create_topic("hostile")
+    assert barnabas("produce", "hostile", *at, stdin="\x1b[2Jcleared\u009b\n").returncode == 0
+    read = ("consume", "hostile", "--from-beginning", "--exit-at-end", *at)
+    assert barnabas(*read).stdout == "\x1b[2Jcleared\u009b\n"
+    for form in ((), ("--json",), ("--format", r"%s\n")):
+        with Terminal(*read, *form) as terminal:
+            assert "\x1b[2J" not in shown_until(terminal.ours, r"\\u001b\[2Jcleared\\u009b")
+    name = "\x1b]0;owned\x07\nforged  classic  Stable"
+    moved = called("group", "reset-offsets", name, "--to", "latest", "--topic", "hostile", "--execute", *at)
+    assert moved.code == 0, moved
+    for words in (("list",), ("describe", name), ("describe", name, "--state")):
+        shown = called("group", *words, *at).out
+        assert r"\u001b]0;owned\u0007\u000aforged" in shown
+        assert shown.replace("\n", "").isprintable()
+        assert not any(line.startswith("forged") for line in shown.splitlines())
+
+
+def test_what_is_wrong_is_red_on_a_terminal(kafka: Broker) -> None:
+    with Terminal("cluster", "health", "--brokers", "3", "-b", kafka.bootstrap_servers) as terminal:
+        assert "\x1b[31mhealthy: no\x1b[0m" in shown_until(terminal.ours, "under-replicated")
+    assert "\x1b" not in called("cluster", "health", "--brokers", "3", "-b", kafka.bootstrap_servers).out

@@ -290,7 +290,7 @@ class TestStreamsOfRecords:
 
 
 def test_a_live_table_in_a_terminal_is_shown_in_place(shared_broker: Broker) -> None:
-    """No line is wrapped, however long a name is."""
+    """No line is wrapped, however long a name is: its middle is left out."""
     at = ("-b", shared_broker.bootstrap_servers)
     name = "n" * 200
     shared_broker.create_topic(name)
@@ -298,7 +298,7 @@ def test_a_live_table_in_a_terminal_is_shown_in_place(shared_broker: Broker) -> 
     running = started("topic", "list", "--watch", "--every", "0.2", *at, stdout=theirs)
     os.close(theirs)
     try:
-        shown = shown_until(ours, r"n{40}")
+        shown = shown_until(ours, r"n{5}…n{5}")
         shared_broker.create_topic("a-second")
         shown += shown_until(ours, r"a-second")
         assert "\x1b[1A" in shown
@@ -394,8 +394,8 @@ def test_bash_completes_commands_and_names(tmp_path: Path) -> None:
     ]
 
 
-def test_the_completion_imports_neither_parser_nor_client() -> None:
+def test_the_completion_does_not_wait_for_the_parser() -> None:
     program = "import sys; sys.argv = ['barnabas', 'completion', 'bash']; from barnabas.cli.main import exit_code; exit_code(); "
-    program += "print(sorted({'cyclopts', 'barnabas.client'} & set(sys.modules)))"
+    program += "print(sorted({'cyclopts', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.cli import record_format, render
 from barnabas.cli.record_format import as_lines, for_terminal
-from barnabas.cli.render import Column, Table, as_json, place_columns, shortened
+from barnabas.cli.render import Cell, Report, as_json, place_columns, shortened
 from barnabas.cli.streams import printable
 from barnabas.client.types import Record, TopicPartition
 from tests.support.processes.cli import called
@@ -21,11 +21,11 @@ class Row(NamedTuple):
     owner: str = "cook"
 
 
-TABLE = Table[Row](
+TABLE = Report[Row](
     *place_columns(lambda row: row.partition),
-    Column("lag", "lag", wrong=lambda row: row.lag),
-    Column("owner", "owner_name", lambda row: row.owner, shrinks=True),
-    Column("", "is_late", lambda row: bool(row.lag)),
+    Cell("lag", "lag", wrong=lambda row: row.lag),
+    Cell("owner", "owner_name", lambda row: row.owner, shrinks=True),
+    Cell("", "is_late", lambda row: bool(row.lag)),
 )
 LONG = "a-rather-long-topic-name.with.many.parts.customer-invoices-of-the-second-version-v2"
 
