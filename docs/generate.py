@@ -2,7 +2,8 @@
 """Draws docs/coverage.md and docs/configuration.md, the cores in docs/ARCHITECTURE.md, the permissions in docs/security.md and the
 index in docs/proof.md.
 
-From the code: APIs, states of machines, settings; from pyproject.toml: the cores; from tests/: the index.
+From the code: APIs, states of machines, settings, the commands that shells complete; from pyproject.toml: the cores; from tests/:
+the index.
 
 Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
@@ -16,6 +17,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from typing import get_args
+
+from cyclopts import App
 
 from barnabas.broker.config_key import ConfigKey
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
@@ -26,6 +30,7 @@ from barnabas.broker.security.api_operations import API_PERMISSIONS
 from barnabas.broker.server_keys import SERVER_KEYS
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
+from barnabas.cli.app import app
 from barnabas.client.producer.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API
 
@@ -274,12 +279,41 @@ def proof() -> str:
     return f"{before}{INDEX_HEAD}\n\n{index_of_tests()}"
 
 
+def commands() -> str:
+    """A line for each command: its words, what its arguments name, and what may follow: commands or values, then options."""
+    kinds = {"topic": "topics", "topics": "topics", "group": "groups", "groups": "groups"}
+    lines: list[str] = []
+
+    def walk(parent: App, words: tuple[str, ...]) -> None:
+        inner = sorted(name for name in parent if not name.startswith("-"))
+        kind, options, values = "", ["--help"], list(inner)
+        if parent.default_command is not None:
+            arguments = parent.assemble_argument_collection(parse_docstring=True)
+            places = [
+                each for each in arguments if each.index is not None or each.field_info.kind.name == "VAR_POSITIONAL"
+            ]
+            for each in places[:1]:
+                kind = kinds.get(each.field_info.name, "profiles" if words[0] == "profile" else "")
+                kind = "" if words[-1] == "create" else kind
+                values += [value for value in get_args(each.hint) if isinstance(value, str)]
+            options += [
+                name for each in arguments for name in each.names if name.startswith("-") and each not in places
+            ]
+        lines.append("|".join((" ".join(words), kind, " ".join([*values, *sorted(set(options))]))))
+        for name in inner:
+            walk(parent[name], (*words, name))
+
+    walk(app, ())
+    return "\n".join(lines) + "\n"
+
+
 DOCUMENTS = {
     "ARCHITECTURE.md": architecture,
     "configuration.md": configuration,
     "coverage.md": coverage,
     "proof.md": proof,
     "security.md": security,
+    "../barnabas/cli/completions/commands": commands,
 }
 
 

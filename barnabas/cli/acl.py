@@ -15,8 +15,9 @@ from barnabas.broker.security.access import OPERATIONS
 from barnabas.broker.security.authorizer import Authorizer, Ruling, SilentAudit, java_address
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.streams import printable
 from barnabas.client.admin import (
     AclBinding,
     AclBindingFilter,
@@ -36,8 +37,8 @@ _OPERATIONS: Final = {each.name.lower().replace("_", "-"): each for each in AclO
 
 app = App(
     name="acl",
-    help_epilogue="Examples:\n\n`barnabas acl list`\n\n`barnabas acl add User:alice read,write topic:orders`\n\n"
-    "`barnabas acl explain User:alice read topic:orders`",
+    help_epilogue="Examples:\n\n- `barnabas acl list`\n- `barnabas acl add User:alice read,write topic:orders`\n"
+    "- `barnabas acl explain User:alice read topic:orders`",
 )
 
 Who = Annotated[str, Parameter(help="Principal, such as User:alice; User:* is everyone.")]
@@ -56,9 +57,9 @@ Deny = Annotated[bool, Parameter(negative=(), help="Deny instead of allow.")]
 
 
 @app.command(
-    name="list",
-    help_epilogue="Examples:\n\n`barnabas acl list`\n\n`barnabas acl list --resource topic:orders --match --json`\n\n"
-    "`barnabas acl list --principal User:alice`",
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas acl list`\n- `barnabas acl list --resource topic:orders --match --json`\n"
+    "- `barnabas acl list --principal User:alice`",
 )
 def list_(
     *,
@@ -81,15 +82,15 @@ def list_(
 
     async def work() -> None:
         async with connection.admin() as admin:
-            _show(await admin.describe_acls(wanted), json_)
+            ACLS.show(await admin.describe_acls(wanted), json_)
 
     return worked(command, connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas acl add User:alice read,write topic:orders`\n\n"
-    "`barnabas acl add User:bob read group:billing- --prefixed`\n\n"
-    "`barnabas acl add 'User:*' all topic:secret --deny --host 10.0.0.7`"
+    help_epilogue="Examples:\n\n- `barnabas acl add User:alice read,write topic:orders`\n"
+    "- `barnabas acl add User:bob read group:billing- --prefixed`\n"
+    "- `barnabas acl add 'User:*' all topic:secret --deny --host 10.0.0.7`"
 )
 def add(
     principal: Who,
@@ -112,15 +113,15 @@ def add(
     async def work() -> None:
         async with connection.admin() as admin:
             await admin.create_acls(acls)
-        _show(acls, json_)
+        ACLS.show(acls, json_)
 
     return worked(command, connection, work())
 
 
 @app.command(
     name="remove",
-    help_epilogue="Examples:\n\n`barnabas acl remove User:alice write topic:orders`\n\n"
-    "`barnabas acl remove User:bob read group:billing- --prefixed --yes`",
+    help_epilogue="Examples:\n\n- `barnabas acl remove User:alice write topic:orders`\n"
+    "- `barnabas acl remove User:bob read group:billing- --prefixed --yes`",
 )
 def remove_acls(
     principal: Who,
@@ -159,15 +160,15 @@ def remove_acls(
         async with connection.admin() as admin:
             removed.extend(await admin.delete_acls(filters))
         if removed:
-            _show(removed, json_)
+            ACLS.show(removed, json_)
 
     code = worked(command, connection, work())
     return wrong_call(command, "nothing to remove: there is no such ACL") if code == 0 and not removed else code
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas acl explain User:alice read topic:orders`\n\n"
-    "`barnabas acl explain User:alice write topic:orders --host 10.0.0.7 --super-user User:admin --json`"
+    help_epilogue="Examples:\n\n- `barnabas acl explain User:alice read topic:orders`\n"
+    "- `barnabas acl explain User:alice write topic:orders --host 10.0.0.7 --super-user User:admin --json`"
 )
 def explain(
     principal: Who,
@@ -207,7 +208,7 @@ def explain(
             return
         verb = "may" if ruling.allowed else "may not"
         print(f"{principal} {verb} {_word(asked.operation)} {_place(asked)} from {host}")
-        print(f"rule: {_reason(ruling)}")
+        print(printable(f"rule: {_reason(ruling)}"))
 
     return worked(command, connection, work())
 
@@ -267,7 +268,7 @@ def _explained(asked: AclBinding, ruling: Ruling, settings: AuthorizerSettings) 
         "allowed": ruling.allowed,
         "rule": rule,
         "super_user": ruling.super_user if settings.super_users else None,
-        "acl": None if ruling.acl is None else _as_json(_binding(ruling.acl)),
+        "acl": None if ruling.acl is None else ACLS.document(_binding(ruling.acl)),
         "principal": asked.principal,
         "host": asked.host,
         "operation": _word(asked.operation),
@@ -375,31 +376,13 @@ def _place(acl: AclBinding) -> str:
     return f"every {kind}" if acl.resource_name == "*" else f"{kind} {acl.resource_name}"
 
 
-def _show(acls: Sequence[AclBinding], json_: bool) -> None:
-    if json_:
-        print_json([_as_json(each) for each in acls])
-        return
-    rows = [
-        (
-            f"{_word(each.resource_type)}:{each.resource_name}",
-            _word(each.pattern_type),
-            each.principal,
-            each.host,
-            _word(each.operation),
-            _word(each.permission),
-        )
-        for each in acls
-    ]
-    print(table(("RESOURCE", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows))
-
-
-def _as_json(acl: AclBinding) -> dict[str, Any]:
-    return {
-        "resource_type": _word(acl.resource_type),
-        "resource_name": acl.resource_name,
-        "pattern_type": _word(acl.pattern_type),
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": _word(acl.operation),
-        "permission": _word(acl.permission),
-    }
+ACLS: Final = Report[AclBinding](
+    Cell("resource", text=lambda acl: f"{_word(acl.resource_type)}:{acl.resource_name}", shrinks=True),
+    Cell("", "resource_type", lambda acl: _word(acl.resource_type)),
+    Cell("", "resource_name"),
+    Cell("pattern", "pattern_type", lambda acl: _word(acl.pattern_type)),
+    Cell("principal", "principal", shrinks=True),
+    Cell("host", "host"),
+    Cell("operation", "operation", lambda acl: _word(acl.operation)),
+    Cell("permission", "permission", lambda acl: _word(acl.permission)),
+)

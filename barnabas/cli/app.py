@@ -10,210 +10,143 @@ import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnusedCliTokensError, convert
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, Token, UnusedCliTokensError, convert
 
 from barnabas import __version__
 from barnabas.cli.option import apply_flat
 
 __all__ = ["app", "called"]
 
-# name, function, help text, examples (command groups have examples of their own)
-_COMMANDS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    (
-        "serve",
-        "barnabas.cli.serve:serve",
-        "Start one node, alone or of a cluster, and serve until SIGTERM.",
+# heading → commands: name, function, help text, examples (command groups have examples of their own)
+_COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
+    "Start": (
         (
-            "`barnabas serve --data /tmp/barnabas` serves on 127.0.0.1:9092.",
-            "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
-            "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
-            "`barnabas serve --node-id 1 --listen 127.0.0.1:9092 --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,"
-            "3@127.0.0.1:19094 --data d1` starts the first of three nodes.",
+            "up",
+            "up:up",
+            "Start a cluster on this machine and serve until Ctrl-C.",
+            (
+                "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
+                "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
+                "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
+                "`barnabas up --tls --sasl scram --acl` starts a secured cluster, with files for its clients.",
+                "`barnabas up --brokers 1 --port 0 --lab 127.0.0.1:0` serves tests in any language: faults over HTTP.",
+            ),
+        ),
+        (
+            "serve",
+            "serve:serve",
+            "Start one node, alone or of a cluster, and serve until SIGTERM.",
+            (
+                "`barnabas serve --data /tmp/barnabas` serves on 127.0.0.1:9092.",
+                "`barnabas serve --listen 127.0.0.1:0 --data d --set log.retention.ms=60000` takes a free port and a setting.",
+                "`barnabas serve --data d --config server.properties` reads Kafka's own file of settings.",
+                "`barnabas serve --node-id 1 --listen 127.0.0.1:9092 --quorum 1@127.0.0.1:19092,2@127.0.0.1:19093,3@127.0.0.1:19094 --data d1` starts the first of three nodes.",
+            ),
+        ),
+        (
+            "demo",
+            "demo:demo",
+            "Show an exactly-once copy through crashes of brokers and of its worker.",
+            (
+                "`barnabas demo`",
+                "`barnabas demo --input lines.csv --rows 10000`",
+                "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
+            ),
+        ),
+        (
+            "certificates",
+            "certificates:certificates",
+            "Make a certificate authority and certificates.",
+            (
+                "`barnabas certificates secrets broker-1=broker-1,localhost broker-2=broker-2,localhost alice` makes `secrets/ca.pem`, `secrets/broker-1.pem` and so on.",
+            ),
         ),
     ),
-    (
-        "up",
-        "barnabas.cli.up:up",
-        "Start a cluster on this machine and serve until Ctrl-C.",
+    "Records": (
         (
-            "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
-            "`barnabas up --brokers 5 --port 19092 --data ./cluster` keeps its data for the next time.",
-            "`barnabas up --port 0 --set transaction.state.log.num.partitions=10` takes free ports and a setting.",
-            "`barnabas up --tls --sasl scram --acl` starts a secured cluster, with files for its clients.",
-            "`barnabas up --brokers 1 --port 0 --lab 127.0.0.1:0` serves tests in any language: faults over HTTP.",
+            "produce",
+            "produce:produce",
+            "Write lines of standard input or of files to a topic.",
+            (
+                "`echo hello | barnabas produce orders`",
+                "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
+                "`barnabas produce orders --json --file orders.jsonl` writes what `barnabas consume --json` has printed.",
+            ),
+        ),
+        (
+            "consume",
+            "consume:consume",
+            "Print records of topics.",
+            (
+                "`barnabas consume orders --from-beginning --exit-at-end`",
+                "`barnabas consume orders --tail 10 --json` shows the last ten records with offsets, timestamps and headers.",
+                "`barnabas consume orders --since 10m --format '%p@%o %k=%s\\n'` formats records as kcat does.",
+                "`barnabas consume orders --group billing | head` commits what it has printed, and leaves its group.",
+            ),
+        ),
+        ("records", "records:app", "Delete records.", ()),
+        (
+            "export",
+            "export:export",
+            "Write topics to Parquet files, by a Spark batch job.",
+            (
+                "`barnabas export orders --to orders.parquet` from a running cluster.",
+                "`barnabas export orders --to out --data d1 --data d2` from the directories of stopped brokers.",
+            ),
         ),
     ),
-    (
-        "certificates",
-        "barnabas.cli.certificates:certificates",
-        "Make a certificate authority and certificates.",
+    "Topics and groups": (
+        ("topic", "topic:app", "Create, list, describe, change and delete topics.", ()),
+        ("partition", "partition:app", "List, move and balance partitions; elect their leaders.", ()),
+        ("group", "group:app", "List, describe, reset and delete consumer groups.", ()),
+        ("config", "config:app", "Show and change configs of topics, brokers and groups.", ()),
+    ),
+    "Transactions": (("txn", "txn:app", "List, describe, explain and end transactions.", ()),),
+    "Operation": (
+        ("cluster", "cluster:app", "Show the cluster: its id, the brokers that serve, its features, its health.", ()),
+        ("broker", "broker:app", "List brokers and remove registrations.", ()),
+        ("quorum", "quorum:app", "Show the metadata quorum.", ()),
+        ("features", "features:app", "Show and change the levels of features.", ()),
         (
-            "`barnabas certificates secrets broker-1=broker-1,localhost broker-2=broker-2,localhost alice` makes "
-            "`secrets/ca.pem`, `secrets/broker-1.pem` and so on.",
+            "log-dirs",
+            "log_dirs:log_dirs",
+            "Show the log directories of brokers and their sizes.",
+            (
+                "`barnabas log-dirs`",
+                "`barnabas log-dirs --broker 1 --topic orders --partitions`",
+                "`barnabas log-dirs --json`",
+            ),
+        ),
+        ("storage", "storage:app", "Inspect, check and format data directories, without a broker.", ()),
+        (
+            "dump",
+            "dump:dump",
+            "Print files of a partition, or of a whole data directory, in readable form.",
+            (
+                "`barnabas dump data/orders-0` shows everything a partition keeps: batches, records, indexes, snapshots, epochs.",
+                "`barnabas dump data/orders-0 --offsets 100..200` shows the records of a range.",
+                "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
+                "`barnabas dump data --json | head` shows a data directory as JSON lines.",
+            ),
+        ),
+        ("profile", "profile:app", "Store the settings of a connection under a name.", ()),
+        (
+            "completion",
+            "completion:completion",
+            "Print a script that completes commands and options in a shell.",
+            (
+                '`eval "$(barnabas completion bash)"` in ~/.bashrc.',
+                "`barnabas completion zsh > _barnabas` in a directory of $fpath.",
+                "`barnabas completion fish > ~/.config/fish/completions/barnabas.fish`",
+            ),
         ),
     ),
-    (
-        "cluster",
-        "barnabas.cli.cluster:app",
-        "Show the cluster: its id, the brokers that serve, its features, its health.",
-        (),
+    "Security": (
+        ("acl", "acl:app", "List, add, remove and explain ACLs.", ()),
+        ("user", "user:app", "Create, list and delete users that log in with SCRAM.", ()),
+        ("quota", "quota:app", "Show and change quotas of users, client ids and addresses.", ()),
     ),
-    (
-        "topic",
-        "barnabas.cli.topic:app",
-        "Create, list, describe, change and delete topics.",
-        (),
-    ),
-    (
-        "produce",
-        "barnabas.cli.produce:produce",
-        "Write lines of standard input or of files to a topic.",
-        (
-            "`echo hello | barnabas produce orders`",
-            "`barnabas produce orders --key-separator : --transactional-id t1 < lines.txt` writes all lines or none.",
-            "`barnabas produce orders --json --file orders.jsonl` writes what `barnabas consume --json` has printed.",
-        ),
-    ),
-    (
-        "consume",
-        "barnabas.cli.consume:consume",
-        "Print records of topics.",
-        (
-            "`barnabas consume orders --from-beginning --exit-at-end`",
-            "`barnabas consume orders --tail 10 --json` shows the last ten records with offsets, timestamps and headers.",
-            r"`barnabas consume orders --since 10m --format '%p@%o %k=%s\n'` formats records as kcat does.",
-            "`barnabas consume orders --group billing | head` commits what it has printed, and leaves its group.",
-        ),
-    ),
-    (
-        "group",
-        "barnabas.cli.group:app",
-        "List, describe, reset and delete consumer groups.",
-        (),
-    ),
-    (
-        "txn",
-        "barnabas.cli.txn:app",
-        "List, describe, explain and end transactions.",
-        (),
-    ),
-    (
-        "profile",
-        "barnabas.cli.profile:app",
-        "Store the settings of a connection under a name.",
-        (),
-    ),
-    (
-        "config",
-        "barnabas.cli.config:app",
-        "Show and change configs of topics, brokers and groups.",
-        (),
-    ),
-    (
-        "acl",
-        "barnabas.cli.acl:app",
-        "List, add, remove and explain ACLs.",
-        (),
-    ),
-    (
-        "user",
-        "barnabas.cli.user:app",
-        "Create, list and delete users that log in with SCRAM.",
-        (),
-    ),
-    (
-        "quota",
-        "barnabas.cli.quota:app",
-        "Show and change quotas of users, client ids and addresses.",
-        (),
-    ),
-    (
-        "partition",
-        "barnabas.cli.partition:app",
-        "List, move and balance partitions; elect their leaders.",
-        (),
-    ),
-    (
-        "quorum",
-        "barnabas.cli.quorum:app",
-        "Show the metadata quorum.",
-        (),
-    ),
-    (
-        "records",
-        "barnabas.cli.records:app",
-        "Delete records.",
-        (),
-    ),
-    (
-        "features",
-        "barnabas.cli.features:app",
-        "Show and change the levels of features.",
-        (),
-    ),
-    (
-        "broker",
-        "barnabas.cli.broker:app",
-        "List brokers and remove registrations.",
-        (),
-    ),
-    (
-        "log-dirs",
-        "barnabas.cli.log_dirs:log_dirs",
-        "Show the log directories of brokers and their sizes.",
-        (
-            "`barnabas log-dirs`",
-            "`barnabas log-dirs --broker 1 --topic orders --partitions`",
-            "`barnabas log-dirs --json`",
-        ),
-    ),
-    (
-        "completion",
-        "barnabas.cli.completion:completion",
-        "Print a script that completes commands and options in a shell.",
-        (
-            '`eval "$(barnabas completion bash)"` in ~/.bashrc.',
-            "`barnabas completion zsh > _barnabas` in a directory of $fpath.",
-            "`barnabas completion fish > ~/.config/fish/completions/barnabas.fish`",
-        ),
-    ),
-    (
-        "storage",
-        "barnabas.cli.storage:app",
-        "Inspect, check and format data directories, without a broker.",
-        (),
-    ),
-    (
-        "dump",
-        "barnabas.cli.dump:dump",
-        "Print files of a partition, or of a whole data directory, in readable form.",
-        (
-            "`barnabas dump data/orders-0` shows everything a partition keeps: batches, records, indexes, snapshots, epochs.",
-            "`barnabas dump data/orders-0 --offsets 100..200` shows the records of a range.",
-            "`barnabas dump --no-records data/__transaction_state-7/*.log` shows the batches alone.",
-            "`barnabas dump data --json | head` shows a data directory as JSON lines.",
-        ),
-    ),
-    (
-        "export",
-        "barnabas.cli.export:export",
-        "Write topics to Parquet files, by a Spark batch job.",
-        (
-            "`barnabas export --topic orders --to orders.parquet` from a running cluster.",
-            "`barnabas export --topic orders --to out --data d1 --data d2` from the directories of stopped brokers.",
-        ),
-    ),
-    (
-        "demo",
-        "barnabas.cli.demo:demo",
-        "Show an exactly-once copy through crashes of brokers and of its worker.",
-        (
-            "`barnabas demo`",
-            "`barnabas demo --input lines.csv --rows 10000`",
-            "`barnabas demo --spark --report flights.html` joins a year of flights with the weather on Spark, through kills.",
-        ),
-    ),
-)
+}
 
 
 def _version() -> str:
@@ -239,7 +172,7 @@ def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
 
 
 def _examples(*examples: str) -> str:
-    return "Examples:\n\n" + "\n\n".join(examples)
+    return "Examples:\n\n- " + "\n- ".join(examples)
 
 
 app = App(
@@ -248,13 +181,18 @@ app = App(
     version=_version,
     default_parameter=Parameter(show_default=_shown_default, converter=_converted),
     help_epilogue=_examples(
-        "`barnabas serve --data /tmp/barnabas` starts one broker on 127.0.0.1:9092.",
-        "`echo hello | barnabas produce orders` and `barnabas consume orders --from-beginning` write and read.",
-        "`barnabas demo` shows an exactly-once copy through crashes of brokers and of its worker.",
+        "`barnabas up` starts three brokers on 127.0.0.1:9092, :9093 and :9094.",
+        "`echo hello | barnabas produce orders` writes a record.",
+        "`barnabas consume orders --from-beginning` reads it.",
     ),
 )
-for _name, _target, _help, _shown in _COMMANDS:
-    app.command(_target, name=_name, help=_help, **({"help_epilogue": _examples(*_shown)} if _shown else {}))
+for _place, (_heading, _commands) in enumerate(_COMMANDS.items()):
+    _group = Group(_heading, sort_key=_place)
+    for _number, (_name, _target, _help, _shown) in enumerate(_commands):
+        _more = {"help_epilogue": _examples(*_shown)} if _shown else {}
+        app.command(f"barnabas.cli.{_target}", name=_name, help=_help, group=_group, sort_key=_number, **_more)
+_group = Group("Options", sort_key=len(_COMMANDS))
+app["--help"].group = app["--version"].group = _group
 
 apply_flat()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
+from barnabas.cli.session import DEFAULT_BOOTSTRAP, Connection, WrongCall
 
 __all__ = ["banner"]
 
@@ -64,7 +66,7 @@ def banner(
             facts,
             "",
             Text("In another terminal:", style="dim"),
-            *(Text(f"  {each}", style="cyan", overflow="fold") for each in commands),
+            *(Text(f"  {each}".rstrip(), style="cyan", overflow="fold") for each in commands),
             "",
             Text("Ctrl-C stops the cluster.", style="dim"),
         ),
@@ -78,12 +80,20 @@ def banner(
 
 
 def _connection(bootstrap: str, security: ClusterSecurity | None) -> str:
-    """The option by which commands find the cluster."""
+    """The option by which commands find the cluster; "" if they find it without one."""
     if security is None:
-        return f"-b {bootstrap.partition(',')[0]}"
+        first = bootstrap.partition(",")[0]
+        return "" if first == "127.0.0.1:9092" and _asked_without_option() == DEFAULT_BOOTSTRAP else f"-b {first}"
     # A variable for the file: a command that is longer than a line of the terminal could not be copied.
     spaced = quote(str(security.client_file)).startswith("'")
     return '--command-config "$ADMIN"' if spaced else "--command-config $ADMIN"
+
+
+def _asked_without_option() -> str:
+    try:
+        return Connection(os.environ.get("BARNABAS_BOOTSTRAP")).bootstrap
+    except WrongCall:  # a profile that cannot be used
+        return ""
 
 
 def _described(security: ClusterSecurity) -> str:

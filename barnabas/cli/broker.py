@@ -7,44 +7,31 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import BrokerDescription
 from barnabas.client.errors import IllegalState
 
 __all__ = ["app"]
 
-app = App(name="broker", help_epilogue="Examples:\n\n`barnabas broker list`\n\n`barnabas broker unregister 3 --yes`")
+app = App(name="broker", help_epilogue="Examples:\n\n- `barnabas broker list`\n- `barnabas broker unregister 3 --yes`")
 
 
-@app.command(name="list", help_epilogue="Examples:\n\n`barnabas broker list`\n\n`barnabas broker list --json`")
+@app.command(
+    name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas broker list`\n- `barnabas broker list --json`"
+)
 def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
     """List the registered brokers, with those that do not serve."""
 
     async def work() -> None:
         async with connection.admin() as admin:
             brokers = await admin.list_brokers()
-        if json_:
-            print_json(
-                [
-                    {
-                        "node_id": each.node_id,
-                        "host": each.host,
-                        "port": each.port,
-                        "rack": each.rack,
-                        "is_fenced": each.is_fenced,
-                    }
-                    for each in brokers
-                ]
-            )
-        else:
-            rows = [(each.node_id, f"{each.host}:{each.port}", each.rack, _state(each)) for each in brokers]
-            print(table(("NODE", "ADDRESS", "RACK", "STATE"), rows))
+        BROKERS.show(brokers, json_)
 
     return worked("broker list", connection, work())
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas broker unregister 3`\n\n`barnabas broker unregister 3 --yes`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas broker unregister 3`\n- `barnabas broker unregister 3 --yes`")
 def unregister(
     node_id: Annotated[int, Parameter(help="Node id of a broker that is down for good.")],
     *,
@@ -75,5 +62,12 @@ def unregister(
     return wrong_call("broker unregister", "nothing was changed: confirm with y, or give --yes") if refused else code
 
 
-def _state(broker: BrokerDescription) -> str:
-    return "fenced" if broker.is_fenced else "serves"
+BROKERS = Report[BrokerDescription](
+    Cell("node", "node_id"),
+    Cell("address", text=lambda b: f"{b.host}:{b.port}", shrinks=True),
+    Cell("", "host"),
+    Cell("", "port"),
+    Cell("rack", "rack"),
+    Cell("state", text=lambda b: "fenced" if b.is_fenced else "serves", wrong=lambda b: b.is_fenced),
+    Cell("", "is_fenced"),
+)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from barnabas.cli.cluster_health import health
-from barnabas.cli.output import Json, print_json
+from barnabas.cli.render import Json, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked
 from barnabas.client.admin import Admin
 from barnabas.protocol.metadata_versions import metadata_version_name
@@ -19,15 +19,15 @@ METADATA_VERSION = "metadata.version"
 
 app = App(
     name="cluster",
-    help_epilogue="Examples:\n\n`barnabas cluster`\n\n"
-    "`barnabas cluster --brokers 3 --timeout 2 -b localhost:9092,localhost:9093`\n\n"
-    "`barnabas cluster health --exit-when-healthy` waits until every partition is served by all its replicas.",
+    help_epilogue="Examples:\n\n- `barnabas cluster`\n"
+    "- `barnabas cluster --brokers 3 --timeout 2 -b localhost:9092,localhost:9093`\n"
+    "- `barnabas cluster health --exit-when-healthy` waits until every partition is served by all its replicas.",
 )
 app.command(
     health,
     name="health",
-    help_epilogue="Examples:\n\n`barnabas cluster health`\n\n`barnabas cluster health --watch`\n\n"
-    "`barnabas cluster health --exit-when-healthy --within 60 --brokers 3` waits for a cluster that starts.",
+    help_epilogue="Examples:\n\n- `barnabas cluster health`\n- `barnabas cluster health --watch`\n"
+    "- `barnabas cluster health --exit-when-healthy --within 60 --brokers 3` waits for a cluster that starts.",
 )
 
 

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import Parameter
 
-from barnabas.cli.output import EVERY_S_MIN, Every, Json, Watch, as_line, print_json, print_json_line, watched
+from barnabas.cli.render import EVERY_S_MIN, RED, Every, Json, Watch, as_json, marked, named, place, print_json, watched
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked, wrong_call
-from barnabas.cli.topic_report import found_topics
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
@@ -74,13 +73,13 @@ def health(
             found = await probe.read()
             if exit_when_healthy and found.is_healthy(brokers):
                 raise _Healthy(found)
-            return as_line(_document(found, brokers)) if json_ else health_text(found, brokers)
+            return as_json(_document(found, brokers)) if json_ else health_text(found, brokers)
 
         try:
             async with asyncio.timeout(within):
                 await watched(max(every, EVERY_S_MIN), read, in_place=not json_)
         except _Healthy as end:
-            print_json_line(_document(end.found, brokers)) if json_ else print(health_text(end.found, brokers))
+            print(as_json(_document(end.found, brokers)) if json_ else health_text(end.found, brokers))
         except TimeoutError:
             print(f"barnabas cluster health: not healthy after {within:g} s", file=sys.stderr)
             raise Ended(UNHEALTHY) from None
@@ -130,7 +129,8 @@ class _Probe:
 
 async def _asked(admin: Admin) -> ClusterHealth:
     brokers = await admin.list_brokers()
-    topics = await found_topics(admin, await admin.list_topics(include_internal=True), {})
+    names = await admin.list_topics(include_internal=True)
+    topics = (await admin.describe_topics(names, refused={})).values()
     try:
         controller = (await admin.describe_quorum()).leader_id
     except KafkaError:
@@ -154,26 +154,27 @@ def _document(found: ClusterHealth, brokers: int) -> dict[str, Any]:
         "controller": found.controller if found.controller >= 0 else None,
         "brokers": list(found.serving),
         "brokers_down": list(found.down),
-        "leaderless_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in found.leaderless],
-        "under_replicated_partitions": [
-            {"topic": tp.topic, "partition": tp.partition} for tp in found.under_replicated
-        ],
+        "leaderless_partitions": [place(tp) for tp in found.leaderless],
+        "under_replicated_partitions": [place(tp) for tp in found.under_replicated],
     }
 
 
 def health_text(found: ClusterHealth, brokers: int) -> str:
     """The lines of `cluster health`, where `brokers` are wanted."""
     if found.unreachable:
-        return f"healthy: no\n  {found.unreachable}"
+        return f"{marked('healthy: no')}\n  {found.unreachable}"
     wanted = f"; {brokers} are wanted" if len(found.serving) < brokers else ""
     return "\n".join(
         (
-            f"healthy: {'yes' if found.is_healthy(brokers) else 'no'}",
+            "healthy: yes" if found.is_healthy(brokers) else marked("healthy: no"),
             f"  controller: {found.controller if found.controller >= 0 else NO_CONTROLLER}",
-            f"  brokers that serve: {_numbers(found.serving)}{wanted}",
-            f"  brokers down: {_numbers(found.down)}",
-            f"  partitions without a leader: {_partitions(found.leaderless)}",
-            f"  under-replicated partitions: {_partitions(found.under_replicated)}",
+            marked(f"  brokers that serve: {_numbers(found.serving)}{wanted}", RED if wanted else ""),
+            marked(f"  brokers down: {_numbers(found.down)}", RED if found.down else ""),
+            marked(f"  partitions without a leader: {_partitions(found.leaderless)}", RED if found.leaderless else ""),
+            marked(
+                f"  under-replicated partitions: {_partitions(found.under_replicated)}",
+                RED if found.under_replicated else "",
+            ),
         )
     )
 
@@ -185,5 +186,5 @@ def _numbers(nodes: tuple[int, ...]) -> str:
 def _partitions(found: tuple[TopicPartition, ...]) -> str:
     if not found:
         return "none"
-    names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in found[:SHOWN_MAX])
+    names = ", ".join(named(tp) for tp in found[:SHOWN_MAX])
     return f"{len(found)} ({names}{', …' if len(found) > SHOWN_MAX else ''})"

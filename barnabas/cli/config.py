@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
 from barnabas.cli.key_values import Settings, key_values
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.streams import printable
 from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigResource
 from barnabas.client.admin.configs import ResourceType
 from barnabas.client.errors import IllegalState, UnsupportedByBroker
@@ -29,8 +31,8 @@ SECRET: Final = "(secret)"
 
 app = App(
     name="config",
-    help_epilogue="Examples:\n\n`barnabas config describe topic orders`\n\n"
-    "`barnabas config alter broker default log.retention.ms=3600000`",
+    help_epilogue="Examples:\n\n- `barnabas config describe topic orders`\n"
+    "- `barnabas config alter broker default log.retention.ms=3600000`",
 )
 
 Type = Annotated[ResourceType, Parameter(help="Type of the resource.")]
@@ -45,8 +47,8 @@ AnyKey = Annotated[bool, Parameter(negative=(), help="Also keys that the broker 
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas config describe topic orders --all`\n\n"
-    "`barnabas config describe broker 1 --key log.retention.ms --key num.io.threads --json`"
+    help_epilogue="Examples:\n\n- `barnabas config describe topic orders --all`\n"
+    "- `barnabas config describe broker 1 --key log.retention.ms --key num.io.threads --json`"
 )
 def describe(
     type_: Type,
@@ -73,30 +75,29 @@ def describe(
             if (entry.name in key if key else all_ or entry.source != DEFAULT_CONFIG)
         )
         if json_:
-            print_json(
-                {
-                    "resource_type": type_,
-                    "resource_name": resource.name,
-                    "configs": [_as_json(entry) for entry in shown],
-                }
-            )
-            return
-        if not shown:
+            table = Report(*_ENTRY, _SYNONYMS, *([_DOCUMENTATION] if documentation else []))
+            configs = table.documents(shown)
+            print_json({"resource_type": type_, "resource_name": resource.name, "configs": configs})
+        elif not shown:
             print(f"{_called(resource)} has only defaults; --all shows them")
-            return
-        print(table(("NAME", "VALUE", "SOURCE", "ELSE"), [_row(entry) for entry in shown]))
-        if documentation:
-            for entry in shown:
-                print(f"\n{entry.name}\n  {entry.documentation or 'no documentation'}")
+        else:
+            head, *lines = Report(*_ENTRY).text(shown).splitlines()
+            print(head)
+            for line, entry in zip(lines, shown, strict=True):
+                print(line)
+                if others := _others(entry):
+                    print(printable(f"  else {others}"))
+                if documentation:
+                    print(printable(f"  {entry.documentation or 'no documentation'}", "\n"))
 
-    return worked("config describe", connection, work())
+    return worked("config describe", connection, work(), about=f"{type_}:{name}")
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas config alter topic orders retention.ms=1000 cleanup.policy=compact,delete`\n\n"
-    "`barnabas config alter topic orders --append cleanup.policy=compact --delete retention.ms --dry-run`\n\n"
-    "`barnabas config alter broker default log.retention.ms=3600000`\n\n"
-    "`barnabas config alter group kitchen consumer.session.timeout.ms=50000`"
+    help_epilogue="Examples:\n\n- `barnabas config alter topic orders retention.ms=1000 cleanup.policy=compact,delete`\n"
+    "- `barnabas config alter topic orders --append cleanup.policy=compact --delete retention.ms --dry-run`\n"
+    "- `barnabas config alter broker default log.retention.ms=3600000`\n"
+    "- `barnabas config alter group kitchen consumer.session.timeout.ms=50000`"
 )
 def alter(
     type_: Type,
@@ -136,8 +137,8 @@ def alter(
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas config delete topic orders retention.ms`\n\n"
-    "`barnabas config delete broker 1 --all --dry-run`"
+    help_epilogue="Examples:\n\n- `barnabas config delete topic orders retention.ms`\n"
+    "- `barnabas config delete broker 1 --all --dry-run`"
 )
 def delete(
     type_: Type,
@@ -158,7 +159,8 @@ def delete(
 
 
 @app.command(
-    name="list", help_epilogue="Examples:\n\n`barnabas config list`\n\n`barnabas config list topic broker --json`"
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas config list`\n- `barnabas config list topic broker --json`",
 )
 def list_(
     *types: Annotated[ResourceType, Parameter(help="Only resources of these types.")],
@@ -177,18 +179,7 @@ def list_(
                 found = await admin.describe_config_resources(resources)
                 for resource in resources:
                     rows += [(resource, entry) for entry in _set_there(resource, found.get(resource, {}).values())]
-        if json_:
-            print_json(
-                [
-                    {"resource_type": each.type, "resource_name": each.name, **_as_json(entry, synonyms=False)}
-                    for each, entry in rows
-                ]
-            )
-        elif rows:
-            lines = [(each.type, each.name or DEFAULT_BROKER, entry.name, _value(entry)) for each, entry in rows]
-            print(table(("TYPE", "RESOURCE", "NAME", "VALUE"), lines))
-        else:
-            print("no config was changed")
+        LISTED.show(rows, json_, empty="no config was changed")
 
     unlisted = [each for each in types if each not in _LISTED]
     if unlisted:
@@ -332,7 +323,7 @@ def _change(command: str, resource: ConfigResource, changes: _Changes, json_: bo
         if done:
             _show_changes(resource, done, dry_run=changes.dry_run, json_=json_)
 
-    code = worked(command, connection, work())
+    code = worked(command, connection, work(), about=f"{resource.type}:{resource.name}")
     if code == 0 and not done:
         return wrong_call(command, f"nothing is set on {_called(resource)}: there is nothing to reset")
     return code
@@ -340,35 +331,12 @@ def _change(command: str, resource: ConfigResource, changes: _Changes, json_: bo
 
 def _show_changes(resource: ConfigResource, done: list[_Changed], *, dry_run: bool, json_: bool) -> None:
     if json_:
-        changes = [
-            {
-                "name": each.name,
-                "operation": each.operation,
-                "value": None if each.is_sensitive else each.value,
-                "before": None if each.is_sensitive else each.before,
-            }
-            for each in done
-        ]
-        print_json(
-            {
-                "resource_type": resource.type,
-                "resource_name": resource.name,
-                "dry_run": dry_run,
-                "changes": changes,
-            }
-        )
-        return
-    print(f"{'could change' if dry_run else 'changed'} {_called(resource)}")
-    rows = [
-        (
-            each.name,
-            each.operation,
-            SECRET if each.is_sensitive and each.value is not None else each.value,
-            SECRET if each.is_sensitive and each.before is not None else each.before,
-        )
-        for each in done
-    ]
-    print(table(("NAME", "OPERATION", "VALUE", "BEFORE"), rows))
+        changes = CHANGES.documents(done)
+        of = {"resource_type": resource.type, "resource_name": resource.name}
+        print_json({**of, "dry_run": dry_run, "changes": changes})
+    else:
+        print(f"{'could change' if dry_run else 'changed'} {_called(resource)}")
+        print(CHANGES.text(done))
 
 
 def _properties(file: Path) -> dict[str, str]:
@@ -377,35 +345,78 @@ def _properties(file: Path) -> dict[str, str]:
     return dict(parse_properties(file.read_text()))
 
 
-def _value(entry: ConfigEntry) -> str | None:
-    return SECRET if entry.is_sensitive else entry.value
+def _hidden(value: str | None, is_secret: bool) -> str | None:
+    return SECRET if is_secret and value is not None else value
 
 
 def _source(source: int) -> str:
     return CONFIG_SOURCES.get(source, str(source))
 
 
-def _row(entry: ConfigEntry) -> tuple[object, ...]:
-    rest = [
-        f"{_source(each.source)} {each.name}={SECRET if entry.is_sensitive else each.value}"
+def _short(source: int) -> str:
+    """A source as the text has it: DYNAMIC_TOPIC_CONFIG is "topic"."""
+    return _source(source).removeprefix("DYNAMIC_").removesuffix("_CONFIG").replace("_", " ").lower()
+
+
+def _others(entry: ConfigEntry) -> str:
+    """The values that hold if the present one is deleted, the next one first."""
+    return ", ".join(
+        f"{_short(each.source)} {each.name}={SECRET if entry.is_sensitive else each.value}"
         for each in entry.synonyms[1:]
-    ]
-    return entry.name, _value(entry), _source(entry.source), ", ".join(rest) or None
+    )
 
 
-def _as_json(entry: ConfigEntry, *, synonyms: bool = True) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "name": entry.name,
-        "value": None if entry.is_sensitive else entry.value,
-        "source": _source(entry.source),
-        "is_sensitive": entry.is_sensitive,
-        "is_read_only": entry.read_only,
-    }
-    if synonyms:
-        shown["synonyms"] = [
-            {"name": each.name, "value": None if entry.is_sensitive else each.value, "source": _source(each.source)}
-            for each in entry.synonyms
-        ]
-    if entry.documentation is not None:
-        shown["documentation"] = entry.documentation
-    return shown
+def _second(read: Callable[[ConfigEntry], Any], row: tuple[ConfigResource, ConfigEntry]) -> Any:
+    return read(row[1])
+
+
+_ENTRY: Final = (
+    Cell[ConfigEntry]("name", "name", shrinks=True),
+    Cell[ConfigEntry](
+        "value",
+        "value",
+        lambda entry: None if entry.is_sensitive else entry.value,
+        lambda entry: SECRET if entry.is_sensitive else entry.value,
+        shrinks=True,
+    ),
+    Cell[ConfigEntry]("source", "source", lambda entry: _source(entry.source), lambda entry: _short(entry.source)),
+    Cell[ConfigEntry]("", "is_sensitive"),
+    Cell[ConfigEntry]("", "is_read_only", lambda entry: entry.read_only),
+)
+_SYNONYMS: Final = Cell[ConfigEntry](
+    "",
+    "synonyms",
+    lambda entry: [
+        {"name": each.name, "value": None if entry.is_sensitive else each.value, "source": _source(each.source)}
+        for each in entry.synonyms
+    ],
+)
+_DOCUMENTATION: Final = Cell[ConfigEntry]("", "documentation")
+LISTED: Final = Report[tuple[ConfigResource, ConfigEntry]](
+    Cell("type", "resource_type", lambda row: row[0].type),
+    Cell("resource", "resource_name", lambda row: row[0].name, lambda row: row[0].name or DEFAULT_BROKER, shrinks=True),
+    *(
+        Cell(each.title, each.key, partial(_second, each.of), partial(_second, each.shown), shrinks=each.shrinks)
+        for each in _ENTRY
+        if each.title != "source"
+    ),
+    Cell("", "source", lambda row: _source(row[1].source)),
+)
+CHANGES: Final = Report[_Changed](
+    Cell("name", "name", shrinks=True),
+    Cell("operation", "operation"),
+    Cell(
+        "value",
+        "value",
+        lambda each: None if each.is_sensitive else each.value,
+        lambda each: _hidden(each.value, each.is_sensitive),
+        shrinks=True,
+    ),
+    Cell(
+        "before",
+        "before",
+        lambda each: None if each.is_sensitive else each.before,
+        lambda each: _hidden(each.before, each.is_sensitive),
+        shrinks=True,
+    ),
+)

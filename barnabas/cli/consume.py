@@ -10,6 +10,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -18,7 +19,7 @@ from barnabas.cli.option import option
 from barnabas.cli.pipes import BlockOutput
 from barnabas.cli.print_options import DEFAULT_PRINT, PrintOptions
 from barnabas.cli.read_range import Range, parse_range
-from barnabas.cli.record_format import Shown, as_lines
+from barnabas.cli.record_format import Shown, as_lines, for_terminal
 from barnabas.cli.record_reader import CommitsBeforeRevoke, RecordReader, read_tail
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
 from barnabas.client.consumer.consumer import Consumer
@@ -90,11 +91,11 @@ def consume(
             "raw_records": isolation == "raw",
             "value_runs": runs,
         }
-        shown = as_lines if runs else printing.shown()
+        shown = for_terminal(as_lines if runs else printing.shown())
         run = _Run(connection, _consumer(connection, settings), chosen, limits, shown)
     except WrongCall as error:
         return wrong_call("consume", str(error))
-    return worked("consume", connection, run.work())
+    return worked("consume", connection, run.work(), about="" if group is None else f"group:{group}")
 
 
 def _consumer(connection: Connection, settings: dict[str, Any]) -> Consumer[Any, Any]:
@@ -178,6 +179,8 @@ class _Run:
                 consumer.assign(partitions)
                 for tp, offset in starts.items():
                     consumer.seek(tp, offset)
+                if ends is None and self._limits.only_new and sys.stderr.isatty():
+                    print("waiting for new records; --from-beginning shows older ones, too", file=sys.stderr)
                 async with Scope("new partitions") as scope:
                     if ends is None and (self._chosen.pattern is not None or not self._chosen.partitions):
                         scope.start(self._follow(partitions), name="new partitions")
@@ -266,6 +269,10 @@ class _Run:
         found: list[TopicPartition] = []
         for topic in dict.fromkeys(topics):
             numbers = await self._consumer.partitions_for_topic(topic)
+            if not numbers:
+                with suppress(UnknownTopicOrPartition):
+                    async with self._connection.admin() as admin:
+                        await admin.describe_topics([topic])  # another reason, such as a missing right, is raised
             missing = sorted(wanted - numbers)
             if not numbers or missing:
                 what = f"there is no partition {missing[0]}" if numbers else "there is no such topic"

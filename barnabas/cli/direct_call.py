@@ -1,4 +1,4 @@
-"""Calls of `produce` and `consume` whose arguments are plain, without the parser of the command line.
+"""Calls of `produce`, `consume` and `completion` whose arguments are plain, without the parser of the command line.
 
 To import and run the parser takes a third of a short command's time. So the usual arguments are read here: options by their whole
 names, each value in the next argument or after `=`. Anything else, also everything that is wrong, is left to the parser.
@@ -135,6 +135,8 @@ _Groups = dict[str, dict[str, Any]]
 
 def direct_call(arguments: Sequence[str]) -> Callable[[], int] | None:
     """Returns the call of the command, or None if the parser must read the arguments."""
+    if arguments[:1] == ["completion"] and arguments[1:] in (["bash"], ["zsh"], ["fish"]):
+        return partial(print_completion, arguments[1])
     if not arguments or arguments[0] not in OPTIONS:
         return None
     try:
@@ -201,3 +203,13 @@ def _consume(topics: list[str], groups: _Groups) -> Callable[[], int]:
 
     connection = Connection(**groups["connection"])
     return partial(consume, *topics, **groups[""], printing=PrintOptions(**groups["printing"]), connection=connection)
+
+
+def print_completion(shell: str) -> int:
+    """Prints the script of a shell, with the list of commands in its place."""
+    from pathlib import Path
+
+    folder = Path(__file__).parent / "completions"
+    script, commands = ((folder / name).read_text() for name in (shell, "commands"))
+    print(script.replace("@COMMANDS@", commands.rstrip()), end="")
+    return 0

@@ -17,8 +17,9 @@ from cyclopts import Parameter
 
 from barnabas.cli.dump_files import READERS, Shown, text_of
 from barnabas.cli.dump_log import DumpedOffsets, log_entries
-from barnabas.cli.output import Json, print_json_line
+from barnabas.cli.render import Json, as_json
 from barnabas.cli.session import wrong_call
+from barnabas.cli.streams import printable
 from barnabas.errors import BarnabasError, RemoteProtocolError
 
 __all__ = ["dump", "lines_of"]
@@ -57,7 +58,7 @@ def dump(
         try:
             files = _files(path, logs_only=offsets is not None)
         except OSError as error:
-            print(f"{path}:\n  ! {error}")
+            print(printable(f"{path}:\n  ! {error}", "\n"))
             failed = True
             continue
         for file in _within(files, wanted):
@@ -79,20 +80,20 @@ def lines_of(path: Path, *, records: bool) -> Iterator[str]:
 def _show(path: Path, wanted: DumpedOffsets, *, records: bool, json_: bool) -> bool:
     """Prints a file; returns whether it is whole."""
     if not json_:
-        print(f"{path}:")
+        print(printable(f"{path}:"))
     try:
         for entry in _entries(path, wanted, records=records):
             if json_:
-                print_json_line({"file": str(path), **entry.document})
+                print(as_json({"file": str(path), **entry.document}))
             else:
-                print(f"  {entry.text}")
+                print(printable(f"  {entry.text}"))
     except BrokenPipeError:
         raise
     except (BarnabasError, OSError) as error:
         if json_:
-            print_json_line({"file": str(path), "kind": "error", "error": str(error)})
+            print(as_json({"file": str(path), "kind": "error", "error": str(error)}))
         else:
-            print(f"  ! {error}")
+            print(printable(f"  ! {error}"))
         return False
     return True
 

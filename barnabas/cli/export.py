@@ -18,8 +18,8 @@ __all__ = ["export"]
 
 
 def export(
+    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics to write.")],
     *,
-    topic: Annotated[tuple[str, ...], Parameter(negative=(), help="A topic to write; may be repeated.")],
     to: Annotated[Path, Parameter(help="The directory for the files, new or empty.")],
     data: Annotated[
         tuple[Path, ...],

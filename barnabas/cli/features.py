@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import FeatureDescription
 from barnabas.client.errors import IllegalState
@@ -19,7 +19,7 @@ METADATA_VERSION: Final = "metadata.version"
 
 app = App(
     name="features",
-    help_epilogue="Examples:\n\n`barnabas features describe`\n\n`barnabas features upgrade 4.3-IV0 --dry-run`",
+    help_epilogue="Examples:\n\n- `barnabas features describe`\n- `barnabas features upgrade 4.3-IV0 --dry-run`",
 )
 
 Levels = Annotated[
@@ -29,33 +29,21 @@ Levels = Annotated[
 DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only ask whether the cluster would accept it.")]
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas features describe`\n\n`barnabas features describe --json`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas features describe`\n- `barnabas features describe --json`")
 def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
     """Show each feature: the levels that a broker supports, and the level of the cluster."""
 
     async def work() -> None:
         async with connection.admin() as admin:
             features = await admin.describe_features()
-        if json_:
-            print_json([_as_json(each) for each in features])
-        else:
-            rows = [
-                (
-                    each.name,
-                    _level(each.name, each.min_level),
-                    _level(each.name, each.max_level),
-                    _level(each.name, each.finalized_level),
-                )
-                for each in features
-            ]
-            print(table(("FEATURE", "MIN", "MAX", "FINALIZED"), rows))
+        FEATURES.show(features, json_)
 
     return worked("features describe", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas features upgrade metadata.version=4.3-IV0 --dry-run`\n\n"
-    "`barnabas features upgrade transaction.version=2 group.version=1`"
+    help_epilogue="Examples:\n\n- `barnabas features upgrade metadata.version=4.3-IV0 --dry-run`\n"
+    "- `barnabas features upgrade transaction.version=2 group.version=1`"
 )
 def upgrade(
     *levels: Levels, dry_run: DryRun = False, json_: Json = False, connection: Connection = DEFAULT_CONNECTION
@@ -65,8 +53,8 @@ def upgrade(
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas features downgrade transaction.version=1 --dry-run`\n\n"
-    "`barnabas features downgrade metadata.version=4.2-IV1 --unsafe`"
+    help_epilogue="Examples:\n\n- `barnabas features downgrade transaction.version=1 --dry-run`\n"
+    "- `barnabas features downgrade metadata.version=4.2-IV1 --unsafe`"
 )
 def downgrade(
     *levels: Levels,
@@ -159,11 +147,10 @@ def _level(name: str, level: int) -> str:
     return metadata_version_name(level) if name == METADATA_VERSION and level else str(level)
 
 
-def _as_json(feature: FeatureDescription) -> dict[str, Any]:
-    return {
-        "name": feature.name,
-        "min_level": feature.min_level,
-        "max_level": feature.max_level,
-        "finalized_level": feature.finalized_level,
-        "finalized_level_name": _level(feature.name, feature.finalized_level),
-    }
+FEATURES = Report[FeatureDescription](
+    Cell("feature", "name"),
+    Cell("min", "min_level", text=lambda f: _level(f.name, f.min_level)),
+    Cell("max", "max_level", text=lambda f: _level(f.name, f.max_level)),
+    Cell("", "finalized_level"),
+    Cell("finalized", "finalized_level_name", lambda f: _level(f.name, f.finalized_level)),
+)

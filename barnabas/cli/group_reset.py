@@ -14,12 +14,11 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import Parameter
 
-from barnabas.cli.output import Json, print_json
+from barnabas.cli.render import Json, named, place, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
 from barnabas.cli.times import parse_duration, parse_time
-from barnabas.cli.topic_report import found_topics
 from barnabas.client.admin import Admin
-from barnabas.client.errors import IllegalState, KafkaError, UnknownGroup
+from barnabas.client.errors import IllegalState, UnknownGroup
 from barnabas.client.types import TopicPartition
 
 __all__ = ["read_offsets_csv", "reset_offsets"]
@@ -91,7 +90,7 @@ def reset_offsets(
             sys.stdout.flush()
             print("nothing was changed; add --execute to do it", file=sys.stderr)
 
-    return worked(COMMAND, connection, work())
+    return worked(COMMAND, connection, work(), about=f"group:{group}")
 
 
 def read_offsets_csv(path: Path, group: str) -> dict[TopicPartition, int]:
@@ -146,11 +145,8 @@ async def _choose(
     admin: Admin, known: Mapping[TopicPartition, int], topics: Sequence[str], partitions: Sequence[int]
 ) -> list[TopicPartition]:
     """Selects the partitions that the arguments name. Raises KafkaError if one of them does not exist."""
-    missing: dict[str, KafkaError] = {}
-    found = await found_topics(admin, topics or sorted({tp.topic for tp in known}), missing)
-    if missing:
-        raise next(iter(missing.values()))
-    existing = {TopicPartition(topic.name, p.partition) for topic in found for p in topic.partitions}
+    found = await admin.describe_topics(topics or sorted({tp.topic for tp in known}))
+    existing = {TopicPartition(name, p.partition) for name, info in found.items() for p in info.partitions}
     chosen = existing if topics else set(known)
     chosen = {tp for tp in chosen if not partitions or tp.partition in partitions}
     if gone := sorted(chosen - existing):
@@ -198,20 +194,10 @@ def _print(
     moved: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int], export: bool, json_: bool
 ) -> None:
     if json_:
-        print_json(
-            [
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "committed_offset": committed.get(tp),
-                    "new_offset": offset,
-                }
-                for tp, offset in moved.items()
-            ]
-        )
+        print_json([{**place(tp), "committed_offset": committed.get(tp), "new_offset": to} for tp, to in moved.items()])
     elif export:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows((tp.topic, tp.partition, offset) for tp, offset in moved.items())
     else:
         for tp, offset in moved.items():
-            print(f"{tp.topic}-{tp.partition}  {committed.get(tp, '-')} → {offset}")
+            print(f"{named(tp)}  {committed.get(tp, '-')} → {offset}")

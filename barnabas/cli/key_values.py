@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -18,4 +19,15 @@ def key_values(command: str, assignments: tuple[str, ...]) -> dict[str, str]:
     for assignment in assignments:
         if "=" not in assignment:
             raise SystemExit(wrong_call(command, f"{assignment!r} is not key=value"))
+        name, _, value = assignment.partition("=")
+        if not name.endswith((".ms", ".bytes")) or value.lstrip("-").isdecimal():
+            continue
+        from barnabas.cli.throttles import as_rate  # here, because few calls write a unit
+        from barnabas.cli.times import parse_duration
+
+        for suffix, read, unit in ((".ms", parse_duration, "milliseconds"), (".bytes", as_rate, "bytes")):
+            if name.endswith(suffix):
+                with suppress(ValueError):
+                    number = read(value)
+                    raise SystemExit(wrong_call(command, f"{assignment}: its unit is {unit}; write {name}={number}"))
     return dict(assignment.split("=", 1) for assignment in assignments)

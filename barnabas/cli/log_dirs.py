@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, as_size, known, named, place
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client.admin import LogDirDescription
+from barnabas.client.admin import LogDirDescription, ReplicaDescription
 from barnabas.client.errors import IllegalState
-from barnabas.errors import ErrorCode
-
-__all__ = ["log_dirs"]
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from barnabas.client.types import TopicPartition
 
 
 def log_dirs(
@@ -30,16 +26,7 @@ def log_dirs(
     json_: Json = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Show the log directories of brokers: sizes, free space, failures, and their replicas.
-
-    Examples:
-
-    `barnabas log-dirs`
-
-    `barnabas log-dirs --broker 1 --topic orders --partitions`
-
-    `barnabas log-dirs --json`
-    """
+    """Show the log directories of brokers: sizes, free space, failures, and their replicas."""
 
     async def work() -> None:
         async with connection.admin() as admin:
@@ -50,80 +37,57 @@ def log_dirs(
             if gone:
                 raise IllegalState(f"broker {gone[0]} does not serve; these do: {', '.join(map(str, sorted(serving)))}")
             found = await admin.describe_log_dirs(broker or sorted(serving))
-        documents = [_as_json(node_id, directory, topic) for node_id, several in found.items() for directory in several]
-        if json_:
-            print_json(documents)
-        else:
-            print(_directories(documents))
-            if partitions or topic:
-                print("\n" + _replicas(documents))
+        several = [
+            (node_id, each._replace(replicas={tp: of for tp, of in sorted(each.replicas.items()) if _wanted(tp)}))
+            for node_id, directories in found.items()
+            for each in directories
+        ]
+        DIRECTORIES.show(several, json_)
+        if (partitions or topic) and not json_:
+            rows = [_Replica(node, each.path, tp, of) for node, each in several for tp, of in each.replicas.items()]
+            print("\n" + REPLICAS.text(sorted(rows, key=lambda row: (-row.at.size_bytes, row.partition, row.broker))))
+
+    def _wanted(tp: TopicPartition) -> bool:
+        return not topic or tp.topic in topic
 
     return worked("log-dirs", connection, work())
 
 
-def _as_json(node_id: int, directory: LogDirDescription, topics: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "broker": node_id,
-        "path": directory.path,
-        "error": None if directory.error is ErrorCode.NONE else directory.error.name,
-        "total_bytes": None if directory.total_bytes < 0 else directory.total_bytes,
-        "usable_bytes": None if directory.usable_bytes < 0 else directory.usable_bytes,
-        "is_cordoned": directory.is_cordoned,
-        "replicas": [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "size_bytes": replica.size_bytes,
-                "offset_lag": replica.offset_lag,
-                "is_future": replica.is_future,
-            }
-            for partition, replica in sorted(directory.replicas.items())
-            if not topics or partition.topic in topics
-        ],
-    }
+class _Replica(NamedTuple):
+    broker: int
+    path: str
+    partition: TopicPartition
+    at: ReplicaDescription
 
 
-def _directories(documents: list[dict[str, Any]]) -> str:
-    head = ("BROKER", "PATH", "STATE", "REPLICAS", "SIZE", "FREE", "TOTAL")
-    return table(
-        head,
-        [
-            (
-                each["broker"],
-                each["path"],
-                each["error"] or ("cordoned" if each["is_cordoned"] else "online"),
-                len(each["replicas"]),
-                as_size(sum(replica["size_bytes"] for replica in each["replicas"])),
-                as_size(each["usable_bytes"]),
-                as_size(each["total_bytes"]),
-            )
-            for each in documents
-        ],
-    )
+_Directory = tuple[int, LogDirDescription]  # of a broker
 
 
-def _replicas(documents: list[dict[str, Any]]) -> str:
-    rows = [
-        (
-            each["broker"],
-            f"{replica['topic']}-{replica['partition']}",
-            replica["size_bytes"],
-            replica["offset_lag"],
-            "future" if replica["is_future"] else "present",
-            each["path"],
-        )
-        for each in documents
-        for replica in each["replicas"]
-    ]
-    rows.sort(key=lambda row: (-row[2], row[1], row[0]))
-    return table(("BROKER", "REPLICA", "BYTES", "LAG", "KIND", "PATH"), rows)
+def _state(row: _Directory) -> str:
+    return row[1].error.name if row[1].error else "cordoned" if row[1].is_cordoned else "online"
 
 
-def as_size(size_bytes: int | None) -> str | None:
-    """Formats a size in bytes with a binary unit, such as 1.5 MiB; None stays None."""
-    if size_bytes is None:
-        return None
-    value, unit = float(size_bytes), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{size_bytes} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+DIRECTORIES = Report[_Directory](
+    Cell("broker", "broker", lambda row: row[0]),
+    Cell("path", "path", lambda row: row[1].path, shrinks=True),
+    Cell("state", text=_state, wrong=lambda row: _state(row) != "online"),
+    Cell("", "error", lambda row: row[1].error.name if row[1].error else None),
+    Cell("replicas", text=lambda row: len(row[1].replicas)),
+    Cell("size", text=lambda row: as_size(sum(each.size_bytes for each in row[1].replicas.values()))),
+    Cell("free", "usable_bytes", lambda row: known("usable_bytes")(row[1]), lambda row: _volume(row[1].usable_bytes)),
+    Cell("total", "total_bytes", lambda row: known("total_bytes")(row[1]), lambda row: _volume(row[1].total_bytes)),
+    Cell("", "is_cordoned", lambda row: row[1].is_cordoned),
+    Cell("", "replicas", lambda row: [{**place(tp), **each._asdict()} for tp, each in row[1].replicas.items()]),
+)
+REPLICAS = Report[_Replica](
+    Cell("broker", text=lambda row: row.broker),
+    Cell("replica", text=lambda row: named(row.partition), shrinks=True),
+    Cell("bytes", text=lambda row: row.at.size_bytes),
+    Cell("lag", text=lambda row: row.at.offset_lag),
+    Cell("kind", text=lambda row: "future" if row.at.is_future else "present"),
+    Cell("path", text=lambda row: row.path, shrinks=True),
+)
+
+
+def _volume(size_bytes: int) -> str | None:
+    return as_size(None if size_bytes < 0 else size_bytes)

@@ -17,13 +17,13 @@ from barnabas.cli.kafka_files import (
     read_reassignment_file,
     without_doubles,
 )
-from barnabas.cli.output import Every, Json, check_every, print_json, table
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassign import KeepThrottles, Throttle, Wait, brokers_with_racks, reassign_partitions
-from barnabas.cli.reassigning import end_throttles, finish, named, start_reassignment
+from barnabas.cli.reassigning import end_throttles, finish, start_reassignment
+from barnabas.cli.render import Cell, Every, Json, Report, check_every, named, place, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.throttles import as_rate
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.metadata import PartitionInfo
 from barnabas.client.types import TopicPartition
@@ -33,16 +33,16 @@ __all__ = ["app"]
 
 app = App(
     name="partition",
-    help_epilogue="Examples:\n\n`barnabas partition list --under-replicated`\n\n"
-    "`barnabas partition reassign orders:0=1,2,3 --throttle 50M --watch`\n\n`barnabas partition balance --execute`",
+    help_epilogue="Examples:\n\n- `barnabas partition list --under-replicated`\n"
+    "- `barnabas partition reassign orders:0=1,2,3 --throttle 50M --watch`\n- `barnabas partition balance --execute`",
 )
 app.command(
     reassign_partitions,
     name="reassign",
-    help_epilogue="Examples:\n\n`barnabas partition reassign orders:0=1,2,3 orders:1=2,3,1 --throttle 50M --watch`\n\n"
-    "`barnabas partition reassign --generate --topic orders --brokers 1,2,3 > plan.json`\n\n"
-    "`barnabas partition reassign --file plan.json --save before.json`\n\n"
-    "`barnabas partition reassign --file plan.json --verify`",
+    help_epilogue="Examples:\n\n- `barnabas partition reassign orders:0=1,2,3 orders:1=2,3,1 --throttle 50M --watch`\n"
+    "- `barnabas partition reassign --generate --topic orders --brokers 1,2,3 > plan.json`\n"
+    "- `barnabas partition reassign --file plan.json --save before.json`\n"
+    "- `barnabas partition reassign --file plan.json --verify`",
 )
 
 _Partitions = Annotated[str, Parameter(help="TOPIC:PARTITION.")]
@@ -52,6 +52,11 @@ _Topics = Annotated[tuple[str, ...], Parameter(negative=(), help="Only this topi
 class _Listed(NamedTuple):
     partition: TopicPartition
     info: PartitionInfo
+    move: PartitionReassignment | None = None
+
+    @property
+    def leader(self) -> int | None:
+        return None if self.info.leader < 0 else self.info.leader
 
     @property
     def preferred(self) -> int:
@@ -59,12 +64,12 @@ class _Listed(NamedTuple):
 
 
 @app.command(
-    name="list",
-    help_epilogue="Examples:\n\n`barnabas partition list`\n\n`barnabas partition list --topic orders --not-preferred --json`",
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas partition list`\n- `barnabas partition list orders --not-preferred --json`",
 )
 def list_(
-    *,
     topic: _Topics = (),
+    *,
     internal: Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")] = False,
     under_replicated: Annotated[bool, Parameter(negative=(), help="Only those with replicas out of sync.")] = False,
     offline: Annotated[bool, Parameter(negative=(), help="Only those without a leader.")] = False,
@@ -82,28 +87,21 @@ def list_(
             found = await _listed(admin, topic, internal=internal)
             moves = await admin.list_partition_reassignments()
         shown = [
-            each
+            each._replace(move=moves.get(each.partition))
             for each in found
             if (not under_replicated or len(each.info.isr) < len(each.info.replicas))
             and (not offline or each.info.leader < 0)
             and (not not_preferred or each.info.leader != each.preferred)
             and (not reassigning or each.partition in moves)
         ]
-        documents = [_as_json(each, moves) for each in shown]
-        if json_:
-            print_json(documents)
-        elif shown:
-            head = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "ADDING", "REMOVING")
-            print(table(head, [_row(document) for document in documents]))
-        else:
-            print("no partition matches" if found else "there are no partitions")
+        LISTED.show(shown, json_, empty="no partition matches" if found else "there are no partitions")
 
     return worked("partition list", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas partition elect --all`\n\n`barnabas partition elect orders:0 orders:1`\n\n"
-    "`barnabas partition elect orders:0 --unclean --yes`"
+    help_epilogue="Examples:\n\n- `barnabas partition elect --all`\n- `barnabas partition elect orders:0 orders:1`\n"
+    "- `barnabas partition elect orders:0 --unclean --yes`"
 )
 def elect(
     *partitions: _Partitions,
@@ -148,8 +146,8 @@ def elect(
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas partition balance` only shows what would be done.\n\n"
-    "`barnabas partition balance --execute`\n\n`barnabas partition balance --replicas --throttle 50M --execute --wait`"
+    help_epilogue="Examples:\n\n- `barnabas partition balance` only shows what would be done.\n"
+    "- `barnabas partition balance --execute`\n- `barnabas partition balance --replicas --throttle 50M --execute --wait`"
 )
 def balance(
     *,
@@ -210,8 +208,8 @@ _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas partition cancel --all`\n\n`barnabas partition cancel orders:0`\n\n"
-    "`barnabas partition cancel --file plan.json`"
+    help_epilogue="Examples:\n\n- `barnabas partition cancel --all`\n- `barnabas partition cancel orders:0`\n"
+    "- `barnabas partition cancel --file plan.json`"
 )
 def cancel(
     *partitions: _Partitions,
@@ -249,7 +247,7 @@ def cancel(
             if not keep_throttles:
                 await end_throttles(admin, dict.fromkeys(cancelled))
         if json_:
-            print_json([{"topic": each.topic, "partition": each.partition} for each in cancelled])
+            print_json(list(map(place, cancelled)))
         else:
             print(f"cancelled {', '.join(map(named, cancelled))}")
 
@@ -272,76 +270,62 @@ def _spread(present: dict[TopicPartition, tuple[int, ...]], racks: dict[int, str
         raise IllegalState(str(error)) from error
 
 
-def _as_json(each: _Listed, moves: Any) -> dict[str, Any]:
-    move = moves.get(each.partition)
-    return {
-        "topic": each.partition.topic,
-        "partition": each.partition.partition,
-        "leader": None if each.info.leader < 0 else each.info.leader,
-        "leader_epoch": each.info.leader_epoch,
-        "replicas": list(each.info.replicas),
-        "isr": list(each.info.isr),
-        "adding_replicas": [] if move is None else list(move.adding),
-        "removing_replicas": [] if move is None else list(move.removing),
-    }
+LISTED = Report[_Listed](
+    *place_columns(lambda each: each.partition),
+    Cell("leader", "leader", wrong=lambda each: each.info.leader < 0),
+    Cell("epoch", "leader_epoch", lambda each: each.info.leader_epoch),
+    Cell("replicas", "replicas", lambda each: list(each.info.replicas)),
+    Cell(
+        "in sync",
+        "isr",
+        lambda each: list(each.info.isr),
+        wrong=lambda each: len(each.info.isr) < len(each.info.replicas),
+    ),
+    Cell("adding", "adding_replicas", lambda each: list(each.move.adding) if each.move else []),
+    Cell("removing", "removing_replicas", lambda each: list(each.move.removing) if each.move else []),
+)
+ELECTED = Report[tuple[TopicPartition, str]](
+    *place_columns(lambda row: row[0]),
+    Cell("result", "result", lambda row: row[1], wrong=lambda row: row[1] not in ("elected", "not needed")),
+)
 
 
-def _row(document: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        f"{document['topic']}-{document['partition']}",
-        document["leader"],
-        document["leader_epoch"],
-        document["replicas"],
-        document["isr"],
-        document["adding_replicas"] or None,
-        document["removing_replicas"] or None,
-    )
+class _Planned(NamedTuple):
+    of: _Listed
+    new_leader: int
+    new_replicas: tuple[int, ...] | None
+    executed: bool
+
+
+PLAN = Report[_Planned](
+    *place_columns(lambda row: row.of.partition),
+    Cell("leader", "leader", lambda row: row.of.leader),
+    Cell("new leader", "new_leader"),
+    Cell("replicas", "replicas", lambda row: list(row.of.info.replicas)),
+    Cell(
+        "new replicas",
+        "new_replicas",
+        lambda row: list(row.new_replicas or row.of.info.replicas),
+        lambda row: row.new_replicas,
+    ),
+    Cell("", "executed"),
+)
 
 
 def _show_elections(results: dict[TopicPartition, ErrorCode], *, json_: bool) -> None:
     words = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not needed"}
     rows = sorted((partition, words.get(code, code.name)) for partition, code in results.items())
-    if json_:
-        print_json([{"topic": each.topic, "partition": each.partition, "result": result} for each, result in rows])
-    elif rows:
-        print(table(("PARTITION", "RESULT"), [(named(partition), result) for partition, result in rows]))
-    else:
-        print("no partition needs an election")
+    ELECTED.show(rows, json_, empty="no partition needs an election")
 
 
 def _show_plan(
     found: list[_Listed], moves: Any, leaders: dict[TopicPartition, int], *, execute: bool, json_: bool
 ) -> None:
-    changed = [each for each in found if each.partition in moves or each.partition in leaders]
-    if json_:
-        print_json(
-            [
-                {
-                    "topic": each.partition.topic,
-                    "partition": each.partition.partition,
-                    "leader": None if each.info.leader < 0 else each.info.leader,
-                    "new_leader": leaders.get(each.partition, each.info.leader),
-                    "replicas": list(each.info.replicas),
-                    "new_replicas": list(moves.get(each.partition, each.info.replicas)),
-                    "executed": execute,
-                }
-                for each in changed
-            ]
-        )
-        return
-    if not changed:
-        print("balanced: there is nothing to move")
-        return
-    rows = [
-        (
-            named(each.partition),
-            each.info.leader,
-            leaders.get(each.partition, each.info.leader),
-            list(each.info.replicas),
-            list(moves[each.partition]) if each.partition in moves else None,
-        )
-        for each in changed
+    changed = [
+        _Planned(each, leaders.get(each.partition, each.info.leader), moves.get(each.partition), execute)
+        for each in found
+        if each.partition in moves or each.partition in leaders
     ]
-    print(table(("PARTITION", "LEADER", "NEW-LEADER", "REPLICAS", "NEW-REPLICAS"), rows))
-    if not execute:
+    PLAN.show(changed, json_, empty="balanced: there is nothing to move")
+    if changed and not execute and not json_:
         print("only a plan; --execute does it", file=sys.stderr)

@@ -76,7 +76,7 @@ def produce(
         return wrong_call("produce", str(error))
     logging.getLogger("barnabas.client").setLevel(logging.CRITICAL)  # this command reports failures itself
     run = _Run(producer, config, topic, form, files, whole=whole, transaction_size=transaction_size or 0)
-    return worked("produce", connection, run.work())
+    return worked("produce", connection, run.work(), about=f"transactional-id:{transactional_id}")
 
 
 def _check_size(transaction_size: int, transactional_id: str | None) -> None:
@@ -260,7 +260,7 @@ class _Run:
             return
         if failure is None:
             raise KafkaError(f"{self._writer.stopped}; {self._report()}")
-        raise KafkaError(f"{self._where(failure.place)}: {failure.error}; {self._report()}")
+        raise KafkaError(f"{self._where(failure.place)}: {failure.error}; {self._report()}") from failure.error
 
     def _where(self, place: InputPlace) -> str:
         path = self._files[place.file]

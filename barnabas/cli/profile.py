@@ -10,8 +10,8 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.client_properties import ClientProperties, WrongCall, security_arguments
 from barnabas.cli.key_values import key_values
-from barnabas.cli.output import Json, print_json, table
 from barnabas.cli.profiles import Profiles, check_profile_name
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import Connection, wrong_call
 
 __all__ = ["app"]
@@ -20,15 +20,15 @@ HIDDEN = "[hidden]"  # in place of a secret, as Kafka prints it
 
 app = App(
     name="profile",
-    help_epilogue="Examples:\n\n`barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n\n"
-    "`barnabas profile use staging`\n\n`barnabas topic list --profile staging`",
+    help_epilogue="Examples:\n\n- `barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n"
+    "- `barnabas profile use staging`\n- `barnabas topic list --profile staging`",
 )
 Name = Annotated[str, Parameter(help="Name of the profile.")]
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n\n"
-    "`barnabas profile create slow -b kafka-1:9092 --set request.timeout.ms=60000 --replace`"
+    help_epilogue="Examples:\n\n- `barnabas profile create staging -b kafka-1:9092,kafka-2:9092`\n"
+    "- `barnabas profile create slow -b kafka-1:9092 --set request.timeout.ms=60000 --replace`"
 )
 def create(
     name: Name,
@@ -67,27 +67,19 @@ def create(
     return _done("profile create", work)
 
 
-@app.command(name="list", help_epilogue="Examples:\n\n`barnabas profile list`")
+@app.command(name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas profile list`")
 def list_(*, json_: Json = False) -> int:
     """List the profiles and mark the one in use."""
 
     def work() -> None:
         profiles = Profiles()
-        if json_:
-            print_json([_document(profiles, name) for name in profiles.known])
-        elif profiles.known:
-            rows = [
-                ("*" if name == profiles.used else "", name, properties.get("bootstrap.servers"))
-                for name, properties in profiles.known.items()
-            ]
-            print(table(("", "profile", "brokers"), rows))
-        else:
-            print("there are no profiles", file=sys.stderr)
+        rows = [_document(profiles, name) for name in profiles.known]
+        PROFILES.show(rows, json_, empty="there are no profiles")
 
     return _done("profile list", work)
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas profile use staging`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas profile use staging`")
 def use(name: Name) -> int:
     """Use a profile from now on where --profile and BARNABAS_PROFILE name none."""
 
@@ -98,7 +90,7 @@ def use(name: Name) -> int:
     return _done("profile use", work)
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas profile show`\n\n`barnabas profile show staging --json`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas profile show`\n- `barnabas profile show staging --json`")
 def show(
     name: Annotated[str | None, Parameter(help="Name of the profile [default: the one in use].")] = None,
     *,
@@ -122,7 +114,7 @@ def show(
     return _done("profile show", work)
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas profile delete staging`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas profile delete staging`")
 def delete(name: Name) -> int:
     """Delete a profile."""
 
@@ -144,6 +136,15 @@ def _done(command: str, work: Callable[[], None]) -> int:
 def _document(profiles: Profiles, name: str) -> dict[str, Any]:
     properties = {key: HIDDEN if _is_secret(key) else value for key, value in sorted(profiles.get(name).items())}
     return {"name": name, "in_use": name == profiles.used, "properties": properties}
+
+
+PROFILES = Report[dict[str, Any]](
+    Cell(" ", text=lambda row: "*" if row["in_use"] else ""),
+    Cell("profile", "name"),
+    Cell("", "in_use"),
+    Cell("brokers", text=lambda row: row["properties"].get("bootstrap.servers"), shrinks=True),
+    Cell("", "properties"),
+)
 
 
 def _is_secret(key: str) -> bool:

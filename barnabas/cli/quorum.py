@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from barnabas.cli.output import Every, Json, Watch, print_json, table, watched
+from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, known, print_json, shown
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
-from barnabas.client.admin import Admin, QuorumDescription, QuorumReplicaDescription
+from barnabas.client.admin import QuorumDescription, QuorumReplicaDescription
 from barnabas.storage.checkpoints import encode_uuid
 
 __all__ = ["app"]
 
 app = App(
     name="quorum",
-    help_epilogue="Examples:\n\n`barnabas quorum describe`\n\n`barnabas quorum replication --watch`",
+    help_epilogue="Examples:\n\n- `barnabas quorum describe`\n- `barnabas quorum replication --watch`",
 )
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas quorum describe`\n\n`barnabas quorum describe --json`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas quorum describe`\n- `barnabas quorum describe --json`")
 def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
     """Show the leader of the metadata log, its epoch and high watermark, the lag of the followers, voters and observers."""
 
@@ -58,27 +57,24 @@ def describe(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas quorum replication`\n\n`barnabas quorum replication --watch --every 2`"
+    help_epilogue="Examples:\n\n- `barnabas quorum replication`\n- `barnabas quorum replication --watch --every 2`"
 )
 def replication(
     *, json_: Json = False, watch: Watch = False, every: Every = 1.0, connection: Connection = DEFAULT_CONNECTION
 ) -> int:
     """Show each replica of the metadata log: its end, its lag, and when it was last seen by the leader."""
 
-    async def text(admin: Admin) -> str:
-        rows = _replication(await admin.describe_quorum())
-        if json_:
-            return json.dumps(rows, indent=None if watch else 2)
-        head = ("NODE", "STATUS", "LOG-END", "LAG", "LAST-FETCH-MS", "LAST-CAUGHT-UP-MS")
-        shown = ("node_id", "status", "log_end_offset", "lag", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms")
-        return table(head, [[row[key] for key in shown] for row in rows])
-
     async def work() -> None:
         async with connection.admin() as admin:
-            if watch:
-                await watched(every, lambda: text(admin))
-            else:
-                print(await text(admin))
+
+            async def read() -> list[_Replica]:
+                quorum = await admin.describe_quorum()
+                leader = _leader(quorum)
+                return [_Replica(each, leader) for each in quorum.replicas]
+
+            await shown(
+                read, document=REPLICATION.documents, text=REPLICATION.text, json_=json_, watch=watch, every=every
+            )
 
     return worked("quorum replication", connection, work())
 
@@ -101,21 +97,30 @@ def _follower_lag(quorum: QuorumDescription) -> tuple[int | None, int | None]:
     )
 
 
-def _replication(quorum: QuorumDescription) -> list[dict[str, Any]]:
-    leader = _leader(quorum)
-    end = -1 if leader is None else leader.log_end_offset
-    return [
-        {
-            "node_id": each.node_id,
-            "directory_id": _directory(each),
-            "log_end_offset": None if each.log_end_offset < 0 else each.log_end_offset,
-            "lag": None if end < 0 or each.log_end_offset < 0 else end - each.log_end_offset,
-            "last_fetch_timestamp_ms": None if each.last_fetch_timestamp < 0 else each.last_fetch_timestamp,
-            "last_caught_up_timestamp_ms": None if each.last_caught_up_timestamp < 0 else each.last_caught_up_timestamp,
-            "status": "leader" if each is leader else "follower" if each.is_voter else "observer",
-        }
-        for each in quorum.replicas
-    ]
+class _Replica(NamedTuple):
+    at: QuorumReplicaDescription
+    leader: QuorumReplicaDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.leader is None or self.leader.log_end_offset < 0 or self.at.log_end_offset < 0:
+            return None
+        return self.leader.log_end_offset - self.at.log_end_offset
+
+    @property
+    def status(self) -> str:
+        return "leader" if self.at is self.leader else "follower" if self.at.is_voter else "observer"
+
+
+REPLICATION = Report[_Replica](
+    Cell("node", "node_id", lambda row: row.at.node_id),
+    Cell("", "directory_id", lambda row: _directory(row.at)),
+    Cell("status", "status"),
+    Cell("log end", "log_end_offset", lambda row: known("log_end_offset")(row.at)),
+    Cell("lag", "lag", wrong=lambda row: row.lag, colour=YELLOW),
+    Cell("last fetch ms", "last_fetch_timestamp_ms", lambda row: known("last_fetch_timestamp")(row.at)),
+    Cell("last caught up ms", "last_caught_up_timestamp_ms", lambda row: known("last_caught_up_timestamp")(row.at)),
+)
 
 
 def _identity(replica: QuorumReplicaDescription) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
 from barnabas.cli.key_values import key_values
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import ClientQuotas
 from barnabas.client.admin.quotas import QuotaEntityType
@@ -38,9 +39,9 @@ _VALUE: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([a-zA-Z]{0,3})")
 
 app = App(
     name="quota",
-    help_epilogue="Examples:\n\n`barnabas quota list`\n\n"
-    "`barnabas quota set --user alice producer_byte_rate=10MB/s request_percentage=50`\n\n"
-    "`barnabas quota set --default-client-id consumer_byte_rate=50MB/s`",
+    help_epilogue="Examples:\n\n- `barnabas quota list`\n"
+    "- `barnabas quota set --user alice producer_byte_rate=10MB/s request_percentage=50`\n"
+    "- `barnabas quota set --default-client-id consumer_byte_rate=50MB/s`",
 )
 
 User = Annotated[str | None, Parameter(help="The user's name, such as alice; ANONYMOUS without authentication.")]
@@ -53,7 +54,8 @@ DryRun = Annotated[bool, Parameter(name="--dry-run", negative=(), help="Only che
 
 
 @app.command(
-    name="list", help_epilogue="Examples:\n\n`barnabas quota list`\n\n`barnabas quota list --user alice --json`"
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas quota list`\n- `barnabas quota list --user alice --json`",
 )
 def list_(
     *,
@@ -77,20 +79,20 @@ def list_(
         async with connection.admin() as admin:
             found = await admin.describe_client_quotas(wanted)
         if json_:
-            print_json([_as_json(each) for each in found])
+            print_json([{"entity": dict(each.entity), "quotas": dict(sorted(each.quotas.items()))} for each in found])
         elif not found:
-            print("there are no such quotas" if entity else "there are no quotas")
+            print("there are no such quotas" if entity else "there are no quotas", file=sys.stderr)
         else:
-            print(table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), [row for each in found for row in _rows(each)]))
+            print(QUOTAS.text((each, *quota) for each in found for quota in sorted(each.quotas.items())))
 
     return worked("quota list", connection, work())
 
 
 @app.command(
     name="set",
-    help_epilogue="Examples:\n\n`barnabas quota set --user alice producer_byte_rate=10MB/s`\n\n"
-    "`barnabas quota set --user alice --default-client-id request_percentage=25`\n\n"
-    "`barnabas quota set --ip 10.0.0.7 connection_creation_rate=5`",
+    help_epilogue="Examples:\n\n- `barnabas quota set --user alice producer_byte_rate=10MB/s`\n"
+    "- `barnabas quota set --user alice --default-client-id request_percentage=25`\n"
+    "- `barnabas quota set --ip 10.0.0.7 connection_creation_rate=5`",
 )
 def set_(
     *quotas: Annotated[
@@ -134,8 +136,8 @@ def set_(
 
 @app.command(
     name="remove",
-    help_epilogue="Examples:\n\n`barnabas quota remove --user alice producer_byte_rate`\n\n"
-    "`barnabas quota remove --default-client-id --all`",
+    help_epilogue="Examples:\n\n- `barnabas quota remove --user alice producer_byte_rate`\n"
+    "- `barnabas quota remove --default-client-id --all`",
 )
 def remove_(
     *quotas: Annotated[str, Parameter(help="Names of quotas, such as producer_byte_rate.")],
@@ -189,7 +191,7 @@ def quota_value(key: str, text: str) -> float:
     unit = found[2].lower() if found else ""
     if found is None or unit not in UNITS or (unit and key not in BYTE_RATES):
         example = "10MB/s" if key in BYTE_RATES else "50"
-        raise ValueError(f"{text!r} is no value of {key}, such as {example}")
+        raise ValueError(f"{text!r} is not a value for {key}, such as {example}")
     value = float(found[1]) * UNITS[unit]
     return float(int(value)) if key in BYTE_RATES else value
 
@@ -238,18 +240,22 @@ def _print_change(
             print(f"{verb} {name} of {_called(entity)} to {_number(value)}")
 
 
-def _rows(found: ClientQuotas) -> list[Sequence[object]]:
-    names = dict(found.entity)
-    cells = [("(default)" if names[kind] is None else names[kind]) if kind in names else "-" for kind in _COLUMNS]
-    return [(*cells, name, _number(value)) for name, value in sorted(found.quotas.items())]
+def _of(kind: str) -> Callable[[tuple[ClientQuotas, str, float]], str | None]:
+    def name(row: tuple[ClientQuotas, str, float]) -> str | None:
+        names = dict(row[0].entity)
+        return None if kind not in names else "(default)" if names[kind] is None else names[kind]
 
-
-_COLUMNS: Final = ("user", "client-id", "ip")
+    return name
 
 
 def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def _as_json(found: ClientQuotas) -> dict[str, Any]:
-    return {"entity": dict(found.entity), "quotas": dict(sorted(found.quotas.items()))}
+QUOTAS: Final = Report[tuple[ClientQuotas, str, float]](
+    Cell("user", text=_of("user"), shrinks=True),
+    Cell("client-id", text=_of("client-id"), shrinks=True),
+    Cell("ip", text=_of("ip")),
+    Cell("quota", text=lambda row: row[1]),
+    Cell("value", text=lambda row: _number(row[2])),
+)

@@ -37,6 +37,11 @@ class Range:
     until: int | None = None
     at_end: bool = False
 
+    @property
+    def only_new(self) -> bool:
+        """Whether it begins at records that are not written yet."""
+        return self.begin == "latest" and self.since is None
+
     async def starts(
         self, consumer: Consumer[Any, Any], partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:

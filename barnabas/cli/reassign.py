@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,21 +18,22 @@ from barnabas.cli.kafka_files import (
     replicas_argument,
     without_doubles,
 )
-from barnabas.cli.output import Every, Json, check_every, print_json, table
 from barnabas.cli.partition_plan import spread
 from barnabas.cli.reassigning import (
+    PlanState,
     ReplicaLists,
     end_throttles,
     finish,
-    named,
     present_replicas,
     start_reassignment,
     state_of,
 )
+from barnabas.cli.render import Cell, Every, Json, Report, check_every, place_columns, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.throttles import as_rate
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState
+from barnabas.client.types import TopicPartition
 
 __all__ = ["KeepThrottles", "Throttle", "Wait", "brokers_with_racks", "reassign_partitions"]
 
@@ -167,11 +168,8 @@ def _execute(
                 _save(save, await present_replicas(admin, sorted({each.topic for each in targets})))
             before.update(await start_reassignment(admin, targets, rate=rate, additional=additional))
             started = {partition: targets[partition] for partition in before}
-            if json_:
-                print_json(_as_json(before, started))
-            elif started:
-                rows = [(named(each), list(before[each]), list(to)) for each, to in sorted(started.items())]
-                print(table(("PARTITION", "REPLICAS", "NEW-REPLICAS"), rows))
+            if json_ or started:
+                MOVES.show([(each, before[each], to) for each, to in sorted(started.items())], json_)
             if started and (wait or watch):
                 await finish(admin, started, every=every, watch=watch, keep_throttles=keep_throttles)
                 print(f"{len(started)} partitions are complete", file=sys.stderr)
@@ -196,37 +194,23 @@ def _verify(
             complete = all(each.state == "complete" for each in states)
             if not keep_throttles and not any(each.state == "in progress" for each in states):
                 await end_throttles(admin, targets)
-        if json_:
-            print_json(
-                [
-                    {
-                        "topic": each.partition.topic,
-                        "partition": each.partition.partition,
-                        "wanted_replicas": list(each.wanted),
-                        "replicas": list(each.replicas),
-                        "state": each.state,
-                    }
-                    for each in states
-                ]
-            )
-        else:
-            rows = [(named(each.partition), list(each.wanted), list(each.replicas), each.state) for each in states]
-            print(table(("PARTITION", "WANTED", "REPLICAS", "STATE"), rows))
+        STATES.show(states, json_)
 
     code = worked(command, connection, work())
     return code if complete else 1
 
 
-def _as_json(before: ReplicaLists, started: ReplicaLists) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "replicas": list(before[partition]),
-            "new_replicas": list(replicas),
-        }
-        for partition, replicas in sorted(started.items())
-    ]
+MOVES = Report[tuple[TopicPartition, Sequence[int], Sequence[int]]](
+    *place_columns(lambda row: row[0]),
+    Cell("replicas", "replicas", lambda row: list(row[1])),
+    Cell("new replicas", "new_replicas", lambda row: list(row[2])),
+)
+STATES = Report[PlanState](
+    *place_columns(lambda each: each.partition),
+    Cell("wanted", "wanted_replicas", lambda each: list(each.wanted)),
+    Cell("replicas", "replicas", lambda each: list(each.replicas)),
+    Cell("state", "state", wrong=lambda each: each.state in ("differs", "missing")),
+)
 
 
 def _save(path: Path | None, replicas: ReplicaLists) -> None:

@@ -7,13 +7,12 @@ reassignments; when all are complete, throttles are removed.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from barnabas.cli.output import EVERY_S_MIN, table, watched
+from barnabas.cli.render import EVERY_S_MIN, Cell, Report, named, watched
 from barnabas.cli.throttles import remove_throttles, set_throttles
 from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, RequestTimedOut
@@ -40,18 +39,13 @@ class _Ended(Exception):
     """No partition of the plan is being reassigned."""
 
 
-class _State(NamedTuple):
+class PlanState(NamedTuple):
     """One partition of a plan: `state` is complete, in progress, differs or missing."""
 
     partition: TopicPartition
     wanted: tuple[int, ...]
     replicas: tuple[int, ...]
     state: str
-
-
-def named(partition: TopicPartition) -> str:
-    """The name of a partition as Kafka's tools print it."""
-    return f"{partition.topic}-{partition.partition}"
 
 
 async def present_replicas(admin: Admin, topics: Sequence[str]) -> ReplicaLists:
@@ -101,7 +95,7 @@ async def start_reassignment(
     return {partition: present[partition] for partition in changed}
 
 
-async def state_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> list[_State]:
+async def state_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> list[PlanState]:
     """How far each partition of a plan is."""
     existing = {*await admin.list_topics(include_internal=True)}
     present = await present_replicas(admin, sorted({each.topic for each in targets} & existing))
@@ -115,7 +109,7 @@ async def state_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]
             state = "missing"
         else:
             state = "complete" if now == tuple(replicas) else "differs"
-        found.append(_State(partition, tuple(replicas), now, state))
+        found.append(PlanState(partition, tuple(replicas), now, state))
     return found
 
 
@@ -206,10 +200,13 @@ async def progress(admin: Admin, left: Mapping[TopicPartition, PartitionReassign
         whole = max((sizes.get((partition, node), 0) for node in set(move.replicas) - set(move.adding)), default=0)
         copied = min((sizes.get((partition, node), 0) for node in move.adding), default=whole)
         share = "100 %" if copied >= whole else f"{copied * 100 // whole} %"
-        rows.append((named(partition), _nodes(move.adding), _nodes(move.removing), share))
-    head = f"{count - len(left)} of {count} partitions are complete"
-    return head + "\n" + table(("PARTITION", "ADDING", "REMOVING", "COPIED"), rows)
+        rows.append((partition, move, share))
+    return f"{count - len(left)} of {count} partitions are complete\n{PROGRESS.text(rows)}"
 
 
-def _nodes(nodes: Sequence[int]) -> str | None:
-    return json.dumps(list(nodes)) if nodes else None
+PROGRESS = Report[tuple[TopicPartition, PartitionReassignment, str]](
+    Cell("partition", text=lambda row: named(row[0]), shrinks=True),
+    Cell("adding", text=lambda row: row[1].adding),
+    Cell("removing", text=lambda row: row[1].removing),
+    Cell("copied", text=lambda row: row[2]),
+)

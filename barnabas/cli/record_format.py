@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, Literal
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal
 from barnabas.cli.arguments import unescaped
 from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.record_json import compact, readable, timestamp_type_name
+from barnabas.cli.streams import printable
 from barnabas.client.types import Headers, RawRecord, Record, ValueRun
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
@@ -141,6 +143,17 @@ def as_lines(records: Sequence[Read | ValueRun]) -> list[bytes]:
         b"%b\n" % (b"\n".join(record.values) if isinstance(record, ValueRun) else record.value or b"")
         for record in records
     ]
+
+
+def for_terminal(shown: Shown) -> Shown:
+    """The same text; on a terminal without control characters, except line feeds and tabs."""
+    if not sys.stdout.isatty():
+        return shown
+
+    def safe(text: bytes) -> bytes:
+        return printable(text.decode(errors="backslashreplace"), "\n\t").encode()
+
+    return lambda records: list(map(safe, shown(records)))
 
 
 def as_json(decode: Decode | None, decode_key: Decode | None, *, indent: int | None = None) -> Shown:

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
 from barnabas.cli.kafka_files import WrongFile, offset_argument, read_offsets_file, without_doubles
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError, RequestTimedOut
@@ -21,12 +21,12 @@ __all__ = ["app"]
 
 HIGH_WATERMARK = -1
 
-app = App(name="records", help_epilogue="Examples:\n\n`barnabas records delete orders:0:100 --dry-run`")
+app = App(name="records", help_epilogue="Examples:\n\n- `barnabas records delete orders:0:100 --dry-run`")
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas records delete orders:0:100 orders:1:latest`\n\n"
-    "`barnabas records delete --file offsets.json --yes`"
+    help_epilogue="Examples:\n\n- `barnabas records delete orders:0:100 orders:1:latest`\n"
+    "- `barnabas records delete --file offsets.json --yes`"
 )
 def delete(
     *offsets: Annotated[
@@ -57,7 +57,7 @@ def delete(
             plan = await _plan(admin, before)
             if not dry_run and not yes:
                 count = sum(row["records"] or 0 for row in plan)
-                print(_text(plan), file=sys.stderr)
+                print(RECORDS.text(plan), file=sys.stderr)
                 if not confirmed(f"delete up to {count} records for good?"):
                     outcome["confirmed"] = False
                     return
@@ -65,10 +65,7 @@ def delete(
                 for row in plan:
                     await _delete(admin, row)
         outcome["failed"] = any(row["error"] for row in plan)
-        if json_:
-            print_json(plan)
-        else:
-            print(_text(plan))
+        RECORDS.show(plan, json_)
 
     code = worked(command, connection, work())
     if not outcome["confirmed"]:
@@ -112,20 +109,14 @@ async def _delete(admin: Admin, row: dict[str, Any]) -> None:
         row["error"] = str(error)
 
 
-def _text(rows: list[dict[str, Any]]) -> str:
-    head = ("PARTITION", "BEGINS-AT", "HIGH-WATERMARK", "DELETE-BEFORE", "RECORDS", "NOW-BEGINS-AT", "ERROR")
-    return table(
-        head,
-        [
-            (
-                f"{row['topic']}-{row['partition']}",
-                row["log_start_offset"],
-                row["high_watermark"],
-                row["delete_before"],
-                row["records"],
-                row["low_watermark"],
-                row["error"],
-            )
-            for row in rows
-        ],
-    )
+RECORDS = Report[dict[str, Any]](
+    Cell("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
+    Cell("", "topic"),
+    Cell("", "partition"),
+    Cell("start", "log_start_offset"),
+    Cell("end", "high_watermark"),
+    Cell("delete before", "delete_before"),
+    Cell("records", "records"),
+    Cell("new start", "low_watermark"),
+    Cell("error", "error", wrong=lambda row: row["error"]),
+)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,8 @@ from barnabas.cli.client_properties import (
 from barnabas.cli.interruption import Interruptible
 from barnabas.cli.option import flat, option
 from barnabas.cli.profiles import Profiles
-from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, ResponseError
+from barnabas.cli.streams import printable
+from barnabas.client.errors import AuthorizationFailed, BrokerUnreachable, IllegalState, KafkaError, ResponseError
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.errors import BarnabasError, LocalProtocolError
 from barnabas.runtime.network import AsyncioNetwork
@@ -142,6 +144,12 @@ class Connection:
         """Returns a Consumer that is not started yet; `settings` override those of this connection."""
         return client.Consumer(**{**self._arguments("consumer"), **settings})
 
+    @property
+    def user(self) -> str | None:
+        """The name that this client logs in with by SASL, if it is known."""
+        found = self._security.get("sasl_plain_username")
+        return found if isinstance(found, str) else None
+
     def check_settings(self, command: str) -> None:
         """Checks all settings; names on stderr those that have no effect."""
         _ = self.bootstrap, self.timeout_s, self._security
@@ -222,13 +230,16 @@ def _reason(host: str, error: OSError | UnicodeError) -> str:
     return error.strerror or str(error)
 
 
-def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None], *, check: bool = True) -> int:
+def worked(
+    command: str, connection: Connection, work: Coroutine[Any, Any, None], *, check: bool = True, about: str = ""
+) -> int:
     """Runs a command's work and returns its exit code; prints a failure in one line on stderr.
 
     Ctrl-C and SIGTERM cancel the work; the exit code is 130 or 143 then.
 
     Args:
         check: whether the work begins only if a broker listens.
+        about: TYPE:NAME of the resource, for an error of authorization that names none.
     """
 
     async def main() -> None:
@@ -256,7 +267,7 @@ def worked(command: str, connection: Connection, work: Coroutine[Any, Any, None]
     except BarnabasError as error:
         if _cannot_be_carried(error):
             return wrong_call(command, _not_text(error) or str(error))
-        print(f"barnabas {command}: {error}", file=sys.stderr)
+        complain(command, explained(command, error, about, connection))
         return running.code or 1
     return running.code
 
@@ -277,8 +288,54 @@ def _not_text(error: BaseException | None) -> str | None:
     return None if error is None else f"the argument {error.object!r} is not UTF-8 text"
 
 
-async def each(command: str, names: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
-    """Does something for each name, also after a refusal; prints the refusals.
+# The operation that a command needs on the resource that refuses it; "describe" if it is not here.
+_NEEDS: Final = {
+    "produce": "write",
+    "consume": "read",
+    "topic create": "create",
+    "topic delete": "delete",
+    "topic alter": "alter,alter-configs",
+    "group reset-offsets": "read",
+    "group delete": "delete",
+    "group delete-offsets": "delete",
+    "group remove-members": "read",
+    "txn abort": "write",
+    "txn commit": "write",
+    "records delete": "delete",
+    "config describe": "describe-configs",
+    "config list": "describe-configs",
+    "config alter": "alter-configs",
+    "config delete": "alter-configs",
+    "quota list": "describe-configs",
+    "quota set": "alter-configs",
+    "quota remove": "alter-configs",
+    **dict.fromkeys(("acl add", "acl remove", "user create", "user delete", "broker unregister"), "alter"),
+    **dict.fromkeys(("partition elect", "partition balance", "partition reassign", "partition cancel"), "alter"),
+    **dict.fromkeys(("features upgrade", "features downgrade"), "alter"),
+}
+
+
+def explained(command: str, error: BaseException, about: str, connection: Connection) -> str:
+    """The text of an error; for one of authorization with the command that allows what was refused."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, AuthorizationFailed):
+        cause = cause.__cause__
+    if cause is None or cause.code is None:
+        return str(error)
+    kind = cause.code.name.removesuffix("_AUTHORIZATION_FAILED").lower().replace("_", "-")
+    resource = "cluster" if kind == "cluster" else f"{kind}:{cause.topic}" if kind == "topic" and cause.topic else about
+    if not resource.startswith(kind):
+        resource = f"{kind}:NAME"
+    user = connection.user
+    principal = "PRINCIPAL" if user is None else f"User:{user}"
+    allowed = shlex.join(["barnabas", "acl", "add", principal, _NEEDS.get(command, "describe"), resource])
+    return f"{str(error).rstrip('.')}; an administrator allows it by `{allowed}`"
+
+
+async def each(
+    command: str, names: Iterable[str], act: Callable[[str], Awaitable[None]], connection: Connection, kind: str
+) -> None:
+    """Does something for each name of resources of this kind, also after a refusal; prints the refusals.
 
     Raises:
         Ended: the cluster has refused one of them.
@@ -291,13 +348,27 @@ async def each(command: str, names: Iterable[str], act: Callable[[str], Awaitabl
             if not isinstance(error, ResponseError | IllegalState) or _cannot_be_carried(error):
                 raise  # the cluster does not answer, or the call is wrong
             sys.stdout.flush()
-            print(f"barnabas {command}: {error}", file=sys.stderr)
+            complain(command, explained(command, error, f"{kind}:{name}", connection))
             refused = True
     if refused:
         raise Ended(1)
 
 
+def raiser(errors: Mapping[str, KafkaError]) -> Callable[[str], Awaitable[None]]:
+    """What `each` does for names that were refused: raises their errors."""
+
+    async def refuse(name: str) -> None:
+        raise errors[name]
+
+    return refuse
+
+
 def wrong_call(command: str, reason: str) -> int:
     """Prints on stderr why a call is wrong, in one line; returns the exit code 2."""
-    print(f"barnabas {command}: {reason}", file=sys.stderr)
+    complain(command, reason)
     return 2
+
+
+def complain(command: str, reason: object) -> None:
+    """Prints on stderr, in one line, why a command fails."""
+    print(printable(f"barnabas {command}: {reason}"), file=sys.stderr)

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter, Token
 
 from barnabas.cli.data_directory import DataDirectory, NoDirectory, PartitionFolder, read_data_directory
-from barnabas.cli.log_dirs import as_size
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, as_size, print_json
 from barnabas.cli.scram_arguments import scram_records
 from barnabas.cli.session import wrong_call
 from barnabas.cli.storage_check import SEVERITIES, Finding, check_directories
 from barnabas.cli.storage_format import NotFormatted, format_directories
 from barnabas.cli.stored_metadata import stored_image
+from barnabas.cli.streams import printable
 from barnabas.errors import BarnabasError
 from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
 from barnabas.runtime.randomness import SystemRng
@@ -30,8 +30,8 @@ HARMLESS = ("rebuild", "note")
 
 app = App(
     name="storage",
-    help_epilogue="Examples:\n\n`barnabas storage info data`\n\n`barnabas storage check data`\n\n"
-    "`barnabas storage format data --node-id 1`",
+    help_epilogue="Examples:\n\n- `barnabas storage info data`\n- `barnabas storage check data`\n"
+    "- `barnabas storage format data --node-id 1`",
 )
 
 
@@ -43,15 +43,13 @@ def _directory(_type: object, tokens: Sequence[Token]) -> Path:
 
 
 Directories = Annotated[
-    Path, Parameter(converter=_directory, help="A data directory; name all of one node (log.dirs).")
+    Path, Parameter(converter=_directory, required=True, help="A data directory; name all of one node (log.dirs).")
 ]
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas storage info data`\n\n`barnabas storage info data --json`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas storage info data`\n- `barnabas storage info data --json`")
 def info(*directories: Directories, json_: Json = False) -> int:
     """Show what data directories hold: owner, how they were stopped, partitions, metadata log. A broker may run on them."""
-    if not directories:
-        return wrong_call("storage info", "name a data directory")
     try:
         found = [read_data_directory(path) for path in directories]
         documents = [_as_json(each) for each in found]
@@ -69,7 +67,7 @@ def info(*directories: Directories, json_: Json = False) -> int:
 
 @app.command(
     name="check",
-    help_epilogue="Examples:\n\n`barnabas storage check data`\n\n`barnabas storage check disk1 disk2 --all-records --json`",
+    help_epilogue="Examples:\n\n- `barnabas storage check data`\n- `barnabas storage check disk1 disk2 --all-records --json`",
 )
 def check_(
     *directories: Directories,
@@ -82,8 +80,6 @@ def check_(
 
     Changes nothing. The exit code is 1 if it would do more than rebuild.
     """
-    if not directories:
-        return wrong_call("storage check", "name a data directory")
     try:
         found = [read_data_directory(path) for path in directories]
         image = next((stored_image(each) for each in found if each.metadata is not None), None)
@@ -101,7 +97,7 @@ def check_(
     return 0 if all(each.severity in HARMLESS for each in findings) else 1
 
 
-@app.command(name="random-uuid", help_epilogue="Examples:\n\n`barnabas storage random-uuid`")
+@app.command(name="random-uuid", help_epilogue="Examples:\n\n- `barnabas storage random-uuid`")
 def random_uuid() -> int:
     """Print a new random id, for a cluster id."""
     print(encode_uuid(SystemRng().uuid()))
@@ -110,9 +106,9 @@ def random_uuid() -> int:
 
 @app.command(
     name="format",
-    help_epilogue="Examples:\n\n`barnabas storage format data --node-id 1`\n\n"
-    "`barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`\n\n"
-    "`barnabas storage format data --node-id 1 --add-scram @users.txt`",
+    help_epilogue="Examples:\n\n- `barnabas storage format data --node-id 1`\n"
+    "- `barnabas storage format disk1 disk2 --node-id 1 --cluster-id 5L6g3nShT-eMCtKaX86swQ --release 4.2`\n"
+    "- `barnabas storage format data --node-id 1 --add-scram @users.txt`",
 )
 def format_(
     *directories: Directories,
@@ -140,8 +136,6 @@ def format_(
     The first directory gets the metadata log. Barnabas formats an empty directory itself at the first start.
     """
     command = "storage format"
-    if not directories:
-        return wrong_call(command, "name a data directory")
     try:
         level = metadata_version_level(release)
         rng = SystemRng()
@@ -249,26 +243,25 @@ def _text(document: dict[str, Any]) -> str:
         )
     lines += [f"  {name}: {why}" for name, why in document["problems"].items()]
     lines += [f"  not a broker's: {name}" for name in document["foreign"]]
-    head = ("PARTITION", "TOPIC-ID", "SEGMENTS", "SIZE", "BEGINS", "RECOVERED", "HIGH-WATERMARK", "ENDS")
-    rows = [
-        (
-            f"{each['topic']}-{each['partition']}",
-            each["topic_id"],
-            each["segments"],
-            as_size(each["size_bytes"]),
-            each["log_start_offset"],
-            each["recovery_point"],
-            each["high_watermark"],
-            each["log_end_offset"],
-        )
-        for each in document["partitions"]
-    ]
-    return "\n".join(lines) + ("\n" + table(head, rows) if rows else "")
+    rows = document["partitions"]
+    return printable("\n".join(lines), "\n") + ("\n" + PARTITIONS.text(rows) if rows else "")
+
+
+PARTITIONS = Report[dict[str, Any]](
+    Cell("partition", text=lambda row: f"{row['topic']}-{row['partition']}", shrinks=True),
+    Cell("topic id", "topic_id", shrinks=True),
+    Cell("segments", "segments"),
+    Cell("size", text=lambda row: as_size(row["size_bytes"])),
+    Cell("start", "log_start_offset"),
+    Cell("recovered", "recovery_point"),
+    Cell("high watermark", "high_watermark"),
+    Cell("end", "log_end_offset"),
+)
 
 
 def _show_findings(findings: list[Finding]) -> None:
     for each in findings:
-        print(f"{each.severity}: {each.path}\n  {each.what}\n  → {each.effect}")
+        print(printable(f"{each.severity}: {each.path}\n  {each.what}\n  → {each.effect}", "\n"))
     counts = Counter(each.severity for each in findings)
     if not counts:
         print("Kafka starts on it, and has nothing to repair")

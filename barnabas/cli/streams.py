@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Any, Final
@@ -16,6 +17,13 @@ from typing import Any, Final
 __all__ = ["READER_GONE", "OutputUnwritable", "drop_output", "given_up", "repair_streams", "written_out"]
 
 READER_GONE: Final = 141  # 128 + SIGPIPE
+# Control characters of ASCII, C1 and Unicode (line separators, bidirectional text), and halves of surrogate pairs.
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: object, kept: str = "") -> str:
+    r"""A text that a terminal shows and does not obey: control characters, except those in `kept`, as \uXXXX, which JSON reads, too."""
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in kept else f"\\u{ord(found[0]):04x}", str(text))
 
 
 class OutputUnwritable(OSError):

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
-from typing import Annotated
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import filter as matching
+from typing import Annotated, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.key_values import Settings, key_values
-from barnabas.cli.output import Every, Json, Watch, shown, table
-from barnabas.cli.session import (
-    DEFAULT_CONNECTION,
-    Connection,
-    each,
-    worked,
-    wrong_call,
+from barnabas.cli.key_values import key_values
+from barnabas.cli.render import (
+    Cell,
+    Every,
+    Json,
+    Report,
+    Watch,
+    as_size,
+    known,
+    printed_uuid,
+    shown,
 )
-from barnabas.cli.topic_report import (
-    TopicReport,
-    found_topics,
-    reported_topics,
-    topic_document,
-    topic_summary,
-    topic_text,
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, each, worked, wrong_call
+from barnabas.cli.streams import printable
+from barnabas.client.admin import Admin, ConfigEntry, NewTopic
+from barnabas.client.errors import (
+    AuthorizationFailed,
+    IllegalState,
+    KafkaError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
-from barnabas.client.admin import NewTopic
-from barnabas.client.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
-from barnabas.client.net.metadata import TopicInfo
+from barnabas.client.net.metadata import PartitionInfo, TopicInfo
+from barnabas.client.types import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["app"]
+TOPIC_SOURCE: Final = 1  # ConfigSource of DescribeConfigs: set on the topic itself
+IN_FLIGHT_MAX: Final = 50  # DescribeConfigs requests at the same time
+MIN_ISR: Final = "min.insync.replicas"
+TOPICS_PER_REQUEST: Final = 1_000
+PARTITIONS_PER_REQUEST: Final = 10_000  # controllers of Kafka create no more at once
 
 app = App(
     name="topic",
-    help_epilogue="Examples:\n\n`barnabas topic create orders --partitions 3`\n\n`barnabas topic list --long`\n\n"
-    "`barnabas topic describe orders`",
+    help_epilogue="Examples:\n\n- `barnabas topic create orders --partitions 3`\n- `barnabas topic list --long`\n"
+    "- `barnabas topic describe orders`",
 )
+
+
 Internal = Annotated[bool, Parameter(negative=(), help="Also the brokers' own topics.")]
+Names = Annotated[str, Parameter(help="Names or patterns of topics: 'load-*'.")]
+Regex = Annotated[
+    bool, Parameter(name=["--regex", "-r"], negative=(), help="They are regular expressions for whole names.")
+]
+Configs = Annotated[
+    tuple[str, ...],
+    Parameter(name=["--config", "-c"], negative=(), help="key=value, Kafka's config names; may be repeated."),
+]
 IfExists = Annotated[bool, Parameter(negative=(), help="A topic that does not exist is no error.")]
 _OR = "; with other filters, partitions that match any of them."
 UnderReplicated = Annotated[bool, Parameter(negative=(), help=f"Only partitions with replicas out of sync{_OR}")]
@@ -47,28 +70,32 @@ AtMinIsr = Annotated[bool, Parameter(negative=(), help=f"Only partitions with ju
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas topic create orders --partitions 3 --config retention.ms=3600000`\n\n"
-    "`barnabas topic create orders payments --if-not-exists`\n\n"
-    "`barnabas topic create orders --replica-assignment 1:2,2:3` makes two partitions, led by brokers 1 and 2."
+    help_epilogue="Examples:\n\n- `barnabas topic create orders --partitions 3 --config retention.ms=3600000`\n"
+    "- `barnabas topic create orders payments --if-not-exists`\n"
+    "- `barnabas topic create orders --replica-assignment 1:2,2:3` makes two partitions, led by brokers 1 and 2."
 )
 def create(
-    *topics: Annotated[str, Parameter(help="Names of the topics.")],
-    partitions: Annotated[int, Parameter(help="Number of partitions; -1 takes the broker's num.partitions.")] = -1,
+    *topics: Annotated[str, Parameter(required=True, help="Names of the topics.")],
+    partitions: Annotated[
+        int, Parameter(name=["--partitions", "-p"], help="Number of partitions; -1 takes the broker's num.partitions.")
+    ] = -1,
     replication_factor: Annotated[
-        int, Parameter(help="Number of replicas; -1 takes the broker's default.replication.factor.")
+        int,
+        Parameter(
+            name=["--replication-factor", "-r"],
+            help="Number of replicas; -1 takes the broker's default.replication.factor.",
+        ),
     ] = -1,
     replica_assignment: Annotated[
         str | None,
         Parameter(help="Brokers of each partition instead: ':' between brokers, ',' between partitions."),
     ] = None,
-    config: Settings = (),
+    config: Configs = (),
     if_not_exists: Annotated[bool, Parameter(negative=(), help="A topic that exists is no error.")] = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Create topics."""
     configs = key_values("topic create", config)
-    if not topics:
-        return wrong_call("topic create", "name a topic")
     if replica_assignment is not None and (partitions, replication_factor) != (-1, -1):
         return wrong_call("topic create", "--replica-assignment excludes --partitions and --replication-factor")
     try:
@@ -78,36 +105,45 @@ def create(
             f"--replica-assignment {replica_assignment!r} is not as in 1:2,2:3: brokers of partition 0, of partition 1"
         )
         return wrong_call("topic create", text)
+    names = list(dict.fromkeys(topics))
+    at_once = max(1, min(TOPICS_PER_REQUEST, PARTITIONS_PER_REQUEST // max(partitions, len(assignment), 1)))
 
     async def work() -> None:
+        refused: dict[str, KafkaError] = {}
+        created: dict[str, tuple[int, int]] = {}
         async with connection.admin() as admin:
+            for start in range(0, len(names), at_once):
+                wanted = names[start : start + at_once]
+                new = [NewTopic(name, partitions, replication_factor, configs, assignment) for name in wanted]
+                created |= await admin.create_topics(new, refused=refused)
 
-            async def one(topic: str) -> None:
-                try:
-                    await admin.create_topics([NewTopic(topic, partitions, replication_factor, configs, assignment)])
-                except TopicAlreadyExists:
-                    if not if_not_exists:
-                        raise
-                    print(f"{topic} exists")
-                    return
-                found = (await admin.describe_topics([topic]))[topic].partitions
-                count = "1 partition" if len(found) == 1 else f"{len(found)} partitions"
-                print(f"created {topic} with {count}, replication factor {len(found[0].replicas)}")
+        async def tell(topic: str) -> None:
+            if topic in created:
+                count, replicas = created[topic]
+                what = "1 partition" if count == 1 else f"{count} partitions"
+                print(f"created {topic}" + (f" with {what}, replication factor {replicas}" if count > 0 else ""))
+            elif if_not_exists and isinstance(refused[topic], TopicAlreadyExists):
+                print(f"{topic} exists")
+            else:
+                raise refused[topic]
 
-            await each("topic create", dict.fromkeys(topics), one)
+        await each("topic create", names, tell, connection, "topic")
 
     return worked("topic create", connection, work())
 
 
 @app.command(
-    name="list",
-    help_epilogue="Examples:\n\n`barnabas topic list --internal`\n\n`barnabas topic list --long`\n\n"
-    "`barnabas topic list --json`",
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas topic list 'load-*' --internal`\n- `barnabas topic list --long`\n"
+    "- `barnabas topic list --json`",
 )
 def list_(
-    *,
+    *topics: Names,
+    regex: Regex = False,
     internal: Internal = False,
-    long: Annotated[bool, Parameter(negative=(), help="Show the partitions and replicas of each topic.")] = False,
+    long: Annotated[
+        bool, Parameter(name=["--long", "-l"], negative=(), help="Show partitions, leaders, records and size.")
+    ] = False,
     json_: Json = False,
     watch: Watch = False,
     every: Every = 1.0,
@@ -115,39 +151,40 @@ def list_(
 ) -> int:
     """List topics."""
 
-    def long_text(topics: list[TopicInfo]) -> str:
-        header = ("topic", "partitions", "replicas", "under-replicated", "unavailable")
-        keys = ("partition_count", "replication_factor", "under_replicated_partitions", "unavailable_partitions")
-        return table(header, [(t.name, *(topic_summary(t)[key] for key in keys)) for t in topics])
-
     async def work() -> None:
         async with connection.admin() as admin:
+
+            async def names() -> list[str]:
+                there = await admin.list_topics(include_internal=internal)
+                chosen = _chosen(there, topics, regex, strict=False) if topics else there
+                return sorted(set(chosen) & set(there))
+
+            empty = "no topic matches" if topics else "there are no topics"
+            table = LONG if long or (watch and not json_) else TOPICS
             if not (long or json_ or watch):
-                names = await admin.list_topics(include_internal=internal)
-                print("\n".join(names)) if names else print("there are no topics", file=sys.stderr)
+                found = await names()
+                print("\n".join(found)) if found else print(empty, file=sys.stderr)
                 return
 
-            async def read() -> list[TopicInfo]:
-                return await found_topics(admin, await admin.list_topics(include_internal=internal), {})
+            async def read() -> list[TopicReport]:
+                infos = (await admin.describe_topics(await names(), refused={})).values()
+                reports = [TopicReport(each) for each in infos]
+                return await _measured(admin, reports) if table is LONG else reports
 
             await shown(
-                read,
-                document=lambda topics: [topic_summary(t) for t in topics],
-                text=long_text,
-                json_=json_,
-                watch=watch,
-                every=every,
+                read, document=table.documents, text=LONG.text, json_=json_, watch=watch, every=every, empty=empty
             )
 
     return worked("topic list", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas topic describe orders`\n\n`barnabas topic describe --under-replicated --watch`"
-    " shows what replicas still have to catch up with.\n\n`barnabas topic describe orders --json`"
+    help_epilogue="Examples:\n\n- `barnabas topic describe orders`\n- `barnabas topic describe --under-replicated --watch`"
+    " shows what replicas still have to catch up with.\n- `barnabas topic describe orders --json`"
 )
 def describe(
-    *topics: Annotated[str, Parameter(help="Names of the topics [default: all].")],
+    *topics: Annotated[str, Parameter(help="Names or patterns of topics [default: all].")],
+    regex: Regex = False,
     internal: Internal = False,
     under_replicated: UnderReplicated = False,
     unavailable: Unavailable = False,
@@ -173,12 +210,12 @@ def describe(
         async with connection.admin() as admin:
 
             async def read() -> list[TopicReport]:
-                names = topics or await admin.list_topics(include_internal=internal)
                 missing.clear()
-                found = await found_topics(admin, names, missing)
+                names = await _named(admin, topics, regex, internal, if_exists)
+                found = await admin.describe_topics(names, refused=missing)
                 if watch and topics and missing:
                     raise next(iter(missing.values()))
-                reports = await reported_topics(admin, found)
+                reports = await _measured(admin, await _configured(admin, found.values()))
                 if chosen:
                     reports = [left for each in reports if (left := each.only(chosen)).info.partitions]
                     if not reports and not watch:
@@ -187,13 +224,13 @@ def describe(
 
             await shown(
                 read,
-                document=lambda reports: [topic_document(each) for each in reports],
-                text=lambda reports: "\n".join(topic_text(each) for each in reports),
+                document=DESCRIBED.documents,
+                text=lambda reports: "\n".join(map(_text, reports)),
                 json_=json_,
                 watch=watch,
                 every=every,
             )
-            await each("topic describe", missing, refused)
+            await each("topic describe", missing, refused, connection, "topic")
 
     async def refused(name: str) -> None:
         if not (if_exists and isinstance(missing[name], UnknownTopicOrPartition)):
@@ -203,13 +240,13 @@ def describe(
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas topic alter orders --partitions 6 --config retention.ms=1000 --unset cleanup.policy`"
+    help_epilogue="Examples:\n\n- `barnabas topic alter orders --partitions 6 --config retention.ms=1000 --unset cleanup.policy`"
 )
 def alter(
     topic: Annotated[str, Parameter(help="Name of the topic.")],
     *,
     partitions: Annotated[int | None, Parameter(help="Raise the number of partitions to this total.")] = None,
-    config: Settings = (),
+    config: Configs = (),
     unset: Annotated[tuple[str, ...], Parameter(negative=(), help="A config to reset to its default.")] = (),
     if_exists: IfExists = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -235,35 +272,65 @@ def alter(
                     raise
                 print(f"{topic} does not exist")
 
-    return worked("topic alter", connection, work())
+    return worked("topic alter", connection, work(), about=f"topic:{topic}")
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas topic delete orders payments`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas topic delete orders payments`\n- `barnabas topic delete 'load-*'`")
 def delete(
-    *topics: Annotated[str, Parameter(help="Names of the topics.")],
+    *topics: Annotated[str, Parameter(required=True, help="Names or patterns of topics: 'load-*'.")],
+    regex: Regex = False,
     if_exists: IfExists = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Delete topics with all their records."""
-    if not topics:
-        return wrong_call("topic delete", "name a topic")
 
     async def work() -> None:
+        refused: dict[str, KafkaError] = {}
         async with connection.admin() as admin:
+            names = await _named(admin, topics, regex, False, if_exists)
+            for start in range(0, len(names), TOPICS_PER_REQUEST):
+                await admin.delete_topics(names[start : start + TOPICS_PER_REQUEST], refused=refused)
 
-            async def one(topic: str) -> None:
-                try:
-                    await admin.delete_topics([topic])
-                except UnknownTopicOrPartition:
-                    if not if_exists:
-                        raise
-                    print(f"{topic} does not exist")
-                    return
+        async def tell(topic: str) -> None:
+            if topic not in refused:
                 print(f"deleted {topic}")
+            elif if_exists and isinstance(refused[topic], UnknownTopicOrPartition):
+                print(f"{topic} does not exist")
+            else:
+                raise refused[topic]
 
-            await each("topic delete", dict.fromkeys(topics), one)
+        await each("topic delete", names, tell, connection, "topic")
 
     return worked("topic delete", connection, work())
+
+
+async def _named(admin: Admin, wanted: Sequence[str], regex: bool, internal: bool, if_exists: bool) -> list[str]:
+    """The topics that the arguments name; without arguments all. Only patterns and no arguments need a list of all."""
+    if wanted and not regex and not any(map(_is_pattern, wanted)):
+        return list(dict.fromkeys(wanted))
+    there = await admin.list_topics(include_internal=internal)
+    return _chosen(there, wanted, regex, strict=not if_exists) if wanted else there
+
+
+def _chosen(there: Sequence[str], wanted: Sequence[str], regex: bool, *, strict: bool) -> list[str]:
+    """The names, and those that patterns match. Raises WrongCall for a wrong pattern; IllegalState if `strict` and one matches nothing."""
+    found: dict[str, None] = {}
+    for pattern in wanted:
+        if regex:
+            try:
+                names = [name for name in there if re.fullmatch(pattern, name)]
+            except re.error as error:
+                raise WrongCall(f"--regex {pattern!r}: {error}") from None
+        else:
+            names = matching(there, pattern) if _is_pattern(pattern) else [pattern]
+        if strict and not names:
+            raise IllegalState(f"no topic matches {pattern!r}" + (" as a whole" if regex else ""))
+        found |= dict.fromkeys(names)
+    return list(found)
+
+
+def _is_pattern(name: str) -> bool:
+    return not {"*", "?", "["}.isdisjoint(name)
 
 
 def _assignment(text: str) -> dict[int, list[int]]:
@@ -272,3 +339,191 @@ def _assignment(text: str) -> dict[int, list[int]]:
     if any(broker < 0 for brokers in found.values() for broker in brokers):
         raise ValueError(text)
     return found
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+class PartitionReport(NamedTuple):
+    """A partition with its offsets (−1: not known) and the size of its leader's log."""
+
+    info: PartitionInfo
+    start: int = -1
+    end: int = -1  # the high watermark
+    stable: int = -1  # the last stable offset
+    size: int | None = None
+
+    @property
+    def lags(self) -> bool:
+        """Whether a replica is out of sync."""
+        return len(self.info.isr) < len(self.info.replicas)
+
+
+class TopicReport(NamedTuple):
+    """A topic. `configs` has all configs of the topic, also defaults; `partitions` what was measured, by partition number."""
+
+    info: TopicInfo
+    configs: Mapping[str, ConfigEntry] = {}
+    measured: Mapping[int, PartitionReport] = {}
+
+    @property
+    def partitions(self) -> list[PartitionReport]:
+        return [self.measured.get(p.partition, PartitionReport(p)) for p in self.info.partitions]
+
+    @property
+    def replicas(self) -> int:
+        """The replication factor."""
+        return max((len(p.replicas) for p in self.info.partitions), default=0)
+
+    @property
+    def own_configs(self) -> dict[str, str | None]:
+        return {name: entry.value for name, entry in sorted(self.configs.items()) if entry.source == TOPIC_SOURCE}
+
+    @property
+    def records(self) -> int | None:
+        """The sum of end - start; None if it is not known for all partitions with a leader."""
+        led = [p for p in self.partitions if p.info.leader >= 0]
+        return None if any(p.end < 0 for p in led) else sum(p.end - p.start for p in led)
+
+    @property
+    def size(self) -> int | None:
+        sizes = [p.size for p in self.partitions if p.size is not None]
+        return sum(sizes) if sizes else None
+
+    @property
+    def leaders(self) -> dict[str, int]:
+        """How many partitions each broker leads."""
+        led = Counter(p.leader for p in self.info.partitions if p.leader >= 0)
+        return {str(node): count for node, count in sorted(led.items())}
+
+    @property
+    def under_replicated(self) -> int:
+        return sum(p.lags for p in self.partitions)
+
+    @property
+    def unavailable(self) -> int:
+        return sum(p.leader < 0 for p in self.info.partitions)
+
+    @property
+    def state(self) -> str:
+        counts = ((self.unavailable, "without leader"), (self.under_replicated, "under-replicated"))
+        return ", ".join(f"{count} {what}" for count, what in counts if count) or "ok"
+
+    def only(self, names: Sequence[str]) -> TopicReport:
+        """This topic with those of its partitions that have one of these conditions."""
+        entry = self.configs.get(MIN_ISR)
+        min_isr = int(entry.value) if entry is not None and entry.value else 1
+        kept = []
+        for p in self.info.partitions:
+            holds = {
+                "under-replicated": len(p.isr) < len(p.replicas),
+                "unavailable": p.leader < 0,
+                "under-min-isr": len(p.isr) < min_isr,
+                "at-min-isr": len(p.isr) == min_isr,
+            }
+            if any(holds[name] for name in names):
+                kept.append(p)
+        return self._replace(info=self.info._replace(partitions=tuple(kept)))
+
+
+PARTITIONS = Report[PartitionReport](
+    Cell("partition", "partition", lambda p: p.info.partition),
+    Cell(
+        "leader",
+        "leader",
+        lambda p: p.info.leader if p.info.leader >= 0 else None,
+        lambda p: p.info.leader if p.info.leader >= 0 else "none",
+        wrong=lambda p: p.info.leader < 0,
+    ),
+    Cell("epoch", "leader_epoch", lambda p: p.info.leader_epoch),
+    Cell("replicas", "replicas", lambda p: list(p.info.replicas)),
+    Cell("in sync", "isr", lambda p: list(p.info.isr), wrong=lambda p: p.lags),
+    Cell("start", "start_offset", known("start")),
+    Cell("end", "end_offset", known("end")),
+    Cell("stable", "last_stable_offset", known("stable")),
+    Cell("size", "size_bytes", lambda p: p.size, lambda p: as_size(p.size)),
+)
+_SUMMARY: Final = (
+    Cell[TopicReport]("topic", "name", lambda t: t.info.name, shrinks=True),
+    Cell[TopicReport]("", "topic_id", lambda t: printed_uuid(t.info.topic_id)),
+    Cell[TopicReport]("", "is_internal", lambda t: t.info.is_internal),
+    Cell[TopicReport]("partitions", "partition_count", lambda t: len(t.info.partitions)),
+    Cell[TopicReport]("replicas", "replication_factor", lambda t: t.replicas),
+    Cell[TopicReport]("", "under_replicated_partitions", lambda t: t.under_replicated),
+    Cell[TopicReport]("", "unavailable_partitions", lambda t: t.unavailable),
+)
+_MEASURED: Final = (
+    Cell[TopicReport](
+        "leaders", "leaders", text=lambda t: " ".join(f"{node}:{count}" for node, count in t.leaders.items()) or None
+    ),
+    Cell[TopicReport]("records", "records"),
+    Cell[TopicReport]("size", "size_bytes", lambda t: t.size, lambda t: as_size(t.size)),
+    Cell[TopicReport]("state", text=lambda t: t.state, wrong=lambda t: t.state != "ok"),
+)
+TOPICS = Report(*_SUMMARY)
+LONG = Report(*_SUMMARY, *_MEASURED)
+DESCRIBED = Report(
+    *_SUMMARY,
+    *_MEASURED,
+    Cell("", "configs", lambda t: t.own_configs),
+    Cell("", "partitions", lambda t: PARTITIONS.documents(t.partitions)),
+)
+
+
+def _text(topic: TopicReport) -> str:
+    """A topic as `topic describe` prints it."""
+    facts = {
+        "id": printed_uuid(topic.info.topic_id),
+        "partitions": len(topic.info.partitions),
+        "replication factor": topic.replicas,
+        "records": "-" if topic.records is None else topic.records,
+        "size": as_size(topic.size) or "-",
+    }
+    return "\n".join(
+        [
+            "  ".join([topic.info.name, *(f"{name} {value}" for name, value in facts.items())]),
+            *(f"  {name}={printable(value)}" for name, value in topic.own_configs.items()),
+            PARTITIONS.text(topic.partitions, indent="  "),
+        ]
+    )
+
+
+async def _configured(admin: Admin, topics: Collection[TopicInfo]) -> list[TopicReport]:
+    """The topics with their configs. A topic that is deleted between two requests is left out."""
+    room = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def one(topic: TopicInfo) -> list[TopicReport]:
+        async with room:
+            try:
+                return [TopicReport(topic, await admin.describe_configs(topic=topic.name))]
+            except UnknownTopicOrPartition:
+                return []
+
+    return [report for found in await asyncio.gather(*map(one, topics)) for report in found]
+
+
+async def _measured(admin: Admin, topics: Collection[TopicReport]) -> list[TopicReport]:
+    """The topics with offsets and sizes of their partitions, as far as brokers tell them; stderr says if offsets are missing."""
+    led = {TopicPartition(t.info.name, p.partition): p for t in topics for p in t.info.partitions if p.leader >= 0}
+    sizes: dict[tuple[TopicPartition, int], int] = {}
+    offsets: list[Mapping[TopicPartition, OffsetAndTimestamp]] = []
+    try:
+        for node, directories in (await admin.describe_log_dirs()).items():
+            sizes |= {(tp, node): r.size_bytes for each in directories for tp, r in each.replicas.items()}
+    except AuthorizationFailed:
+        pass  # sizes need a right on the cluster, the rest only on the topics
+    except KafkaError as error:
+        print(f"sizes are not shown: {error}", file=sys.stderr)
+    try:
+        offsets = [
+            await admin.list_offsets(dict.fromkeys(led, "earliest")),
+            await admin.list_offsets(dict.fromkeys(led, "latest")),
+            await admin.list_offsets(dict.fromkeys(led, "latest"), isolation_level="read_committed"),
+        ]
+    except KafkaError as error:
+        print(f"offsets are not shown: {error}", file=sys.stderr)
+    measured: dict[str, dict[int, PartitionReport]] = {}
+    for tp, p in led.items():
+        report = PartitionReport(p, *(at[tp].offset for at in offsets))._replace(size=sizes.get((tp, p.leader)))
+        measured.setdefault(tp.topic, {})[tp.partition] = report
+    return [t._replace(measured=measured.get(t.info.name, {})) for t in topics]

@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+import time
+from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
-from barnabas.cli.output import Every, Json, Watch, shown
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
+from barnabas.cli.render import YELLOW, Cell, Every, Json, Report, Watch, duration, moment, named, place, shown
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, raiser, worked, wrong_call
 from barnabas.cli.session import each as each_of
+from barnabas.cli.streams import printable
 from barnabas.cli.times import parse_duration
-from barnabas.cli.txn_report import (
-    STATES,
-    TransactionReport,
-    described_transaction,
-    description_document,
-    description_text,
-    listed_transactions,
-    listing_document,
-    listing_text,
-)
-from barnabas.client.admin import TransactionDescription
+from barnabas.client.admin import Admin, TransactionDescription, TransactionListing
 from barnabas.client.errors import IllegalState, KafkaError, ResponseError
 
-__all__ = ["app"]
+STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+IN_FLIGHT_MAX: Final = 50  # DescribeTransactions requests at the same time
 
 app = App(
     name="txn",
-    help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn describe my-transactional-id`\n\n"
-    "`barnabas txn explain my-transactional-id` tells what happened to it.\n\n"
-    "`barnabas txn commit my-transactional-id --only 4000:7` commits a prepared transaction whose other participant has committed.",
+    help_epilogue="Examples:\n\n- `barnabas txn list --state Ongoing`\n- `barnabas txn describe my-transactional-id`\n"
+    "- `barnabas txn explain my-transactional-id` tells what happened to it.\n"
+    "- `barnabas txn commit my-transactional-id --only 4000:7` commits a prepared transaction whose other participant has committed.",
 )
 app.command(
     "barnabas.cli.txn_hanging:describe_producers",
     name="describe-producers",
     help="Show the producers that a partition knows, with their open transactions.",
-    help_epilogue="Examples:\n\n`barnabas txn describe-producers orders --partition 0`",
+    help_epilogue="Examples:\n\n- `barnabas txn describe-producers orders --partition 0`",
 )
 app.command(
     "barnabas.cli.txn_hanging:find_hanging",
     name="find-hanging",
     help="Find transactions that are open in a partition and unknown to every coordinator.",
-    help_epilogue="Examples:\n\n`barnabas txn find-hanging`\n\n`barnabas txn find-hanging --topic orders --older-than 1h`",
+    help_epilogue="Examples:\n\n- `barnabas txn find-hanging`\n- `barnabas txn find-hanging --topic orders --older-than 1h`",
 )
 app.command(
     "barnabas.cli.txn_hanging:abort_hanging",
     name="abort-hanging",
     help="Abort a transaction in one partition that no coordinator knows.",
-    help_epilogue="Examples:\n\n`barnabas txn abort-hanging orders --partition 0 --start-offset 1234`",
+    help_epilogue="Examples:\n\n- `barnabas txn abort-hanging orders --partition 0 --start-offset 1234`",
 )
 
 
 @app.command(
-    name="list",
-    help_epilogue="Examples:\n\n`barnabas txn list --state Ongoing`\n\n`barnabas txn list --longer-than 15m --json`\n\n"
-    "`barnabas txn list --watch`",
+    name=["list", "ls"],
+    help_epilogue="Examples:\n\n- `barnabas txn list --state Ongoing`\n- `barnabas txn list --longer-than 15m --json`\n"
+    "- `barnabas txn list --watch`",
 )
 def list_(
     *,
@@ -73,7 +68,7 @@ def list_(
     names = {name.lower(): name for name in STATES}
     unknown = [name for name in state if name.lower() not in names]
     if unknown:
-        return wrong_call("txn list", f"--state {unknown[0]} is none of {', '.join(STATES)}")
+        return wrong_call("txn list", f"--state {unknown[0]} must be one of {', '.join(STATES)}")
     try:
         duration_ms = None if longer_than is None else parse_duration(longer_than)
     except ValueError as error:
@@ -83,15 +78,15 @@ def list_(
         async with connection.admin() as admin:
 
             async def read() -> list[TransactionReport]:
-                found = await listed_transactions(admin, [names[name.lower()] for name in state])
+                found = await _listed(admin, [names[name.lower()] for name in state])
                 if duration_ms is not None:
                     found = [each for each in found if (each.open_ms or 0) > duration_ms]
                 return found
 
             await shown(
                 read,
-                document=lambda found: [listing_document(each) for each in found],
-                text=listing_text,
+                document=LISTED.documents,
+                text=LISTED.text,
                 json_=json_,
                 watch=watch,
                 every=every,
@@ -102,18 +97,16 @@ def list_(
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas txn describe my-transactional-id`\n\n`barnabas txn describe id-1 id-2 --json`"
+    help_epilogue="Examples:\n\n- `barnabas txn describe my-transactional-id`\n- `barnabas txn describe id-1 id-2 --json`"
 )
 def describe(
-    *transactional_ids: Annotated[str, Parameter(help="The producers' transactional.id, one or more.")],
+    *transactional_ids: Annotated[str, Parameter(required=True, help="The producers' transactional.id, one or more.")],
     json_: Json = False,
     watch: Watch = False,
     every: Every = 1.0,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """Show transactional ids: epoch, timeout, start, and the partitions of the open transaction."""
-    if not transactional_ids:
-        return wrong_call("txn describe", "name a transactional id")
     missing: dict[str, KafkaError] = {}
 
     async def work() -> None:
@@ -123,7 +116,7 @@ def describe(
                 found = []
                 for name in dict.fromkeys(transactional_ids):
                     try:
-                        found.append(await described_transaction(admin, name))
+                        found.append(await _described(admin, name))
                     except ResponseError as error:
                         missing[name] = type(error)(f"{name}: {error.message}", code=error.code)
                         if watch:
@@ -132,24 +125,20 @@ def describe(
 
             await shown(
                 read,
-                document=lambda found: [description_document(each) for each in found],
-                text=lambda found: "\n".join(description_text(each) for each in found),
+                document=DESCRIBED.documents,
+                text=lambda found: "\n".join(map(_text, found)),
                 json_=json_,
                 watch=watch,
                 every=every,
             )
-
-            async def refuse(name: str) -> None:
-                raise missing[name]
-
-            await each_of("txn describe", missing, refuse)
+            await each_of("txn describe", missing, raiser(missing), connection, "transactional-id")
 
     return worked("txn describe", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas txn explain my-transactional-id`\n\n"
-    "`barnabas txn explain my-transactional-id --trace kafka-traces/test_orders.kafkatrace`"
+    help_epilogue="Examples:\n\n- `barnabas txn explain my-transactional-id`\n"
+    "- `barnabas txn explain my-transactional-id --trace kafka-traces/test_orders.kafkatrace`"
 )
 def explain(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
@@ -168,7 +157,7 @@ def explain(
 Only = Annotated[str, Parameter(help="PRODUCER_ID:EPOCH, as `describe` shows them: end only this transaction.")]
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas txn commit my-transactional-id --only 4000:7`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas txn commit my-transactional-id --only 4000:7`")
 def commit(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
@@ -191,10 +180,10 @@ def commit(
             await producer.complete(kept)
         print(f"committed {transactional_id} {kept}")
 
-    return worked("txn commit", connection, work())
+    return worked("txn commit", connection, work(), about=f"transactional-id:{transactional_id}")
 
 
-@app.command(help_epilogue="Examples:\n\n`barnabas txn abort my-transactional-id --only 4000:7`")
+@app.command(help_epilogue="Examples:\n\n- `barnabas txn abort my-transactional-id --only 4000:7`")
 def abort(
     transactional_id: Annotated[str, Parameter(help="The producer's transactional.id.")],
     *,
@@ -209,7 +198,7 @@ def abort(
             pass  # InitProducerId aborts the open transaction
         print(f"aborted {transactional_id} {described.producer_id}:{described.producer_epoch}")
 
-    return worked("txn abort", connection, work())
+    return worked("txn abort", connection, work(), about=f"transactional-id:{transactional_id}")
 
 
 async def _check_open(transactional_id: str, only: str, connection: Connection) -> TransactionDescription:
@@ -221,3 +210,96 @@ async def _check_open(transactional_id: str, only: str, connection: Connection) 
     if only not in ("", identity):
         raise IllegalState(f"the open transaction of {transactional_id!r} is {identity}, not {only}: nothing was ended")
     return found
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+class TransactionReport(NamedTuple):
+    """A transactional id; `found` is None if it is not open, or ended after it was listed. `now_ms` is this machine's time."""
+
+    listing: TransactionListing
+    found: TransactionDescription | None
+    now_ms: int
+
+    @property
+    def state(self) -> str:
+        return self.listing.state if self.found is None else self.found.state
+
+    @property
+    def start_ms(self) -> int | None:
+        """When its open transaction began."""
+        if self.found is None or self.found.start_time_ms < 0 or self.state not in OPEN_STATES:
+            return None
+        return self.found.start_time_ms
+
+    @property
+    def open_ms(self) -> int | None:
+        """For how long its transaction is open."""
+        return None if self.start_ms is None else max(self.now_ms - self.start_ms, 0)
+
+    @property
+    def timeout(self) -> str | None:
+        """Its timeout, as it is printed."""
+        if self.found is None:
+            return None
+        return "none (two-phase commit)" if self.found.is_two_phase else duration(self.found.timeout_ms)
+
+
+async def _listed(admin: Admin, states: list[str]) -> list[TransactionReport]:
+    """The transactional ids of the cluster, with the details of those that have an open transaction."""
+    room = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def described(listing: TransactionListing) -> TransactionDescription | None:
+        if listing.state not in OPEN_STATES:
+            return None
+        async with room:
+            try:
+                return await admin.describe_transaction(listing.transactional_id)
+            except KafkaError:  # it ended and was removed after it was listed
+                return None
+
+    listings = sorted(await admin.list_transactions(states=states))
+    found = await asyncio.gather(*(described(listing) for listing in listings))
+    now_ms = round(time.time() * 1000)
+    return [TransactionReport(listing, each, now_ms) for listing, each in zip(listings, found, strict=True)]
+
+
+async def _described(admin: Admin, transactional_id: str) -> TransactionReport:
+    """Describes a transactional id. Raises KafkaError (TRANSACTIONAL_ID_NOT_FOUND)."""
+    found = await admin.describe_transaction(transactional_id)
+    listing = TransactionListing(transactional_id, found.producer_id, found.state)
+    return TransactionReport(listing, found, round(time.time() * 1000))
+
+
+_SUMMARY: Final = (
+    Cell[TransactionReport]("transactional id", "transactional_id", lambda t: t.listing.transactional_id, shrinks=True),
+    Cell[TransactionReport]("producer", "producer_id", lambda t: t.listing.producer_id),
+    Cell[TransactionReport]("state", "state", wrong=lambda t: t.open_ms is not None, colour=YELLOW),
+    Cell[TransactionReport]("", "start_time_ms", lambda t: t.start_ms),
+    Cell[TransactionReport](
+        "open for", "duration_ms", lambda t: t.open_ms, lambda t: None if t.open_ms is None else duration(t.open_ms)
+    ),
+    Cell[TransactionReport]("timeout", text=lambda t: t.timeout),
+    Cell[TransactionReport]("", "is_two_phase", lambda t: None if t.found is None else t.found.is_two_phase),
+)
+LISTED = Report(*_SUMMARY)
+DESCRIBED = Report(
+    *_SUMMARY,
+    Cell("", "producer_epoch", lambda t: t.found and t.found.producer_epoch),
+    Cell("", "timeout_ms", lambda t: None if t.found is None or t.found.is_two_phase else t.found.timeout_ms),
+    Cell("", "partitions", lambda t: [place(tp) for tp in sorted(t.found.partitions)] if t.found else []),
+)
+
+
+def _text(report: TransactionReport) -> str:
+    """A transactional id as `txn describe` prints it."""
+    found = report.found
+    lines = [printable(f"{report.listing.transactional_id}  {report.state}")]
+    if found is not None:
+        timeout = "no timeout (two-phase commit)" if found.is_two_phase else f"timeout {report.timeout}"
+        lines.append(f"  producer {found.producer_id} epoch {found.producer_epoch}, {timeout}")
+        if report.start_ms is not None and report.open_ms is not None:
+            lines.append(f"  open since {moment(report.start_ms)}, for {duration(report.open_ms)}")
+        lines += [f"  {named(tp)}" for tp in sorted(found.partitions)]
+    return "\n".join(lines)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.cli.session import Connection, worked
+from barnabas.cli.streams import printable
 from barnabas.client import TopicPartition
 from barnabas.client.admin import TransactionDescription
 from barnabas.client.errors import IllegalState, KafkaError
@@ -40,7 +41,7 @@ def explain_trace(transactional_id: str, path: str) -> int:
         return 1
     known = ids_of(trace.steps, trace.events)
     if transactional_id not in known:
-        print(f"barnabas txn explain: {path}: {_unknown(transactional_id, known)}", file=sys.stderr)
+        print(printable(f"barnabas txn explain: {path}: {_unknown(transactional_id, known)}"), file=sys.stderr)
         return 1
     print(f"{transactional_id}  in test {trace.header.get('test', '?')} ({trace.header.get('outcome', '?')})")
     _print(story(transactional_id, trace.steps, trace.events, trace.markers, None))
@@ -80,11 +81,11 @@ async def _live(transactional_id: str, connection: Connection) -> None:
 
 def _print(told: TransactionStory) -> None:
     for line in told.lines:
-        print(f"  {line}")
+        print(printable(f"  {line}"))
     if told.advice:
         print("what to do")
         for line in told.advice:
-            print(f"  {line}")
+            print(printable(f"  {line}"))
 
 
 def _unknown(transactional_id: str, known: list[str]) -> str:

@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from cyclopts import Parameter
 
-from barnabas.cli.output import Json, duration, moment, print_json, table
+from barnabas.cli.render import Cell, Json, Report, duration, known, moment, place_columns
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.times import parse_duration
-from barnabas.cli.topic_report import found_topics
 from barnabas.client.admin import Admin, ProducerDescription
 from barnabas.client.errors import IllegalState, KafkaError
 from barnabas.client.types import TopicPartition
 
-__all__ = ["abort_hanging", "describe_producers", "find_hanging"]
+T = TypeVar("T")
 
 IN_FLIGHT_MAX: Final = 50  # DescribeProducers requests at the same time
 
@@ -47,13 +46,7 @@ def describe_producers(
         async with connection.admin() as admin:
             tp = await _existing(admin, topic, partition)
             found = sorted(await admin.describe_producers(tp))
-        if json_:
-            print_json([_producer_document(each) for each in found])
-        elif found:
-            header = ("producer", "epoch", "sequence", "last write", "open from", "coordinator")
-            print(table(header, [tuple(_printed(each).values()) for each in found]))
-        else:
-            print(f"{topic}-{partition} knows no producers", file=sys.stderr)
+        PRODUCERS.show(found, json_, empty=f"{topic}-{partition} knows no producers")
 
     return worked("txn describe-producers", connection, work())
 
@@ -78,22 +71,19 @@ def find_hanging(
         async with connection.admin() as admin:
             names = topic or await admin.list_topics(include_internal=True)
             missing: dict[str, KafkaError] = {}
-            topics = await found_topics(admin, names, missing)
+            topics = await admin.describe_topics(names, refused=missing)
             if topic and missing:
                 raise next(iter(missing.values()))
             led = [
                 TopicPartition(each.name, p.partition)
-                for each in topics
+                for each in topics.values()
                 for p in each.partitions
                 if p.leader >= 0 and (not partition or p.partition in partition)
             ]
             quiet = [each for each in await _open(admin, led) if _quiet_ms(each.producer) > older_ms]
             hanging = await _unknown(admin, quiet)
-        if json_:
-            print_json([{**_place(each.partition), **_producer_document(each.producer)} for each in hanging])
-        elif hanging:
-            header = ("topic", "partition", "producer", "epoch", "start offset", "no write for")
-            print(table(header, [_hanging_row(each) for each in hanging]))
+        HANGING.show(hanging, json_, empty="there are no hanging transactions")
+        if hanging and not json_:
             one = hanging[0]
             sys.stdout.flush()
             print(
@@ -101,8 +91,6 @@ def find_hanging(
                 f"--start-offset {one.producer.transaction_start_offset}`",
                 file=sys.stderr,
             )
-        else:
-            print("there are no hanging transactions", file=sys.stderr)
 
     return worked("txn find-hanging", connection, work())
 
@@ -182,35 +170,27 @@ def _quiet_ms(producer: ProducerDescription) -> float:
     return time.time() * 1000 - producer.last_timestamp
 
 
-def _place(tp: TopicPartition) -> dict[str, Any]:
-    return {"topic": tp.topic, "partition": tp.partition}
+def _columns(of: Callable[[T], ProducerDescription]) -> tuple[Cell[T], ...]:
+    def value(name: str) -> Callable[[T], Any]:
+        return lambda row: known(name)(of(row))
 
+    def last_write(row: T) -> str | None:
+        at = of(row).last_timestamp
+        return None if at < 0 else moment(at)
 
-def _producer_document(producer: ProducerDescription) -> dict[str, Any]:
-    return {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "last_sequence": producer.last_sequence if producer.last_sequence >= 0 else None,
-        "last_timestamp_ms": producer.last_timestamp if producer.last_timestamp >= 0 else None,
-        "transaction_start_offset": producer.transaction_start_offset
-        if producer.transaction_start_offset >= 0
-        else None,
-        "coordinator_epoch": producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
-    }
-
-
-def _printed(producer: ProducerDescription) -> dict[str, Any]:
-    document = _producer_document(producer)
-    at = document["last_timestamp_ms"]
-    return {**document, "last_timestamp_ms": None if at is None else moment(at)}
-
-
-def _hanging_row(each: _Open) -> tuple[Any, ...]:
-    producer = each.producer
     return (
-        *each.partition,
-        producer.producer_id,
-        producer.producer_epoch,
-        producer.transaction_start_offset,
-        duration(_quiet_ms(producer)),
+        Cell("producer", "producer_id", value("producer_id")),
+        Cell("epoch", "producer_epoch", value("producer_epoch")),
+        Cell("sequence", "last_sequence", value("last_sequence")),
+        Cell("last write", "last_timestamp_ms", value("last_timestamp"), last_write),
+        Cell("open from", "transaction_start_offset", value("transaction_start_offset")),
+        Cell("coordinator", "coordinator_epoch", value("coordinator_epoch")),
     )
+
+
+PRODUCERS: Final = Report[ProducerDescription](*_columns(lambda producer: producer))
+HANGING: Final = Report[_Open](
+    *place_columns(lambda each: each.partition),
+    *_columns(lambda each: each.producer),
+    Cell("no write for", text=lambda each: duration(_quiet_ms(each.producer))),
+)

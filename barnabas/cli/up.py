@@ -190,6 +190,9 @@ class _Up:
             loop.add_signal_handler(number, self._on_signal)
         try:
             cluster = self._cluster = self._make()
+            if sys.stderr.isatty():
+                count = len(cluster.nodes)
+                _say(f"starting {count} broker{'s' if count > 1 else ''} …")
             starting = asyncio.create_task(cluster.start())
             self._ended.add_done_callback(lambda _: starting.cancel())
             await starting

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from barnabas.cli.confirmation import Yes, confirmed
-from barnabas.cli.output import Json, print_json, table
+from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 
 __all__ = ["app"]
@@ -24,9 +24,15 @@ PASSWORD_CHARS_MAX: Final = 1_024
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS: Final[tuple[Mechanism, ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
+USERS = Report[tuple[str, str, int]](
+    Cell("user", "user", lambda row: row[0], shrinks=True),
+    Cell("mechanism", "mechanism", lambda row: row[1]),
+    Cell("iterations", "iterations", lambda row: row[2]),
+)
+
 app = App(
     name="user",
-    help_epilogue="Examples:\n\n`barnabas user create alice`\n\n`barnabas user list`\n\n`barnabas user delete alice --yes`",
+    help_epilogue="Examples:\n\n- `barnabas user create alice`\n- `barnabas user list`\n- `barnabas user delete alice --yes`",
 )
 
 Name = Annotated[str, Parameter(help="Name of the user, as in its principal User:NAME.")]
@@ -36,8 +42,8 @@ Mechanisms = Annotated[
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas user create alice` asks for the password.\n\n"
-    "`barnabas user create alice --mechanism SCRAM-SHA-512 --iterations 8192 < password.txt`"
+    help_epilogue="Examples:\n\n- `barnabas user create alice` asks for the password.\n"
+    "- `barnabas user create alice --mechanism SCRAM-SHA-512 --iterations 8192 < password.txt`"
 )
 def create(
     name: Name,
@@ -83,29 +89,22 @@ def create(
     return worked(command, connection, work())
 
 
-@app.command(name="list", help_epilogue="Examples:\n\n`barnabas user list`\n\n`barnabas user list --json`")
+@app.command(name=["list", "ls"], help_epilogue="Examples:\n\n- `barnabas user list`\n- `barnabas user list --json`")
 def list_(*, json_: Json = False, connection: Connection = DEFAULT_CONNECTION) -> int:
     """List the users that can log in with SCRAM."""
 
     async def work() -> None:
         async with connection.admin() as admin:
             users = await admin.describe_scram_users()
-        rows = [
-            (name, mechanism, iterations)
-            for name, credentials in users.items()
-            for mechanism, iterations in credentials.items()
-        ]
-        if json_:
-            print_json([dict(zip(("user", "mechanism", "iterations"), row, strict=True)) for row in rows])
-        else:
-            print(table(("USER", "MECHANISM", "ITERATIONS"), rows))
+        rows = [(name, *each) for name, credentials in users.items() for each in credentials.items()]
+        USERS.show(rows, json_)
 
     return worked("user list", connection, work())
 
 
 @app.command(
-    help_epilogue="Examples:\n\n`barnabas user delete alice --yes`\n\n"
-    "`barnabas user delete alice --mechanism SCRAM-SHA-256`"
+    help_epilogue="Examples:\n\n- `barnabas user delete alice --yes`\n"
+    "- `barnabas user delete alice --mechanism SCRAM-SHA-256`"
 )
 def delete(
     name: Name,

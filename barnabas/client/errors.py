@@ -137,7 +137,7 @@ class RequestTimedOut(KafkaError):
 
 
 class NotKafka(KafkaError):
-    """The server at this address does not speak Kafka's protocol, or the listener uses TLS and this client does not."""
+    """The server at this address is no Kafka broker, or the listener uses TLS and this client does not."""
 
 
 class AuthenticationFailed(KafkaError):

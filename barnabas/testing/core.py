@@ -137,7 +137,7 @@ class Core(CoreBase):
             await self._while_one_runs(reached, f"topic '{name}' has no leader")
         return name
 
-    async def _while_one_runs(self, work: Coroutine[Any, Any, None], what: str) -> None:
+    async def _while_one_runs(self, work: Coroutine[Any, Any, object], what: str) -> None:
         """Awaits work that needs a broker. Raises KitError, which begins with `what`, soon after the last broker has ended."""
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []

@@ -53,6 +53,11 @@ class TestQuorum:
         assert all(0 <= row["lag"] < 100 for row in rows)
         assert len(call(cluster, "quorum", "replication").rows) == 4
 
+    def test_the_port_of_a_controller_is_recognised(self, cluster: Cluster) -> None:
+        endpoint = call(cluster, "quorum", "describe", "--json").document["voters"][0]["endpoints"][0]
+        done = called("topic", "list", "-b", endpoint.rpartition("/")[2])
+        assert (done.code, "is the port of a controller: name that of a broker" in done.err) == (1, True), done
+
 
 class TestLogDirs:
     def test_all_brokers_and_their_replicas(self, cluster: Cluster) -> None:

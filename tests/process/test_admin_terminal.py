@@ -52,7 +52,7 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
     with Terminal("records", "delete", "asked:0:2", "-b", kafka.bootstrap_servers) as terminal:
         assert "asked-0" in shown_until(terminal.ours, r"delete up to 2 records for good\? \[y/N\] ")
         os.write(terminal.ours, answer.encode() + b"\n")
-        shown_until(terminal.ours, r"nothing was deleted|NOW-BEGINS-AT")
+        shown_until(terminal.ours, r"nothing was deleted|new start")
         assert terminal.process.wait(SECONDS_MAX) == code
     (row,) = called("records", "delete", "asked:0:0", "--dry-run", "--json", "-b", kafka.bootstrap_servers).document
     assert row["log_start_offset"] == begins_at
@@ -61,7 +61,7 @@ def test_records_are_deleted_only_after_a_yes(kafka: Broker, answer: str, code: 
 def test_a_live_table_ends_with_ctrl_c(kafka: Broker) -> None:
     at = ("-b", kafka.bootstrap_servers)
     with Terminal("quorum", "replication", "--watch", "--every", "0.1", *at) as terminal:
-        shown_until(terminal.ours, r"NODE +STATUS[\s\S]+leader[\s\S]+\x1b\[1A")
+        shown_until(terminal.ours, r"node +status[\s\S]+leader[\s\S]+\x1b\[1A")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(SECONDS_MAX) == 130
 
@@ -75,3 +75,34 @@ def test_the_reader_of_the_output_ends_early(kafka: Broker, tmp_path: Path) -> N
         ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS_MAX)
         assert (len(ran.stdout.splitlines()), ran.stderr) == (1, ""), command
         assert ran.returncode in (0, 141), command
+
+
+def test_consume_says_that_it_waits_for_new_records(kafka: Broker) -> None:
+    with Terminal("consume", "asked", "-b", kafka.bootstrap_servers) as terminal:
+        shown_until(terminal.ours, "waiting for new records; --from-beginning shows older ones")
+
+
+def test_a_terminal_does_not_obey_records_and_names(kafka: Broker) -> None:
+    """A pipe gets records as they are."""
+    at = ("-b", kafka.bootstrap_servers)
+    kafka.create_topic("hostile")
+    assert barnabas("produce", "hostile", *at, stdin="\x1b[2Jcleared\u009b\n").returncode == 0
+    read = ("consume", "hostile", "--from-beginning", "--exit-at-end", *at)
+    assert barnabas(*read).stdout == "\x1b[2Jcleared\u009b\n"
+    for form in ((), ("--json",), ("--format", r"%s\n")):
+        with Terminal(*read, *form) as terminal:
+            assert "\x1b[2J" not in shown_until(terminal.ours, r"\\u001b\[2Jcleared\\u009b")
+    name = "\x1b]0;owned\x07\nforged  classic  Stable"
+    moved = called("group", "reset-offsets", name, "--to", "latest", "--topic", "hostile", "--execute", *at)
+    assert moved.code == 0, moved
+    for words in (("list",), ("describe", name), ("describe", name, "--state")):
+        shown = called("group", *words, *at).out
+        assert r"\u001b]0;owned\u0007\u000aforged" in shown
+        assert shown.replace("\n", "").isprintable()
+        assert not any(line.startswith("forged") for line in shown.splitlines())
+
+
+def test_what_is_wrong_is_red_on_a_terminal(kafka: Broker) -> None:
+    with Terminal("cluster", "health", "--brokers", "3", "-b", kafka.bootstrap_servers) as terminal:
+        assert "\x1b[31mhealthy: no\x1b[0m" in shown_until(terminal.ours, "under-replicated")
+    assert "\x1b" not in called("cluster", "health", "--brokers", "3", "-b", kafka.bootstrap_servers).out

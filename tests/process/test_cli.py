@@ -106,7 +106,7 @@ def test_topics_records_and_transactions(shared_broker: Broker) -> None:
 
     described = called("topic", "describe", "cli", *at).stdout
     assert "retention.ms=3600000" in described
-    assert described.splitlines()[-1].split() == [
+    assert described.splitlines()[-1].split()[:8] == [
         "1",
         "1",
         "0",
@@ -181,7 +181,7 @@ def test_the_lag_is_a_live_table(shared_broker: Broker) -> None:
     try:
         shown = shown_until(ours, r"plates-0\s+2\s+2\s+0\s")
         barnabas("produce", "plates", *at, stdin="3\n4\n5\n")
-        shown += shown_until(ours, r"plates-0\s+2\s+5\s+3\s")
+        shown += shown_until(ours, r"plates-0\s+2\s+5\s+\x1b\[33m3\x1b")
         barnabas(*reading)
         shown += shown_until(ours, r"plates-0\s+5\s+5\s+0\s")
         assert "\x1b[1A" in shown, "each table takes the place of the one before"

@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from barnabas.client import Consumer
 from barnabas.client.admin import Admin
 from barnabas.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -24,7 +26,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.testing import Broker, Cluster
 from tests.support.json_keys import documented, fitting, paths
 from tests.support.oracle.wire import Wire
-from tests.support.processes.cli import Called, called
+from tests.support.processes.cli import Called, barnabas, called
 
 pytestmark = pytest.mark.process
 SECONDS_MAX = 60.0
@@ -101,6 +103,7 @@ def test_json_has_the_documented_keys(kafka: Broker, call: Any) -> None:
             assert time.monotonic() < deadline, "the member has no partition"
         calls = {
             "topic list": ("topic", "list"),
+            "topic list --long": ("topic", "list", "--long"),
             "topic describe": ("topic", "describe", "menu"),
             "group list": ("group", "list"),
             "group describe": ("group", "describe", "guests"),
@@ -160,7 +163,7 @@ def test_hanging_transactions_are_found_and_aborted(kafka: Broker, call: Any) ->
     find = ("txn", "find-hanging", "--topic", "stuck", "--topic", "busy")
     assert call(*find).stderr == "there are no hanging transactions\n", "they may still be going on"
     found = call(*find, "--older-than", "0s")
-    assert [row.split()[:5] for row in found.stdout.splitlines()[1:]] == [["stuck", "0", str(producer), "0", "0"]]
+    assert [row.split()[:2] for row in found.stdout.splitlines()[1:]] == [["stuck-0", str(producer)]]
     assert "barnabas txn abort-hanging stuck --partition 0 --start-offset 0" in found.stderr
 
     refused = call("txn", "abort-hanging", "busy", "--partition", "0", "--start-offset", "0")
@@ -186,12 +189,12 @@ def test_open_transactions_have_a_duration(kafka: Broker, call: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("topic create", "name a topic"),
+        ("topic create", "TOPICS is missing"),
         ("topic create x --replica-assignment 1:2 --partitions 3", "excludes --partitions"),
         ("topic create x --replica-assignment 1:b", "is not as in 1:2,2:3"),
         ("topic create x --config retention.ms", "'retention.ms' is not key=value"),
         ("topic create x --partitions 99999999999", "cannot carry this value"),
-        ("topic delete", "name a topic"),
+        ("topic delete", "TOPICS is missing"),
         ("topic alter x", "give a change"),
         ("topic alter", "barnabas topic alter: TOPIC is missing; `barnabas topic alter --help` shows"),
         ("txn describe-producers x", "--partition is missing"),
@@ -199,9 +202,9 @@ def test_open_transactions_have_a_duration(kafka: Broker, call: Any) -> None:
         ("group describe", "name a group, or give --all"),
         ("group describe x --all", "--all excludes names"),
         ("group describe x --members --state", "--members excludes --state"),
-        ("group list --state Foo", "--state Foo is none of Empty, "),
-        ("group list --type Foo", "--type Foo is none of classic, consumer"),
-        ("group delete", "name a group"),
+        ("group list --state Foo", "--state Foo must be one of Empty, "),
+        ("group list --type Foo", "--type Foo must be one of classic, consumer"),
+        ("group delete", "GROUPS is missing"),
         ("group delete-offsets x", "name the topics with --topic"),
         ("group remove-members x", "give --member, --instance or --all"),
         ("group reset-offsets x", "give one of --to, --ago, --by and --file"),
@@ -211,9 +214,9 @@ def test_open_transactions_have_a_duration(kafka: Broker, call: Any) -> None:
         ("group reset-offsets x --ago yesterday", "is not a duration"),
         ("group reset-offsets x --file missing.csv", "cannot read missing.csv"),
         ("group reset-offsets x --to latest --export --json", "--export excludes --json"),
-        ("txn list --state Foo", "--state Foo is none of Empty, Ongoing, "),
+        ("txn list --state Foo", "--state Foo must be one of Empty, Ongoing, "),
         ("txn list --longer-than x", "is not a duration"),
-        ("txn describe", "name a transactional id"),
+        ("txn describe", "TRANSACTIONAL_IDS is missing"),
         ("txn find-hanging --older-than x", "is not a duration"),
         ("cluster health --within 5", "--within is a number above 0"),
         ("cluster nonsense", "unexpected argument 'nonsense'"),
@@ -296,3 +299,69 @@ def test_health_tells_what_is_missing(tmp_path: Path) -> None:
         waited = called("cluster", "health", "--exit-when-healthy", "--within", "60", "--json", environment=environment)
         assert waited.returncode == 0, waited
         assert json.loads(waited.stdout.splitlines()[-1])["healthy"] is True
+
+
+def test_many_topics_are_created_and_deleted_by_one_request(call: Any) -> None:
+    names = [f"load-{number}" for number in range(300)]
+    with mock.patch.object(Admin, "create_topics", autospec=True, side_effect=Admin.create_topics) as create:
+        done = call("topic", "create", "-p", "1", "-r", "1", "-c", "retention.ms=1000", *names)
+    assert (done.returncode, done.stderr, len(create.call_args_list)) == (0, "", 1)
+    assert done.stdout.splitlines() == [f"created {name} with 1 partition, replication factor 1" for name in names]
+    assert call("topic", "ls", "load-1?").stdout.split() == [f"load-1{digit}" for digit in range(10)]
+    with mock.patch.object(Admin, "delete_topics", autospec=True, side_effect=Admin.delete_topics) as delete:
+        done = call("topic", "delete", "load-*")
+    assert (done.returncode, len(done.stdout.splitlines()), len(delete.call_args_list)) == (0, 300, 1), done
+
+
+def test_patterns_name_topics(kafka: Broker, call: Any) -> None:
+    for name in ("pat-one", "pat-two", "other-pat-one"):
+        kafka.create_topic(name)
+    assert call("topic", "list", "pat-*").stdout == "pat-one\npat-two\n"
+    assert call("topic", "list", "-r", "pat-.*|.*-one").stdout == "other-pat-one\npat-one\npat-two\n"
+    assert call("topic", "describe", "pat-*").stdout.count(" id ") == 2
+    assert call("topic", "list", "nothing-*").stderr == "no topic matches\n"
+    for command in ("describe", "delete"):
+        refused = call("topic", command, "nothing-*")
+        assert (refused.returncode, "no topic matches 'nothing-*'" in refused.stderr) == (1, True)
+        assert call("topic", command, "nothing-*", "--if-exists").returncode == 0
+        assert call("topic", command, "-r", "[").returncode == 2
+    assert call("topic", "delete", "-r", "pat").returncode == 1, "an expression matches whole names"
+    assert call("topic", "delete", "-r", "pat-.*").stdout == "deleted pat-one\ndeleted pat-two\n"
+    assert call("topic", "delete", "__*").returncode == 1, "patterns match no internal topics"
+
+
+def test_records_and_sizes_of_topics_are_shown(kafka: Broker, call: Any) -> None:
+    kafka.create_topic("sized", partitions=2)
+    empty, sized = ({"name": "sized", "records": 0, "size_bytes": 0}, ("topic", "list", "sized", "--long", "--json"))
+    found = json.loads(call(*sized).stdout)[0]
+    assert {key: found[key] for key in empty} == empty
+    assert found["leaders"] == {"1": 2}
+    assert barnabas("produce", "sized", "-p", "1", "-b", kafka.bootstrap_servers, stdin="a\nb\n").returncode == 0
+    found = json.loads(call(*sized).stdout)[0]
+    assert (found["records"], found["size_bytes"] > 50) == (2, True)
+    described = json.loads(call("topic", "describe", "sized", "--json").stdout)[0]["partitions"]
+    assert [each["size_bytes"] for each in described] == [0, found["size_bytes"]]
+    assert "  records 2  size " in call("topic", "describe", "sized").stdout
+
+
+def test_the_lag_is_not_known_where_nothing_is_committed(kafka: Broker, call: Any) -> None:
+    kafka.create_topic("unread")
+
+    async def join() -> None:
+        async with Consumer("unread", bootstrap_servers=kafka.bootstrap_servers, group_id="idle") as consumer:
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=10)
+            shown = await asyncio.to_thread(barnabas, "group", "describe", "idle", "-b", kafka.bootstrap_servers)
+            assert shown.stdout.splitlines()[0].endswith("  1 member  lag -"), shown
+            shown = await asyncio.to_thread(
+                barnabas, "group", "describe", "idle", "--json", "-b", kafka.bootstrap_servers
+            )
+            assert json.loads(shown.stdout)[0]["lag"] is None
+
+    asyncio.run(join())
+
+
+def test_a_number_with_a_unit_is_told_as_kafka_takes_it(call: Any) -> None:
+    for setting, number in (("retention.ms=7d", "604800000"), ("segment.bytes=64M", "67108864")):
+        done = call("topic", "create", "units", "-c", setting)
+        assert (done.returncode, f"write {setting.partition('=')[0]}={number}" in done.stderr) == (2, True), done

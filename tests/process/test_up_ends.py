@@ -103,6 +103,7 @@ def test_a_terminal_gets_a_banner_and_ctrl_c_removes_temporary_data(tmp_path: Pa
         directory = re.search(r"data +(/\S+)", shown)
         assert bootstrap is not None, shown
         assert directory is not None, shown
+        assert "starting 1 broker …" in shown
         assert "Kafka is ready: 1 broker " in shown
         assert "temporary: removed when this command ends" in shown
         assert f"barnabas consume orders --from-beginning -b {bootstrap[1]}" in shown

@@ -5,7 +5,7 @@ Driven by: the groups of calls (`cluster`, `topics`, `groups`, `transactions`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -181,6 +181,7 @@ class AdminRequests(OneLoop):
         timeout_ms: int | None,
         *,
         final: frozenset[ErrorCode] = frozenset(),
+        refused: MutableMapping[str, KafkaError] | None = None,
     ) -> None:
         """Sends a request for several topics, again for those with a retriable error; then raises the first other error.
 
@@ -189,10 +190,11 @@ class AdminRequests(OneLoop):
             results: topic, error code and message of each result in the response.
             left: the topics; finished ones are removed.
             final: retriable codes that are not retried here.
+            refused: gets the errors by topic, instead of raising the first.
         """
         await self._connected()
         deadline = Deadline(self._cluster, timeout_ms)
-        refusal: KafkaError | None = None
+        refusals: MutableMapping[str, KafkaError] = {} if refused is None else refused
         while left:
             try:
                 response = await self._cluster.request(request(deadline.left_ms), timeout_ms=deadline.left_ms)
@@ -201,14 +203,14 @@ class AdminRequests(OneLoop):
                 continue
             problem: KafkaError | None = None
             for name, number, message in results(response):
-                refused = error_for(number, message, topic=name)
-                if number and refused.retriable and refused.code not in final:
-                    problem = refused
+                result = error_for(number, message, topic=name)
+                if number and result.retriable and result.code not in final:
+                    problem = result
                     continue
                 left.pop(name or "", None)
-                if number and refusal is None:
-                    refusal = refused
+                if number:
+                    refusals.setdefault(name or "", result)
             if problem is not None:
                 await deadline.missing(problem)
-        if refusal is not None:
-            raise refusal
+        if refused is None and refusals:
+            raise next(iter(refusals.values()))

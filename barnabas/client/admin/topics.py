@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from barnabas.client.admin.requests import AdminRequests
 from barnabas.client.admin.types import NewTopic
@@ -19,6 +19,7 @@ from barnabas.protocol.messages.admin import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
+    CreateTopicsResponse,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
@@ -35,14 +36,26 @@ class TopicAdmin(AdminRequests):
     """Requests about topics and records."""
 
     async def create_topics(
-        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
-    ) -> None:
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+        refused: MutableMapping[str, KafkaError] | None = None,
+    ) -> dict[str, tuple[int, int]]:
         """Creates topics (KIP-4).
+
+        Args:
+            refused: gets the errors by topic, instead of raising the first.
+
+        Returns:
+            Number of partitions and replication factor of each created topic; −1 if the cluster does not tell them (KIP-525).
 
         Raises:
             TopicAlreadyExists, InvalidTopic, KafkaError: the first error; the other topics were created.
         """
         left = {t.name: t for t in topics}
+        created: dict[str, tuple[int, int]] = {}
 
         def request(budget_ms: int) -> CreateTopicsRequest:
             return CreateTopicsRequest(
@@ -63,12 +76,30 @@ class TopicAdmin(AdminRequests):
                 validate_only=validate_only,
             )
 
-        await self._each(
-            request, lambda r: [(t.name, t.error_code, t.error_message) for t in r.topics], left, timeout_ms
-        )
+        def results(response: CreateTopicsResponse) -> list[tuple[str | None, int, str | None]]:
+            for each in response.topics:
+                if not each.error_code:
+                    created[each.name] = (each.num_partitions, each.replication_factor)
+            return [(t.name, t.error_code, t.error_message) for t in response.topics]
 
-    async def delete_topics(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
-        """Deletes topics with their records (KIP-4). Raises UnknownTopicOrPartition if one does not exist."""
+        await self._each(request, results, left, timeout_ms, refused=refused)
+        return created
+
+    async def delete_topics(
+        self,
+        topics: Iterable[str],
+        *,
+        timeout_ms: int | None = None,
+        refused: MutableMapping[str, KafkaError] | None = None,
+    ) -> None:
+        """Deletes topics with their records (KIP-4).
+
+        Args:
+            refused: gets the errors by topic, instead of raising the first.
+
+        Raises:
+            UnknownTopicOrPartition, KafkaError: the first error; the other topics were deleted.
+        """
         left = dict.fromkeys(topics)
 
         def request(budget_ms: int) -> DeleteTopicsRequest:
@@ -82,6 +113,7 @@ class TopicAdmin(AdminRequests):
             left,
             timeout_ms,
             final=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+            refused=refused,
         )
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
@@ -103,15 +135,27 @@ class TopicAdmin(AdminRequests):
         response = await self._metadata(None)
         return sorted(t.name for t in response.topics if t.name and (include_internal or not t.is_internal))
 
-    async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """Returns ids, partitions and leaders of topics. Raises UnknownTopicOrPartition if one does not exist."""
-        wanted = list(topics)
+    async def describe_topics(
+        self, topics: Iterable[str], *, refused: MutableMapping[str, KafkaError] | None = None
+    ) -> dict[str, TopicInfo]:
+        """Returns ids, partitions and leaders of topics.
+
+        Args:
+            refused: gets the errors by topic, instead of raising the first. These topics are left out.
+
+        Raises:
+            UnknownTopicOrPartition, KafkaError: the first error.
+        """
+        wanted = list(dict.fromkeys(topics))
+        if not wanted:
+            return {}
         response = await self._metadata(wanted)
-        for topic in response.topics:
-            if topic.error_code:
-                raise error_for(topic.error_code, topic=topic.name)
+        errors = {t.name or "": error_for(t.error_code, topic=t.name) for t in response.topics if t.error_code}
+        if errors and refused is None:
+            raise next(iter(errors.values()))
+        (refused if refused is not None else {}).update(errors)
         self._cluster.metadata.update(response, self._cluster.clock.monotonic_ms(), whole=False)
-        return {name: self._cluster.metadata.topics[name] for name in wanted}
+        return {name: self._cluster.metadata.topics[name] for name in wanted if name not in errors}
 
     # -- records and offsets -------------------------------------------------------------------------------------------
 

@@ -52,10 +52,15 @@ def test_a_secured_cluster(tls: bool, sasl: Sasl | None, acls: bool, described: 
     ]
 
 
-def test_without_security_the_commands_name_an_address() -> None:
-    text = shown(None, Path("/data"))
-    assert "barnabas topic create orders -b 127.0.0.1:9092\n" in "".join(
-        f"{line.strip()}\n" for line in text.split("\n")
+@pytest.mark.parametrize("bootstrap", ["", "kafka:9092"])
+def test_without_security_the_commands_name_an_address_if_they_need_one(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP", bootstrap) if bootstrap else monkeypatch.delenv(
+        "BARNABAS_BOOTSTRAP", raising=False
     )
+    text = shown(None, Path("/data"))
+    lines = [line.strip() for line in text.splitlines()]
+    assert f"barnabas topic create orders{' -b 127.0.0.1:9092' if bootstrap else ''}" in lines
     assert "security" not in text
     assert "ADMIN" not in text

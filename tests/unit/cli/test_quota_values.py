@@ -28,12 +28,12 @@ def test_a_value_with_its_unit(key: str, text: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
     [
-        ("producer_byte_rate", "fast", "'fast' is no value of producer_byte_rate, such as 10MB/s"),
-        ("producer_byte_rate", "-1", "'-1' is no value of"),
-        ("producer_byte_rate", "10XB", "'10XB' is no value of"),
-        ("producer_byte_rate", "", "'' is no value of"),
-        ("producer_byte_rate", "9" * 5_000, "is no value of"),
-        ("request_percentage", "10MB/s", "is no value of request_percentage, such as 50"),
+        ("producer_byte_rate", "fast", "'fast' is not a value for producer_byte_rate, such as 10MB/s"),
+        ("producer_byte_rate", "-1", "'-1' is not a value for"),
+        ("producer_byte_rate", "10XB", "'10XB' is not a value for"),
+        ("producer_byte_rate", "", "'' is not a value for"),
+        ("producer_byte_rate", "9" * 5_000, "is not a value for"),
+        ("request_percentage", "10MB/s", "is not a value for request_percentage, such as 50"),
         ("bytes", "1", "unknown quota 'bytes'; the quotas are producer_byte_rate, "),
     ],
 )

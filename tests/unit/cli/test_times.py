@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.output import duration, moment
+from barnabas.cli.render import duration, moment
 from barnabas.cli.times import parse_duration, parse_time
 
 
