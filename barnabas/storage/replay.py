@@ -148,9 +148,7 @@ def replay(state: PartitionProducers, batch: StoredBatch, data: Buffer) -> Compl
     state.end_offset = batch.last_offset + 1
     if batch.producer_id < 0:
         if batch.max_timestamp == NO_TIMESTAMP:
-            state.complete = (
-                False  # the cleaner left this in place of the last batches of a segment, perhaps a producer's
-            )
+            state.complete = False  # the cleaner left this in place of a segment's last batch, which may have had one
         return None
     if not batch.attributes & ATTRIBUTE_CONTROL:
         state.append_data(
