@@ -28,8 +28,6 @@ from barnabas.client.admin import (
 )
 from barnabas.work import finished
 
-__all__ = ["app"]
-
 CLUSTER_NAME: Final = "kafka-cluster"
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _TYPES: Final = {each.name.lower().replace("_", "-"): each for each in AclResourceType if each > AclResourceType.ANY}

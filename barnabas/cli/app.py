@@ -15,8 +15,6 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from barnabas import __version__
 from barnabas.cli.option import apply_flat
 
-__all__ = ["app", "called"]
-
 # heading → commands: name, function, help text, examples (command groups have examples of their own)
 _COMMANDS: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
     "Start": (

@@ -7,8 +7,6 @@ from typing import Final
 
 from barnabas.cli.client_properties import WrongCall
 
-__all__ = ["time_argument", "unescaped"]
-
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|$)", re.DOTALL)
 _SIMPLE: Final = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 _MS_MAX: Final = (1 << 63) - 1

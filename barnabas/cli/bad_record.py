@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BadRecord"]
-
 
 class BadRecord(ValueError):
     """A line of input is not a record; the text says why."""

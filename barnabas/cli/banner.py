@@ -16,8 +16,6 @@ from rich.text import Text
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
 from barnabas.cli.session import DEFAULT_BOOTSTRAP, Connection, WrongCall
 
-__all__ = ["banner"]
-
 
 def banner(
     bootstrap: str,

@@ -12,8 +12,6 @@ from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_c
 from barnabas.client.admin import BrokerDescription
 from barnabas.client.errors import IllegalState
 
-__all__ = ["app"]
-
 app = App(name="broker", help_epilogue="Examples:\n\n- `barnabas broker list`\n- `barnabas broker unregister 3 --yes`")
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["brokers_refused"]
-
 
 def brokers_refused(command: str) -> bool:
     """Whether brokers cannot run here; says so."""

@@ -12,8 +12,6 @@ from barnabas.cli.session import wrong_call
 from barnabas.errors import BarnabasError
 from barnabas.runtime.certificate_authority import Authority
 
-__all__ = ["certificates"]
-
 NAMES_MAX: Final = 1_000
 NAME_CHARS_MAX: Final = 64  # of a common name (X.520)
 _IN_NAMES: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")

@@ -14,16 +14,6 @@ from barnabas.broker.properties import parse_properties
 from barnabas.client.errors import IllegalState
 from barnabas.errors import BrokerError
 
-__all__ = [
-    "CLIENT_PROPERTIES",
-    "ClientKind",
-    "ClientProperties",
-    "WrongCall",
-    "merged_security",
-    "read_client_properties",
-    "security_arguments",
-]
-
 ClientKind = Literal["admin", "producer", "consumer"]
 
 CONFIG_BYTES_MAX = 1024 * 1024

@@ -13,8 +13,6 @@ from barnabas.cli.session import DEFAULT_CONNECTION, Connection, Ended, worked
 from barnabas.client.admin import Admin
 from barnabas.protocol.metadata_versions import metadata_version_name
 
-__all__ = ["app", "cluster"]
-
 METADATA_VERSION = "metadata.version"
 
 app = App(

@@ -17,8 +17,6 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
 
-__all__ = ["UNHEALTHY", "ClusterHealth", "health", "health_text"]
-
 UNHEALTHY: Final = 10  # as of `rpk cluster health`
 NO_CONTROLLER: Final = "none answers; the lines below are of the time when one did, nodes may be down since"
 SHOWN_MAX: Final = 10  # partitions that the text names

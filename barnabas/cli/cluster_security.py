@@ -26,8 +26,6 @@ from barnabas.storage.checkpoints import META_PROPERTIES, encode_uuid
 if TYPE_CHECKING:
     from barnabas.runtime.certificate_authority import Authority
 
-__all__ = ["ADMIN", "CLIENT", "ClusterSecurity", "Sasl", "SecurityImpossible"]
-
 Sasl = Literal["scram", "plain"]
 
 ADMIN: Final = "admin"  # a super user

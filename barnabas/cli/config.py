@@ -22,8 +22,6 @@ from barnabas.client.admin import CONFIG_SOURCES, Admin, ConfigEntry, ConfigReso
 from barnabas.client.admin.configs import ResourceType
 from barnabas.client.errors import IllegalState, UnsupportedByBroker
 
-__all__ = ["app"]
-
 DEFAULT_BROKER: Final = "default"  # the name that stands for the dynamic defaults of all brokers
 DEFAULT_CONFIG: Final = 5  # source of a value that nothing sets
 STATIC_CONFIG: Final = 4  # source of a value of the broker's own file

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-__all__ = ["Yes", "confirmed"]
-
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do it without a question.")]
 
 

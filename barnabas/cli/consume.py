@@ -31,8 +31,6 @@ from barnabas.runtime.scope import Scope
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
 
-__all__ = ["consume"]
-
 TAIL_MAX: Final = 100_000
 LOOK_S: Final = 1.0  # between two looks for new topics that match a pattern
 LEAVE_S: Final = 0.2  # after a signal: time to leave the group

@@ -17,8 +17,6 @@ from barnabas.client.exactly_once import CopyProgress, NewMessage, exactly_once
 from barnabas.client.types import Record
 from barnabas.runtime.loop import run
 
-__all__ = ["main"]
-
 
 async def copy(bootstrap: str, source: str, target: str, abort_every: int, rows: int) -> CopyProgress:
     """Copies the first `rows` records of `source` to `target`; aborts every `abort_every`-th transaction first."""

@@ -43,8 +43,6 @@ from barnabas.storage.checkpoints import (
     read_offsets,
 )
 
-__all__ = ["CHECKPOINTS", "DataDirectory", "NoDirectory", "PartitionFolder", "SegmentOnDisk", "read_data_directory"]
-
 T = TypeVar("T")
 
 LOCK: Final = ".lock"

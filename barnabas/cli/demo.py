@@ -39,8 +39,6 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.types import TopicPartition
 from barnabas.runtime.loop import run
 
-__all__ = ["demo"]
-
 INPUT, OUTPUT = "flights", "flights-copy"
 TRANSACTIONAL_ID = "copier-1"  # the worker's
 BROKERS = 3

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-__all__ = ["OPTIONS", "DirectOption", "direct_call"]
-
 DIGITS_MAX: Final = 18
 
 

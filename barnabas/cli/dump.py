@@ -22,8 +22,6 @@ from barnabas.cli.session import wrong_call
 from barnabas.cli.streams import printable
 from barnabas.errors import BarnabasError, RemoteProtocolError
 
-__all__ = ["dump", "lines_of"]
-
 _LOGS: Final = (".log", ".checkpoint")
 _SKIPPED: Final = (".lock",)  # it says nothing, and closing a file gives up the locks of this process on it
 ALL_OFFSETS: Final = DumpedOffsets(0, None)

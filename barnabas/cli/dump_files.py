@@ -14,8 +14,6 @@ from barnabas.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from barnabas.storage.producers import PartitionProducers
 
-__all__ = ["READERS", "Shown", "text_of"]
-
 NEVER_MS = 1 << 62
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024  # of a file that is read whole: index files have 10 MiB by default
 

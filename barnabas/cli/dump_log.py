@@ -19,8 +19,6 @@ from barnabas.protocol.records import BatchHeader, Record, decode_records, read_
 from barnabas.protocol.schema import Struct, decode, decode_versioned
 from barnabas.storage.checkpoints import encode_uuid
 
-__all__ = ["DumpedOffsets", "log_entries"]
-
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BROKER = 4  # resource type of a node's settings
 HIDDEN = "[hidden]"  # in place of passwords, and of keys of SCRAM users

@@ -14,8 +14,6 @@ from barnabas.errors import BarnabasError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["export"]
-
 
 def export(
     topic: Annotated[tuple[str, ...], Parameter(negative=(), help="Topics to write.")],

@@ -13,8 +13,6 @@ from barnabas.cli.client_properties import (
 )
 from barnabas.cli.option import option
 
-__all__ = ["extra_arguments", "property_option"]
-
 
 def property_option() -> Any:
     """How the option `-X` is declared; its type is tuple[str, ...]."""

@@ -13,8 +13,6 @@ from barnabas.client.admin import FeatureDescription
 from barnabas.client.errors import IllegalState
 from barnabas.protocol.metadata_versions import metadata_version_level, metadata_version_name
 
-__all__ = ["app"]
-
 METADATA_VERSION: Final = "metadata.version"
 
 app = App(

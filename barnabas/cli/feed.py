@@ -12,8 +12,6 @@ from typing import Final
 
 from barnabas.client import Producer
 
-__all__ = ["feed", "rows_of_tick"]
-
 TICK_S: Final = 0.02
 BURST: Final = 1024  # rows between two updates of the progress bar
 

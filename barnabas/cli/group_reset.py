@@ -21,8 +21,6 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState, UnknownGroup
 from barnabas.client.types import TopicPartition
 
-__all__ = ["read_offsets_csv", "reset_offsets"]
-
 COMMAND: Final = "group reset-offsets"
 CSV_LINES_MAX: Final = 1_000_000
 INT64_MAX: Final = 2**63 - 1

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["InputProgress"]
-
 SHOWN_AFTER_S: Final = 0.5
 EVERY_S: Final = 0.1
 

@@ -20,8 +20,6 @@ from typing import Any, Final
 from barnabas.cli.streams import READER_GONE
 from barnabas.runtime.loop import loop_factory
 
-__all__ = ["GRACE_S", "Interruptible"]
-
 GRACE_S: Final = 0.7  # from the signal to the end of the process; tests allow one second
 
 

@@ -18,8 +18,6 @@ from typing import Final
 from barnabas.broker.properties import parse_properties
 from barnabas.loggers import LEVELS
 
-__all__ = ["SECRETS", "environment_remarks", "environment_settings", "logger_levels", "started_lines"]
-
 PREFIX: Final = "KAFKA_"
 SECRETS: Final = "/etc/kafka/secrets"
 LISTENERS: Final = "listeners"

@@ -15,19 +15,6 @@ from typing import Any, Final
 
 from barnabas.client.types import TopicPartition
 
-__all__ = [
-    "WrongFile",
-    "as_reassignment",
-    "offset_argument",
-    "partition_argument",
-    "read_offsets_file",
-    "read_partitions_file",
-    "read_reassignment_file",
-    "read_topics_file",
-    "replicas_argument",
-    "without_doubles",
-]
-
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024  # about 600,000 partitions
 DIGITS_MAX: Final = 19
 ANY_DIRECTORY: Final = "any"

@@ -9,8 +9,6 @@ from cyclopts import Parameter
 
 from barnabas.cli.session import wrong_call
 
-__all__ = ["Settings", "key_values"]
-
 Settings = Annotated[tuple[str, ...], Parameter(negative=(), help="key=value, Kafka's config names; may be repeated.")]
 
 

@@ -20,8 +20,6 @@ from typing import Final
 from barnabas.cli.local_cluster import LocalCluster
 from barnabas.client.admin import Admin
 
-__all__ = ["Kill", "Kills", "leader_of", "wait_in_sync"]
-
 LEADER, COORDINATOR, CONTROLLER, WORKER = (
     "the output's leader",
     "the transaction coordinator",

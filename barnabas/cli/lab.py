@@ -14,8 +14,6 @@ from typing import NoReturn
 
 from barnabas.testing.errors import KitError, KitTimeout
 
-__all__ = ["lab_port", "run_lab"]
-
 HOSTS = ("127.0.0.1", "localhost")
 
 

@@ -16,8 +16,6 @@ from barnabas.client.errors import RecordTooLarge
 from barnabas.client.types import Headers
 from barnabas.protocol.records import NewRecord
 
-__all__ = ["LineFormat", "LineInput"]
-
 
 @dataclass(frozen=True)
 class LineFormat:

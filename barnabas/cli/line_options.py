@@ -10,8 +10,6 @@ from barnabas.cli.line_input import LineFormat
 from barnabas.cli.option import flat, option
 from barnabas.cli.session import WrongCall
 
-__all__ = ["DEFAULT_LINES", "LineOptions"]
-
 
 @flat
 @dataclass(frozen=True)

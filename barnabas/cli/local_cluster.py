@@ -30,8 +30,6 @@ from barnabas.ports import DiskLock
 from barnabas.runtime.files import FileDisk
 from barnabas.runtime.holders import described, port_holder
 
-__all__ = ["ClusterFailed", "LocalCluster", "LocalNode", "line_of"]
-
 LOCK_FILE: Final = ".lock"
 PORTS_FILE: Final = "quorum-ports"
 READY_S: Final = 60.0  # far above the time of a start, including the recovery of large logs

@@ -13,8 +13,6 @@ from typing import Final
 
 from barnabas.runtime.randomness import SystemRng
 
-__all__ = ["HOST", "PORT_MAX", "chosen_ports", "ephemeral_ports", "is_free", "quorum_ports", "saved_ports"]
-
 HOST: Final = "127.0.0.1"
 PORT_MAX: Final = 65_535
 PORT_MIN: Final = 1_024  # below, ports need more rights

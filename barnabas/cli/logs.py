@@ -12,8 +12,6 @@ from cyclopts import Parameter
 from barnabas.loggers import PREFIX, ROOT, TRACE, python_name
 from barnabas.runtime.log_lines import PERIOD_S, JsonLines, LineLimit, TextLines
 
-__all__ = ["LogFormat", "LogLevel", "LogOutput"]
-
 LogLevel = Literal["trace", "debug", "info", "warning", "error"]
 LogFormat = Annotated[
     Literal["text", "json"],

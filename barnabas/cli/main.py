@@ -21,8 +21,6 @@ try:  # Ctrl-C is obeyed from the first import on
 except KeyboardInterrupt:
     raise SystemExit(130) from None
 
-__all__ = ["exit_code", "main"]
-
 GARBAGE_OBJECTS: Final = 20_000  # new objects until a search of cycles: Python's 700 search while a batch is written
 
 

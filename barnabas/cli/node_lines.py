@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["NodeLines"]
-
 EVERY_S: Final = 0.25
 READ_BYTES_MAX: Final = 256 * 1024  # of one file in one turn
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -37,8 +37,6 @@ from barnabas.runtime.offload import WorkerThread
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.resolver import look_up
 
-__all__ = ["announce", "obey_signals", "remedy", "run_node"]
-
 log = logger("kafka.server")
 
 STOPS = (signal.SIGTERM, signal.SIGINT)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
-__all__ = ["apply_flat", "flat", "option"]
-
 OptionsT = TypeVar("OptionsT")
 
 _flat: list[type] = []

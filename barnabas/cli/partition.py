@@ -29,8 +29,6 @@ from barnabas.client.net.metadata import PartitionInfo
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["app"]
-
 app = App(
     name="partition",
     help_epilogue="Examples:\n\n- `barnabas partition list --under-replicated`\n"

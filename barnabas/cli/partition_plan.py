@@ -16,8 +16,6 @@ from typing import Final
 
 from barnabas.client.types import TopicPartition
 
-__all__ = ["spread"]
-
 PASSES_MAX: Final = 20
 
 

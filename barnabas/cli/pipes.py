@@ -18,8 +18,6 @@ from typing import Any, Final, TextIO
 
 from barnabas.cli.streams import OutputUnwritable
 
-__all__ = ["BlockInput", "BlockOutput"]
-
 PIECE: Final = 4_096  # PIPE_BUF: a pipe that poll calls writable has room for this number of bytes
 
 

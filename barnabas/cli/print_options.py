@@ -10,8 +10,6 @@ from barnabas.cli.option import flat, option
 from barnabas.cli.record_format import Decode, Shown, as_json, as_template, as_values
 from barnabas.cli.session import WrongCall
 
-__all__ = ["DEFAULT_PRINT", "PrintOptions"]
-
 
 @flat
 @dataclass(frozen=True)

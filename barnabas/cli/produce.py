@@ -28,8 +28,6 @@ from barnabas.client.producer.producer import Producer
 from barnabas.client.types import CompressionType
 from barnabas.protocol.records import NewRecord
 
-__all__ = ["produce"]
-
 BLOCK_BYTES: Final = 256 * 1024
 LINGER_S: Final = 0.005  # lines wait for more of a pipe so long
 FLUSH_S: Final = 0.4  # after a signal: time to send what was read

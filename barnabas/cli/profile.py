@@ -14,8 +14,6 @@ from barnabas.cli.profiles import Profiles, check_profile_name
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import Connection, wrong_call
 
-__all__ = ["app"]
-
 HIDDEN = "[hidden]"  # in place of a secret, as Kafka prints it
 
 app = App(

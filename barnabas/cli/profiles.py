@@ -21,8 +21,6 @@ from typing import Any, Final
 
 from barnabas.cli.client_properties import WrongCall
 
-__all__ = ["Profiles", "check_profile_name", "config_path"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

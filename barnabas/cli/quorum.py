@@ -11,8 +11,6 @@ from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked
 from barnabas.client.admin import QuorumDescription, QuorumReplicaDescription
 from barnabas.storage.checkpoints import encode_uuid
 
-__all__ = ["app"]
-
 app = App(
     name="quorum",
     help_epilogue="Examples:\n\n- `barnabas quorum describe`\n- `barnabas quorum replication --watch`",

@@ -17,8 +17,6 @@ from barnabas.client.admin import ClientQuotas
 from barnabas.client.admin.quotas import QuotaEntityType
 from barnabas.client.errors import IllegalState
 
-__all__ = ["app", "quota_value"]
-
 BYTE_RATES: Final = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 KEYS: Final = (
     "producer_byte_rate",

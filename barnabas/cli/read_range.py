@@ -16,8 +16,6 @@ from barnabas.cli.client_properties import WrongCall
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.types import TopicPartition
 
-__all__ = ["Range", "parse_range"]
-
 Edge = Literal["earliest", "latest"]
 
 

@@ -35,8 +35,6 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
-__all__ = ["KeepThrottles", "Throttle", "Wait", "brokers_with_racks", "reassign_partitions"]
-
 Throttle = Annotated[
     str | None, Parameter(help="Bytes a second that each broker may copy, such as 50M; removed when all is complete.")
 ]

@@ -18,17 +18,6 @@ from barnabas.client.admin import Admin, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, IllegalState, KafkaError, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
-__all__ = [
-    "ReplicaLists",
-    "end_throttles",
-    "finish",
-    "named",
-    "present_replicas",
-    "progress",
-    "start_reassignment",
-    "state_of",
-]
-
 ReplicaLists = dict[TopicPartition, tuple[int, ...]]
 
 LATER = "`partition reassign --verify` shows the end and removes throttles"

@@ -23,8 +23,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
 from barnabas.protocol.records import Record as LogRecord
 
-__all__ = ["Decode", "Read", "Shown", "as_json", "as_lines", "as_template", "as_values", "control_of"]
-
 Decode = Literal["utf-8", "hex", "base64", "json"]
 Read = Record[bytes | None, bytes | None] | RawRecord
 Shown = Callable[[Sequence[Read]], list[bytes]]  # the text of each record

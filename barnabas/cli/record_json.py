@@ -15,8 +15,6 @@ from typing import Any, Final
 from barnabas.cli.bad_record import BadRecord
 from barnabas.client.types import Headers
 
-__all__ = ["JsonRecord", "compact", "readable", "record_from_json", "timestamp_type_name"]
-
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 _READ: Final = ("partition", "timestamp", "key", "value", "headers")

@@ -26,8 +26,6 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.group.group import RebalanceListener
 from barnabas.client.types import OffsetAndMetadata, TopicPartition, ValueRun
 
-__all__ = ["CommitsBeforeRevoke", "RecordReader", "read_tail"]
-
 POLL_RECORDS: Final = 10_000
 POLL_MS: Final = 250
 COMMIT_EVERY_S: Final = 1.0

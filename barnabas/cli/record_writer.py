@@ -24,8 +24,6 @@ from barnabas.client.types import RecordMetadata
 from barnabas.protocol.records import EncodedRecords, NewRecord, encode_records
 from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_pairs, encode_values
 
-__all__ = ["BATCH_BYTES", "NO_TIMESTAMP", "FailedLine", "InputPlace", "RecordWriter"]
-
 BATCH_BYTES: Final = 512 * 1024  # at this size a batch is sent
 NO_TIMESTAMP: Final = -2  # the record gets the present time
 PAIR_RECORD_OVERHEAD_MAX: Final = VALUE_RECORD_OVERHEAD_MAX + 4  # the length of the key has up to 5 bytes

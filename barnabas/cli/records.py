@@ -17,8 +17,6 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
-__all__ = ["app"]
-
 HIGH_WATERMARK = -1
 
 app = App(name="records", help_epilogue="Examples:\n\n- `barnabas records delete orders:0:100 --dry-run`")

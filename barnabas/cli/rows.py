@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["InputMissing", "flights", "flights_folder", "lines"]
-
 
 class InputMissing(Exception):
     """The input is missing; the text says what to do."""

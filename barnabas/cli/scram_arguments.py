@@ -17,8 +17,6 @@ from barnabas.broker.metadata.records import UserScramCredentialRecord
 from barnabas.broker.metadata.scram_users import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, scram_record
 from barnabas.ports import Rng
 
-__all__ = ["scram_records"]
-
 _MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _EXAMPLE: Final = "write SCRAM-SHA-256=[name=alice,password=SECRET]"
 _KEYS: Final = ("name", "password", "iterations", "salt", "saltedpassword")

@@ -23,8 +23,6 @@ from barnabas.errors import BrokerError
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
 
-__all__ = ["node_config", "serve"]
-
 _Arguments = tuple[
     str | None,
     int | None,

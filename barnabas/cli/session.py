@@ -267,7 +267,7 @@ def worked(
     except BarnabasError as error:
         if _cannot_be_carried(error):
             return wrong_call(command, _not_text(error) or str(error))
-        complain(command, explained(command, error, about, connection))
+        complain(command, told_reason(command, error, about, connection))
         return running.code or 1
     return running.code
 
@@ -315,7 +315,7 @@ _NEEDS: Final = {
 }
 
 
-def explained(command: str, error: BaseException, about: str, connection: Connection) -> str:
+def told_reason(command: str, error: BaseException, about: str, connection: Connection) -> str:
     """The text of an error; for one of authorization with the command that allows what was refused."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, AuthorizationFailed):
@@ -348,7 +348,7 @@ async def each(
             if not isinstance(error, ResponseError | IllegalState) or _cannot_be_carried(error):
                 raise  # the cluster does not answer, or the call is wrong
             sys.stdout.flush()
-            complain(command, explained(command, error, f"{kind}:{name}", connection))
+            complain(command, told_reason(command, error, f"{kind}:{name}", connection))
             refused = True
     if refused:
         raise Ended(1)

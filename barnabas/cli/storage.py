@@ -23,8 +23,6 @@ from barnabas.protocol.metadata_versions import metadata_version_level, metadata
 from barnabas.runtime.randomness import SystemRng
 from barnabas.storage.checkpoints import encode_uuid
 
-__all__ = ["app"]
-
 METADATA_VERSION = "metadata.version"
 HARMLESS = ("rebuild", "note")
 

@@ -32,8 +32,6 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.index import OffsetIndex, TimeIndex
 from barnabas.storage.producers import PartitionProducers
 
-__all__ = ["SEVERITIES", "Finding", "Severity", "check_directories"]
-
 Severity = Literal["refuse", "lose", "stray", "unnoticed", "rebuild", "note"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("refuse", "lose", "stray", "unnoticed", "rebuild", "note")
 _INDEX_ENTRY_BYTES: Final = {".index": 8, ".timeindex": 12}

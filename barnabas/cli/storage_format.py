@@ -22,8 +22,6 @@ from barnabas.runtime.files import FileDisk
 from barnabas.runtime.private_files import write_private
 from barnabas.storage.checkpoints import MetaProperties, decode_uuid, encode_uuid, write_meta_properties
 
-__all__ = ["NotFormatted", "format_directories"]
-
 SCRAM_SINCE: Final = "3.5-IV2"
 
 

@@ -14,8 +14,6 @@ from barnabas.limits import DECOMPRESSED_BYTES_MAX
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 
-__all__ = ["DamageFound", "batches_of", "last_batch"]
-
 CHUNK_BYTES: Final = 1024 * 1024
 HEADER_CHUNK_BYTES: Final = 16 * 1024
 

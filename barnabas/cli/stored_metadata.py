@@ -17,8 +17,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.protocol.records import decode_records
 
-__all__ = ["damaged_snapshots", "stored_image"]
-
 
 def stored_image(directory: DataDirectory) -> MetadataImage | None:
     """Returns the image as of the last readable record; None if the directory has no metadata log.

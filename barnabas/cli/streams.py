@@ -14,8 +14,6 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["READER_GONE", "OutputUnwritable", "drop_output", "given_up", "repair_streams", "written_out"]
-
 READER_GONE: Final = 141  # 128 + SIGPIPE
 # Control characters of ASCII, C1 and Unicode (line separators, bidirectional text), and halves of surrogate pairs.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -14,8 +14,6 @@ from barnabas.client.admin import Admin, ConfigResource, PartitionReassignment
 from barnabas.client.errors import BrokerUnreachable, RequestTimedOut
 from barnabas.client.types import TopicPartition
 
-__all__ = ["as_rate", "remove_throttles", "set_throttles"]
-
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"

@@ -6,8 +6,6 @@ import re
 from datetime import datetime
 from typing import Final
 
-__all__ = ["parse_duration", "parse_time"]
-
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SHORT: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _SHORT_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")

@@ -25,8 +25,6 @@ from barnabas.testing.history.log_reader import LogReader, logged, transaction_s
 from barnabas.testing.history.story import Now, TransactionStory, ids_of, story
 from barnabas.testing.history.trace import HeldMarker, read_trace
 
-__all__ = ["explain_live", "explain_trace"]
-
 NEAREST: Final = 3
 MARKER_RECORDS_MAX: Final = 200_000  # of a partition, from its end back, in which markers are looked for
 PARTITIONS_MAX: Final = 100

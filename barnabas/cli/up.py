@@ -35,8 +35,6 @@ from barnabas.errors import BarnabasError, BrokerError
 from barnabas.runtime.cluster_directory import ClusterDirectory, remove_ownerless
 from barnabas.runtime.loop import run
 
-__all__ = ["up"]
-
 BROKERS_MAX: Final = 9  # each is a process on this machine
 KILLED: Final = 130
 TEMPORARY: Final = "barnabas-up-"  # prefix of directories without --data

@@ -17,8 +17,6 @@ from barnabas.cli.confirmation import Yes, confirmed
 from barnabas.cli.render import Cell, Json, Report, print_json
 from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 
-__all__ = ["app"]
-
 VARIABLE: Final = "BARNABAS_USER_PASSWORD"
 PASSWORD_CHARS_MAX: Final = 1_024
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.session import Connection, explained
+from barnabas.cli.session import Connection, told_reason
 from barnabas.client.errors import ProducerFailed, error_for
 from barnabas.errors import ErrorCode
 
@@ -26,10 +26,10 @@ def test_the_command_that_allows_it_is_named(
 ) -> None:
     error = ProducerFailed("the producer cannot continue")
     error.__cause__ = error_for(code, topic=topic)
-    said = explained(command, error, about, Connection())
+    said = told_reason(command, error, about, Connection())
     assert said == f"{error}; an administrator allows it by `barnabas acl add PRINCIPAL {grant}`"
 
 
 def test_other_errors_stay_as_they_are() -> None:
     error = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic="orders")
-    assert explained("consume", error, "", Connection()) == str(error)
+    assert told_reason("consume", error, "", Connection()) == str(error)
