@@ -38,7 +38,7 @@ FREED_AT_ONCE: Final = 64  # elements of a list
 FREED_PER_UNIT: Final = 16  # of work (slices.Work)
 
 
-class Sender(Origin, Protocol):
+class LeavingOrigin(Origin, Protocol):
     """The connection of a large request."""
 
     def has_left(self) -> bool:
@@ -82,7 +82,7 @@ class LargeRequest:
         frame: Buffer,
         position: int,
         client_id: str | None,
-        origin: Sender,
+        origin: LeavingOrigin,
         client_host: str,
         charge_for: ChargeFor | None = None,
     ) -> None:
@@ -151,7 +151,7 @@ class LargeRequest:
         frame: Buffer,
         position: int,
         client_id: str | None,
-        origin: Sender,
+        origin: LeavingOrigin,
         client_host: str,
         charge_for: ChargeFor | None,
     ) -> Work:

@@ -131,10 +131,11 @@ class ScramServer:
         credential = self._credential = self._find(first.name, first.by_token)
         if first.authorize and first.authorize != first.name:
             raise LoginFailed(OTHER_NAME)
+        salt, iterations = self._unknown(
+            first.name, first.by_token
+        )  # of a known name as well, which takes the same time
         if credential is not None:
             salt, iterations = credential.salt, credential.iterations
-        else:
-            salt, iterations = self._unknown(first.name, first.by_token)
         self._nonce = first.nonce + self._server_nonce
         self._binding = first.binding
         answer = f"r={self._nonce},s={b64encode(salt).decode()},i={iterations}"

@@ -57,6 +57,22 @@ def test_a_foreign_client_logs_in(mechanism: str) -> None:
     assert exchange.identity == LoginIdentity("user")
 
 
+@pytest.mark.parametrize("name", ["user", "nobody"])
+def test_known_and_unknown_names_take_the_same_steps(name: str) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def find(user: str, by_token: bool) -> StoredCredential | None:
+        asked.append(("find", user))
+        return credential("SCRAM-SHA-256") if user == "user" else None
+
+    def unknown(user: str, by_token: bool) -> tuple[bytes, int]:
+        asked.append(("unknown", user))
+        return SALT, 4_096
+
+    ScramServer("SCRAM-SHA-256", find, unknown, lambda token: None, NONCE).step(f"n,,n={name},r=abc".encode(), 0)
+    assert asked == [("find", name), ("unknown", name)]
+
+
 @pytest.mark.parametrize(("user", "password"), [("user", "wrong"), ("nobody", "pencil")], ids=["password", "user"])
 def test_a_wrong_password_and_an_unknown_user_have_the_same_answers(user: str, password: str) -> None:
     client, exchange = ForeignClient(["SCRAM-SHA-256"], user, password), server()

@@ -19,7 +19,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     NOT_JOINED,
     ConsumerMember,
     MemberMetadata,
-    Subscription,
+    TopicSubscription,
 )
 from barnabas.broker.coordinator.groups.records import (
     ConsumerRecord,
@@ -94,7 +94,7 @@ class ConsumerGroup:
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
-        self.subscriptions: dict[Subscription, int] = {}
+        self.subscriptions: dict[TopicSubscription, int] = {}
         self.votes: dict[str, int] = {}
         self.hashed_in: Mapping[str, Any] | None = None
         self.searched_acls: Mapping[bytes, Any] | None = None
@@ -167,7 +167,7 @@ class ConsumerGroup:
         """Returns the member of a request; raises as `static_member` with an instance id, as `member` without."""
         return self.member(member_id) if instance_id is None else self.static_member(member_id, instance_id)
 
-    def topic_names_of(self, subscription: Subscription) -> set[str]:
+    def topic_names_of(self, subscription: TopicSubscription) -> set[str]:
         """Returns the topics of a subscription, by name or by expression; they need not exist."""
         names, regex = subscription
         found = set(names)

@@ -49,7 +49,7 @@ Owned = frozenset[tuple[bytes, int]]
 """Topic ids and partitions that a member reports as owned."""
 
 
-Subscription = tuple[tuple[str, ...], str]
+TopicSubscription = tuple[tuple[str, ...], str]
 """Names of topics, ascending, and a regular expression of further topics."""
 
 
@@ -92,7 +92,7 @@ class MemberMetadata(NamedTuple):
     classic: ClassicMemberMetadata | None = None
 
     @property
-    def subscription(self) -> Subscription:
+    def subscription(self) -> TopicSubscription:
         """The topics to which the member subscribes."""
         return self.topic_names, self.topic_regex
 

@@ -31,7 +31,7 @@ from barnabas.broker.coordinator.groups.consumer.member import (
     MemberState,
     Owned,
     PartitionEpochs,
-    Subscription,
+    TopicSubscription,
     reconcile,
 )
 from barnabas.broker.coordinator.groups.effects import At, DeadlineKey, HeartbeatCall
@@ -414,7 +414,7 @@ def _subscribers(
     group: ConsumerGroup, members: dict[str, ConsumerMember], topics: Topics
 ) -> dict[str, SubscribedMember]:
     """Returns the members as an assignor sees them; those that subscribe alike share one set of topic ids."""
-    ids: dict[Subscription, frozenset[bytes]] = {}
+    ids: dict[TopicSubscription, frozenset[bytes]] = {}
     result: dict[str, SubscribedMember] = {}
     nothing: Partitions = {}
     for member_id, (_, metadata, _) in members.items():
