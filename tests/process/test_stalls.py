@@ -6,8 +6,11 @@ other client waits; `bench/stalls.py` measures that.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.support.processes.attacks import ATTACKS, Attack, attack_each
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects
 from tests.support.processes.stalling import Stalled, send_each
@@ -17,6 +20,7 @@ pytestmark = pytest.mark.process
 MIB = 1024 * 1024
 TURN_SECONDS_MAX = 0.25  # a turn is 1 to 10 ms on a quiet machine; without slices up to 6.7 s
 GROWTH_BYTES_MAX = 64 * MIB
+ATTACKED_BYTES_MAX = 128 * MIB  # as many as the frames of all connections may take, and some
 # Requests that take much memory and change nothing: sent twice more at the end, they must find room in what was freed.
 REPEATED = ("Produce: unknown topics", "Produce: unknown partitions", "ConsumerGroupDescribe: unknown groups")
 
@@ -49,3 +53,14 @@ def test_no_request_takes_much_memory(stalled: list[Stalled]) -> None:
 
 def test_every_request_is_answered_as_kafka_does(stalled: list[Stalled]) -> None:
     assert {each.huge.name: sorted(each.codes) for each in stalled if not each.as_expected} == {}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [each for each in ATTACKS if "60 kB" in each.name or "8 MB" in each.name or "OAuth" in each.name],
+    ids=lambda attack: attack.name,
+)
+def test_no_attack_keeps_the_loop_from_others_or_takes_much_memory(tmp_path: Path, attack: Attack) -> None:
+    (attacked,) = attack_each(tmp_path, [attack])
+    assert attacked.turn_s < TURN_SECONDS_MAX
+    assert attacked.growth_bytes < ATTACKED_BYTES_MAX
