@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What huge requests and attacks cost others: tests/support/processes/huge against one broker, and tests/support/processes/attacks.
+"""What huge requests and attacks cost others: the catalogue of tests/support/processes/huge against one broker, then each attack of
+tests/support/processes/data_attacks.py against a broker of its own.
 
 usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--stacks MS] [--out results.json]
 
@@ -22,8 +23,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.support.processes.attacks import ATTACKS, Attack, attack_each  # noqa: E402  # after the path
-from tests.support.processes.huge import CATALOGUE  # noqa: E402  # after the path
+from tests.support.processes.data_attacks import DATA_ATTACKS, attack_data  # noqa: E402  # after the path
+from tests.support.processes.huge import CATALOGUE  # noqa: E402  # as above
 from tests.support.processes.huge.request import BrokerObjects  # noqa: E402  # as above
 from tests.support.processes.stalling import Stalled, send_each  # noqa: E402  # as above
 from tests.support.processes.watched_broker import STACKS_VARIABLE  # noqa: E402  # as above
@@ -55,10 +56,9 @@ def main() -> None:
             )
             if stalled.stacks:
                 print(stalled.stacks, end="", flush=True)
-    longest = [each.pause_s for each in found]
-    attacks = attacked_rows([each for each in ATTACKS if arguments.only in each.name])
-    longest += [each["pause_ms"] / 1000 for each in attacks]
-    print(f"longest pause {max(longest, default=0) * 1000:.1f} ms, {len(longest)} requests and attacks")
+    if found:
+        print(f"longest pause {max(each.pause_s for each in found) * 1000:.1f} ms, {len(found)} requests")
+    attacked_data = attacks_on_data(arguments.only)
     if arguments.out is not None:
         rows: list[dict[str, Any]] = [
             {
@@ -68,18 +68,19 @@ def main() -> None:
                 "rss_mb": each.growth_bytes / 2**20,
             }
             for each in found
-        ] + attacks
+        ]
+        rows += attacked_data
         arguments.out.write_text(json.dumps({"at": time.time(), "cpus": os.cpu_count(), "rows": rows}, indent=1))
 
 
-def attacked_rows(attacks: list[Attack]) -> list[dict[str, Any]]:
-    """Prints one line an attack."""
+def attacks_on_data(only: str) -> list[dict[str, Any]]:
+    """Prints one line for each attack on the way of data; returns the rows."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for attacked in attack_each(Path(folder), attacks):
-            pause_ms, turn_ms, rss_mb = attacked.pause_s * 1000, attacked.turn_s * 1000, attacked.growth_bytes / 2**20
-            print(f"{attacked.attack.name:52s} {pause_ms:9.1f} {turn_ms:8.1f} {rss_mb:7.1f}", flush=True)
-            rows.append({"request": attacked.attack.name, "pause_ms": pause_ms, "turn_ms": turn_ms, "rss_mb": rss_mb})
+        for each in attack_data(Path(folder), [one for one in DATA_ATTACKS if only in one.name]):
+            pause_ms, turn_ms, rss_mb = each.pause_s * 1000, each.turn_s * 1000, each.growth_bytes / 2**20
+            print(f"{each.attack.name:52s} {pause_ms:9.1f} {turn_ms:8.1f} {rss_mb:7.1f}", flush=True)
+            rows.append({"request": each.attack.name, "pause_ms": pause_ms, "turn_ms": turn_ms, "rss_mb": rss_mb})
     return rows
 
 

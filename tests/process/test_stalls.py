@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.attacks import ATTACKS, Attack, attack_each
+from tests.support.processes.data_attacks import DATA_ATTACKS, DataAttack, attack_data
 from tests.support.processes.huge import CATALOGUE
 from tests.support.processes.huge.request import BrokerObjects
 from tests.support.processes.stalling import Stalled, send_each
@@ -57,10 +57,10 @@ def test_every_request_is_answered_as_kafka_does(stalled: list[Stalled]) -> None
 
 @pytest.mark.parametrize(
     "attack",
-    [each for each in ATTACKS if "60 kB" in each.name or "8 MB" in each.name or "OAuth" in each.name],
+    [each for each in DATA_ATTACKS if "60 kB" in each.name or "8 MB" in each.name or "OAuth" in each.name],
     ids=lambda attack: attack.name,
 )
-def test_no_attack_keeps_the_loop_from_others_or_takes_much_memory(tmp_path: Path, attack: Attack) -> None:
-    (attacked,) = attack_each(tmp_path, [attack])
+def test_no_attack_on_the_way_of_data_keeps_the_loop_or_takes_much_memory(tmp_path: Path, attack: DataAttack) -> None:
+    (attacked,) = attack_data(tmp_path, [attack])
     assert attacked.turn_s < TURN_SECONDS_MAX
     assert attacked.growth_bytes < ATTACKED_BYTES_MAX

@@ -22,7 +22,7 @@ from tests.support.processes.served import ServedBroker
 from tests.support.processes.watched_broker import VARIABLE, LongestTurn
 from tests.support.requests import codes_in, frame_of, request_of
 
-__all__ = ["ATTACKS", "Attack", "Attacked", "attack_each"]
+__all__ = ["DATA_ATTACKS", "Attacked", "DataAttack", "attack_data"]
 
 OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 NOW_MS: Final = 1_700_000_000_000
@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class DataAttack:
     """One attack. `run` raises AssertionError if the broker does not behave."""
 
     name: str
@@ -58,19 +58,19 @@ class Attacked:
     growth_bytes: of the broker's resident memory, at its peak.
     """
 
-    attack: Attack
+    attack: DataAttack
     pause_s: float
     turn_s: float
     growth_bytes: int
 
 
-def attack_each(folder: Path, attacks: Sequence[Attack]) -> Iterator[Attacked]:
+def attack_data(folder: Path, attacks: Sequence[DataAttack]) -> Iterator[Attacked]:
     """Starts a broker for each attack."""
     for number, attack in enumerate(attacks):
         yield _attacked(folder / f"attacked-{number}", attack)
 
 
-def _attacked(data: Path, attack: Attack) -> Attacked:
+def _attacked(data: Path, attack: DataAttack) -> Attacked:
     plain, sasl, controller, metrics = free_ports(4)
     target = Target(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", metrics)
     settings = {
@@ -207,22 +207,22 @@ def _handshake(mechanism: str) -> bytes:
     return frame_of(request, 1, 1, "stranger")
 
 
-ATTACKS: Final = (
-    Attack("recompression: 24 batches of 1 MB, zstd 22", _recompressed(_batch(TEXT), 24)),
-    Attack("recompression: 64 batches of 60 kB, zstd 22", _recompressed(_batch(TEXT[:60_000]), 64)),
-    Attack(
+DATA_ATTACKS: Final = (
+    DataAttack("recompression: 24 batches of 1 MB, zstd 22", _recompressed(_batch(TEXT), 24)),
+    DataAttack("recompression: 64 batches of 60 kB, zstd 22", _recompressed(_batch(TEXT[:60_000]), 64)),
+    DataAttack(
         "recompression: 16 batches of 150 records, zstd 22",
         _recompressed(_batch(*(TEXT[at : at + 6_000] for at in range(0, 900_000, 6_000))), 16),
     ),
-    Attack("Produce: 90 batches of 1 MB", lambda target: _produce(target, _batch(bytes(1_000_000)), 90)),
-    Attack(
+    DataAttack("Produce: 90 batches of 1 MB", lambda target: _produce(target, _batch(bytes(1_000_000)), 90)),
+    DataAttack(
         "Produce: one record of 90 MB",
         lambda target: _produce(target, _batch(bytes(90_000_000)), 1, max_message_bytes="100000000"),
     ),
-    Attack("half frames: 40 of 104 MB", lambda target: _half_frames(target, 40, 104_000_000, 0, 9)),
-    Attack("half frames: 100 of 8 MB", lambda target: _half_frames(target, 100, 8_000_000, 3, 9)),
-    Attack("half frames: 300 of 1 MB", lambda target: _half_frames(target, 300, 1_000_000, 3, 9)),
-    Attack("strangers: 1,500 tokens of 520 kB without a handshake", lambda target: _strangers(target, b"")),
-    Attack("strangers: 1,500 OAuth tokens of 520 kB", lambda target: _strangers(target, _handshake("OAUTHBEARER"))),
-    Attack("metrics: 80 half requests", _half_requests_of_probes),
+    DataAttack("half frames: 40 of 104 MB", lambda target: _half_frames(target, 40, 104_000_000, 0, 9)),
+    DataAttack("half frames: 100 of 8 MB", lambda target: _half_frames(target, 100, 8_000_000, 3, 9)),
+    DataAttack("half frames: 300 of 1 MB", lambda target: _half_frames(target, 300, 1_000_000, 3, 9)),
+    DataAttack("strangers: 1,500 tokens of 520 kB without a handshake", lambda target: _strangers(target, b"")),
+    DataAttack("strangers: 1,500 OAuth tokens of 520 kB", lambda target: _strangers(target, _handshake("OAUTHBEARER"))),
+    DataAttack("metrics: 80 half requests", _half_requests_of_probes),
 )
