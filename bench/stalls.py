@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What huge requests and attacks cost others: the catalogue of tests/support/processes/huge against one broker, then each attack of
-tests/support/processes/attacks.py against a broker of its own.
+tests/support/processes/attacked.py against a broker of its own.
 
 usage: stalls.py [--partitions 10000] [--topics 10000] [--only TEXT] [--stacks MS] [--out results.json]
 
@@ -23,10 +23,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.support.processes.attacks import REQUEST_ATTACKS  # noqa: E402  # after the path
+from tests.support.processes.attacked import ATTACKS, attack_each  # noqa: E402  # after the path
 from tests.support.processes.huge import CATALOGUE  # noqa: E402  # as above
 from tests.support.processes.huge.request import BrokerObjects  # noqa: E402  # as above
-from tests.support.processes.stalling import Stalled, attack_each, send_each  # noqa: E402  # as above
+from tests.support.processes.stalling import Stalled, send_each  # noqa: E402  # as above
 from tests.support.processes.watched_broker import STACKS_VARIABLE  # noqa: E402  # as above
 
 
@@ -58,7 +58,7 @@ def main() -> None:
                 print(stalled.stacks, end="", flush=True)
     if found:
         print(f"longest pause {max(each.pause_s for each in found) * 1000:.1f} ms, {len(found)} requests")
-    attacked = attacks_on_requests(arguments.only)
+    attacked = attacks(arguments.only)
     if arguments.out is not None:
         rows: list[dict[str, Any]] = [
             {
@@ -73,14 +73,13 @@ def main() -> None:
         arguments.out.write_text(json.dumps({"at": time.time(), "cpus": os.cpu_count(), "rows": rows}, indent=1))
 
 
-def attacks_on_requests(only: str) -> list[dict[str, Any]]:
+def attacks(only: str) -> list[dict[str, Any]]:
     """Prints one line for each attack; returns the rows."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for each in attack_each(Path(folder), [one for one in REQUEST_ATTACKS if only in one.name]):
+        for each in attack_each(Path(folder), [one for one in ATTACKS if only in one.name]):
             pause_ms, turn_ms, rss_mb = each.pause_s * 1000, each.turn_s * 1000, each.growth_bytes / 2**20
-            print(f"{each.attack.name:52s} {pause_ms:9.1f} {turn_ms:8.1f} {rss_mb:7.1f} {each.took_s:8.2f}", flush=True)
-            print(each.stacks, end="", flush=True)
+            print(f"{each.attack.name:52s} {pause_ms:9.1f} {turn_ms:8.1f} {rss_mb:7.1f}", flush=True)
             rows.append({"request": each.attack.name, "pause_ms": pause_ms, "turn_ms": turn_ms, "rss_mb": rss_mb})
     return rows
 

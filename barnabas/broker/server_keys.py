@@ -104,7 +104,7 @@ _CONNECTIONS = [
     long(
         "queued.max.request.bytes",
         -1,
-        "Bytes of large requests that are being received, over all connections; -1: twice socket.request.max.bytes.",
+        "Bytes of large requests that are being received or wait, over all connections; -1: socket.request.max.bytes.",
     ),
     without_effect(
         integer("queued.max.requests", 500, "Requests that wait for a handler.", at_least(1)),

@@ -134,7 +134,9 @@ async def test_a_slow_client_is_closed(
     assert (answer.split(b" ", 2)[1] if answer else b"") == answered
 
 
-@pytest.mark.parametrize("sent", [b"GET /livez HTTP/1.1\r\nHost: x\r\nX: ", b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"GET /livez HTTP/1.1\r\nHost: x\r\nX: ", b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
 async def test_half_requests_and_silent_connections_do_not_keep_a_probe_away(watched: Node, sent: bytes) -> None:
     peers = [await asyncio.open_connection(*address_of(watched)) for _ in range(CONNECTIONS_MAX + 16)]
     for _, writer in peers:

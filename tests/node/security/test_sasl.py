@@ -14,6 +14,7 @@ import socket
 import ssl
 from itertools import pairwise
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -108,6 +109,55 @@ async def test_a_login_has_no_place_among_the_large_requests(caplog: pytest.LogC
         assert b"Invalid username or password" in long.written[1]
         assert node.slices.requests.running == 0
         assert "too many tagged fields in a request of a login" in caplog.text
+
+
+def announces(size: int) -> bytes:
+    """The beginning of a SaslAuthenticate frame of this size."""
+    return pack(">ihhih", size, 36, 1, 2, -1)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "size", "stays"),
+    [
+        (None, 10 * 1024 + 1, False),
+        ("PLAIN", 10 * 1024, True),
+        ("PLAIN", 10 * 1024 + 1, False),
+        ("SCRAM-SHA-256", 10 * 1024 + 1, False),
+        ("OAUTHBEARER", 500_000, True),
+        ("OAUTHBEARER", 524_289, False),
+    ],
+)
+async def test_the_mechanism_limits_the_requests_of_a_login(mechanism: str | None, size: int, stays: bool) -> None:
+    async with sasl_node(SETTINGS, "SASL", "AGAIN") as node:
+        client = InMemory(node, "client", "SASL")
+        if mechanism is not None:
+            client.sends(17, 1, pack(">h", len(mechanism)) + mechanism.encode())
+            await until(lambda: client.written)
+        client.receive(announces(size))
+        assert len(node.server.connections) == stays
+
+
+async def test_strangers_share_memory_and_the_newest_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their incomplete requests do not keep another client from its login, whatever its token needs."""
+    monkeypatch.setattr("barnabas.broker.server.LOGINS_BYTES_MAX", 1_000_000)
+    async with sasl_node(SETTINGS, "SASL", "AGAIN") as node:
+        strangers = [InMemory(node, f"stranger-{number}", "SASL") for number in range(10)]
+        for each in strangers:
+            each.sends(17, 1, pack(">h", 11) + b"OAUTHBEARER")
+        await until(lambda: all(each.written for each in strangers))
+        for each in strangers:
+            each.receive(announces(300_000))
+            each.receive(bytes(100_000))
+            assert sum(one.core.reader.allocated_bytes for one in node.server.connections) <= 1_000_000
+        assert [one.client_id for one in node.server.connections] == [f"stranger-{number}" for number in (7, 8, 9)]
+        user = InMemory(node, "user", "SASL")
+        user.sends(17, 1, b"\0\5PLAIN")
+        await until(lambda: user.written)
+        token = ALICE
+        user.sends(36, 1, len(token).to_bytes(4, "big") + token)
+        await until(lambda: len(user.written) == 2)
+        assert node.server.connections, "it has logged in beside them"
+        assert user.reading
 
 
 async def test_hostile_frames_before_the_login_end_their_connection_only() -> None:

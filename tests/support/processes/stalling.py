@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.oracle.wire import Wire
-from tests.support.processes.attacks import Attack
 from tests.support.processes.huge.request import CLOSED, BrokerObjects, Huge
 from tests.support.processes.measured_producer import MeasuredProducer
 from tests.support.processes.ports import free_ports
@@ -47,52 +45,8 @@ class Stalled:
         return bool(self.codes) and self.codes <= self.huge.codes
 
 
-@dataclass(slots=True)
-class Attacked:
-    """What an attack did, in the units of `Stalled`."""
-
-    attack: Attack
-    pause_s: float
-    turn_s: float
-    growth_bytes: int
-    took_s: float
-    stacks: str
-
-
-def attack_each(folder: Path, attacks: Sequence[Attack]) -> Iterator[Attacked]:
-    """Starts a broker for each attack: memory that one has freed would hide what the next one takes."""
-    for number, attack in enumerate(attacks):
-        with _watched(folder / str(number)) as (broker, _, longest):
-            with Wire(broker.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
-                wire.create_topic("quiet")
-            with MeasuredProducer(broker.address, "quiet") as producer:
-                producer.measured()
-                longest.seconds = 0.0
-                before, logged, began = broker.rss_bytes(), len(broker.log()), time.monotonic()
-                attack.run(broker.address, attack.size)
-                took_s = time.monotonic() - began
-                pause_s, _ = producer.measured()
-                producer.measured()
-                grown = broker.rss_bytes() - before
-                yield Attacked(attack, pause_s, longest.seconds, grown, took_s, _stacks(broker.log()[logged:]))
-
-
 def send_each(folder: Path, world: BrokerObjects, requests: Sequence[Huge], *settings: str) -> Iterator[Stalled]:
     """Starts a broker and sends it the requests, each over a connection of its own."""
-    with _watched(folder, *settings) as (broker, controller_port, longest):
-        with Wire(broker.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
-            wire.create_topic("quiet")
-            world.prepare(wire)
-        with MeasuredProducer(broker.address, "quiet") as producer:
-            for huge in requests:
-                port = broker.port if huge.listener == "broker" else controller_port
-                yield _send(broker, port, huge, world, producer, longest)
-
-
-@contextmanager
-def _watched(folder: Path, *settings: str) -> Iterator[tuple[ServedBroker, int, LongestTurn]]:
-    """A broker, the port of its controller listener, and the longest turn of its loop."""
-    folder.mkdir(exist_ok=True)
     (controller_port,) = free_ports(1)
     address = f"127.0.0.1:{controller_port}"
     broker = ServedBroker(
@@ -107,7 +61,13 @@ def _watched(folder: Path, *settings: str) -> Iterator[tuple[ServedBroker, int, 
     try:
         with LongestTurn(turn_file) as longest:
             broker.start()
-            yield broker, controller_port, longest
+            with Wire(broker.address, timeout_s=ANSWER_SECONDS_MAX) as wire:
+                wire.create_topic("quiet")
+                world.prepare(wire)
+            with MeasuredProducer(broker.address, "quiet") as producer:
+                for huge in requests:
+                    port = broker.port if huge.listener == "broker" else controller_port
+                    yield _send(broker, port, huge, world, producer, longest)
         assert broker.stop(60) == 0, broker.log()
         assert "Traceback" not in broker.log(), broker.log()
     finally:
