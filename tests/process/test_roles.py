@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.client import Producer
 from barnabas.protocol.records import NewRecord, build_batch
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
@@ -47,6 +49,8 @@ class Separate(Cluster):
                     folder / f"broker-{n}",
                     "process.roles=broker",
                     "offsets.topic.replication.factor=2",
+                    "transaction.state.log.replication.factor=2",
+                    "transaction.state.log.min.isr=1",
                     node_id=n,
                     arguments=("--quorum", quorum),
                 )
@@ -188,7 +192,14 @@ def test_without_a_quorum_the_brokers_serve(separate: Separate) -> None:
             read = wire.call(request_of("OffsetFetch", groups=groups), 8)
         return done.topics[0].partitions[0].error_code, read.groups[0].error_code
 
+    async def transaction() -> None:
+        addresses = ",".join(node.address for node in separate.nodes.values())
+        async with Producer(bootstrap_servers=addresses, transactional_id="t") as producer, producer.transaction():
+            for topic in leaders:
+                await producer.send(topic, b"v")
+
     separate.wait_until(lambda: commit() == (0, 0), "the coordinator has loaded")
+    asyncio.run(transaction())
     for controller in (101, 102):
         separate.controllers[controller].kill()
     began = time.monotonic()
@@ -196,3 +207,4 @@ def test_without_a_quorum_the_brokers_serve(separate: Separate) -> None:
         time.sleep(1)
         codes = [produce(topic, acks) for topic in leaders for acks in (-1, 1)]
         assert (codes, commit()) == ([0, 0, 0, 0], (0, 0)), f"after {time.monotonic() - began:.0f} s"
+        asyncio.run(transaction())

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from barnabas.broker.awaited_leaders import HELD_MS_MAX
+from barnabas.client import Consumer, Producer
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas.testing.simulation.world import Ports
+from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.trio import FAILOVER_S, IDS, Trio, simulate
+from tests.support.simulation.workload import BOOTSTRAP, BROKER, Broker
 
 pytestmark = pytest.mark.simulation
 
@@ -165,3 +167,32 @@ def test_a_client_reconnects_at_once_to_brokers_that_are_back(seed: int) -> None
         await with_client(trio, 1, program)
 
     simulate(seed, story)
+
+
+def test_a_member_returns_with_its_id_after_an_outage_longer_than_its_session() -> None:
+    """As a new member it would wait until the coordinator, which has restarted, removes the old one."""
+
+    async def program(ports: Ports) -> None:
+        options: dict[str, Any] = {"clock": ports.clock, "rng": ports.rng, "network": ports.network}
+        options["bootstrap_servers"] = BOOTSTRAP
+        async with (
+            Producer(**options) as producer,
+            Consumer("t", group_id="g", auto_offset_reset="earliest", session_timeout_ms=6_000, **options) as consumer,
+        ):
+            for number in range(2):
+                await (await producer.send("t", b"%d" % number))
+                while (await consumer.getone()).value != b"%d" % number:
+                    pass  # delivered again, as it was not committed
+                if number == 0:
+                    world.machine(BROKER).kill()
+                    await asyncio.sleep(9)
+                    world.machine(BROKER).start(Broker())
+                    began = ports.clock.monotonic_ms()
+            assert ports.clock.monotonic_ms() - began < 4_000
+
+    async def main() -> None:
+        world.machine(BROKER).start(Broker())
+        await world.machine("client").start(program)
+
+    with World(1) as world:
+        world.run(main(), time_limit_s=60)

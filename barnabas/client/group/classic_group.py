@@ -215,7 +215,8 @@ class ClassicGroup(Group):
                     self._cluster.forget_coordinator("group", member.group_id)
                 member.retry_heartbeat_at(clock.monotonic_ms() + backoff.pause_ms(clock.monotonic_ms()))
             if member.session_expired(clock.monotonic_ms()):
-                member.on_lost(ErrorCode.UNKNOWN_MEMBER_ID)
+                # It keeps its id: a coordinator that still knows the member would wait for it.
+                member.on_lost(ErrorCode.ILLEGAL_GENERATION)
             if self.due:
                 self._hooks.on_change()
 

@@ -231,6 +231,9 @@ class SimLoop(asyncio.AbstractEventLoop):
                 handle_._run()
                 if self._failure is not None:
                     return
+                if process is not None and process.callback_ns and process.alive and process.parked is None:
+                    process.parked = []
+                    self._call_at_ns(self._now_ns + process.callback_ns, self.wake, (process,), contextvars.Context())
 
     def wake(self, process: Process) -> None:
         """Resumes a paused process: its callbacks that became ready during the pause run now, in their order."""

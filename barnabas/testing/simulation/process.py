@@ -44,12 +44,14 @@ class Process:
         context: the context of its code.
         alive: False after it was killed or has ended.
         parked: callbacks that became ready during a pause; None while it runs.
+        callback_ns: how long each of its callbacks takes; the next one runs after that time.
     """
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.alive = True
         self.parked: list[asyncio.Handle] | None = None
+        self.callback_ns = 0
         self.context = contextvars.copy_context()
         self.context.run(_CURRENT.set, self)
         self._tasks: dict[asyncio.Task[Any], None] = {}

@@ -57,6 +57,7 @@ class Machine:
         clock: `clock.skew_ms` is the offset of its wall clock.
         process: the running process, else None.
         incarnation: number of processes started so far.
+        callback_s: how long each callback of its processes takes; set it before the start. A slow process cannot be paused.
         before_disk_change: called before each change that the process makes to its disk; a test may kill the process there.
     """
 
@@ -64,6 +65,7 @@ class Machine:
         self.name = name
         self.disk = MemoryDisk(f"/{name}")
         self.sync_pause_s = 0.0
+        self.callback_s = 0.0
         self.clock = SimClock(world.loop)
         self.host = world.network.host(name)
         self.process: Process | None = None
@@ -82,6 +84,7 @@ class Machine:
             raise RuntimeError(f"{self.process.label} still runs on {self.name}: kill it first")
         self.incarnation += 1
         process = Process(f"{self.name}#{self.incarnation}")
+        process.callback_ns = round(self.callback_s * 1e9)
         rng = SimRng(self._world.seed, process.label)
         disk = SimDisk(
             self.name,
