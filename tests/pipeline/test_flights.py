@@ -34,6 +34,7 @@ from barnabas.cli.flights.story import Story
 from barnabas.cli.local_cluster import LocalCluster
 from tests.support.flights import january
 from tests.support.pipeline import topics
+from tests.support.processes.cli import ForeignModules
 from tests.support.processes.served import ServedBroker
 from tests.support.waiting import until
 
@@ -159,9 +160,24 @@ def _example(name: str) -> ModuleType:
 def test_the_demonstration(tmp_path: Path) -> None:
     """Four months through all three kills; its own checks decide, here it is only looked whether they were made."""
     page = tmp_path / "page.html"
-    command = [sys.executable, "-m", "barnabas.cli.main", "demo", "--spark", "--months", "4", "--report", str(page)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_SECONDS_MAX, check=False)
+    foreign = ForeignModules(tmp_path / "cwd")
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "barnabas.cli.main",
+        "demo",
+        "--spark",
+        "--months",
+        "4",
+        "--report",
+        str(page),
+    ]
+    ran = subprocess.run(
+        command, cwd=foreign.folder, capture_output=True, text=True, timeout=DEMO_SECONDS_MAX, check=False
+    )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+    assert not foreign.imported()
     for what in ("a Python worker", "a broker", "the driver"):
         assert re.search(rf"killed: {what} +│ recovered after", ran.stdout), ran.stdout
     found = re.search(r"^const data = (\{.*\});$", page.read_text(), re.MULTILINE)

@@ -96,7 +96,11 @@ class Driver:
                 *(sys.executable, "-P", "-m", "barnabas.cli.flights.job", *self._arguments),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
-                env=os.environ | {"JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".rstrip()},
+                env=os.environ
+                | {
+                    "JAVA_TOOL_OPTIONS": f"{JAVA} {os.environ.get('JAVA_TOOL_OPTIONS', '')}".rstrip(),
+                    "PYTHONSAFEPATH": "1",  # Spark's workers import nothing of the working directory
+                },
                 start_new_session=True,
                 limit=1 << 20,
             )
