@@ -60,10 +60,15 @@ class DecoderSource(Source):
         def bad_count(name: str, count: int, left: int) -> RemoteProtocolError:
             if count < 0:
                 return RemoteProtocolError(f"{where}: {name} must not be null")
-            if not sliced and requests:
+            if count <= limit and not sliced:
                 return LargeMessage(f"{where}: {count} elements of {name}, too many for one turn")
-            error = TooManyElements if count > limit else RemoteProtocolError
-            return error(f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)")
+            return RemoteProtocolError(
+                f"{where}: {count} elements of {name} with {left} bytes left (at most {limit} a message)"
+            )
+
+        def too_many(name: str, count: int) -> RemoteProtocolError:
+            error = LargeMessage if requests and not sliced else TooManyElements
+            return error(f"{where}: {count} elements up to {name} (at most {limit} a message)")
 
         def null(name: str) -> RemoteProtocolError:
             return RemoteProtocolError(f"{where}: {name} must not be null")
@@ -84,6 +89,7 @@ class DecoderSource(Source):
             "malformed": malformed,
             "overlong": overlong,
             "bad_count": bad_count,
+            "too_many": too_many,
             "null": null,
             "long_string": long_string,
             "bad_tag": bad_tag,
@@ -230,7 +236,7 @@ class DecoderSource(Source):
         empty = self.depth and may_be_large(self.cls) and name.startswith(("topics", "partition"))
         self.line(f"t += n or {EMPTY_LIST_ELEMENTS}" if empty else "t += n")
         self.line(f"if n < 0 or n * {least} > z - p: raise bad_count({name!r}, n, z - p)")
-        self.line(f"if t > {self.turn_limit}: raise bad_count({name!r}, t, z - p)")
+        self.line(f"if t > {self.turn_limit}: raise too_many({name!r}, t)")
         if isinstance(element, Fixed) and len(element.code) == 1:
             self.line(f"{target} = list(unpack_from('>%d{element.code}' % n, b, p)); p += n * {element.size}")
         else:
@@ -324,7 +330,7 @@ def _skip_tags_in_slices(b: Buffer, p: int, n: int, t: int, limit: int) -> Gener
 def _too_many_tags(count: int, total: int) -> RemoteProtocolError:
     if total <= DECODED_ELEMENTS_MAX:
         return LargeMessage(f"{count} tagged fields, too many for one turn")
-    return TooManyElements(f"{count} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
+    return RemoteProtocolError(f"{count} tagged fields (at most {DECODED_ELEMENTS_MAX} elements and tags a message)")
 
 
 def _skip_tag(b: Buffer, p: int) -> int:
