@@ -13,8 +13,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-__all__ = ["LEVELS", "LOGGERS", "PREFIX", "ROOT", "TRACE", "logger", "python_name", "shown_name"]
-
 PREFIX: Final = "barnabas"
 ROOT: Final = "root"
 TRACE: Final = 5

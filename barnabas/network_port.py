@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["PLAIN_LISTENER", "Listener", "ListenerOptions", "Network"]
-
 
 class Listener(Protocol):
     """A bound address."""

@@ -12,17 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-__all__ = [
-    "NAME_BYTES_MAX",
-    "SECTOR_SIZE",
-    "Buffer",
-    "Clock",
-    "Disk",
-    "DiskLock",
-    "File",
-    "Rng",
-]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -21,17 +21,6 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Any, Final, TypeVar
 
-__all__ = [
-    "SLICE",
-    "UNITS_PER_SLICE",
-    "Steps",
-    "Work",
-    "discarded",
-    "distinct_in_slices",
-    "finished",
-    "sorted_in_slices",
-]
-
 UNITS_PER_SLICE: Final = 128  # 1 to 3 ms
 SLICE: Final = UNITS_PER_SLICE
 

@@ -23,7 +23,8 @@ from barnabas.broker.coordinator.host.loading import Replayed, replay_log
 from barnabas.broker.coordinator.transactions.records import TransactionRecord, encode_record
 from barnabas.broker.coordinator.transactions.shard import TransactionShard
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
-from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, build_end_txn_marker
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening

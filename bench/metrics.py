@@ -40,7 +40,8 @@ from barnabas.protocol.messages.produce import (  # noqa: E402  # as above
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.records import NewRecord, build_batch  # noqa: E402  # as above
+from barnabas.protocol.record_codec import NewRecord  # noqa: E402  # as above
+from barnabas.protocol.records import build_batch  # noqa: E402  # as above
 from tests.support.processes.watched_broker import (  # noqa: E402  # as above
     STACKS_VARIABLE,
     VARIABLE,

@@ -25,7 +25,8 @@ from barnabas.protocol.messages.produce import (  # noqa: E402  # after the path
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.records import NewRecord, build_batch  # noqa: E402  # as above
+from barnabas.protocol.record_codec import NewRecord  # noqa: E402  # as above
+from barnabas.protocol.records import build_batch  # noqa: E402  # as above
 from tests.support.oracle.quota_requests import alter_quotas, entry  # noqa: E402  # as above
 from tests.support.oracle.wire import Wire  # noqa: E402  # as above
 from tests.support.processes.served import ServedBroker  # noqa: E402  # as above

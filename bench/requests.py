@@ -28,7 +28,8 @@ from barnabas.protocol import registry
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.header import RequestHeader
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import encode
 
 HERE = Path(__file__).resolve().parent.parent

@@ -38,7 +38,8 @@ def least(work: Callable[[], object], times: int, rounds: int) -> float:
 
 def figures(rounds: int) -> dict[str, list[float]]:
     """By codec and count: bytes of the batch, µs under header and under full."""
-    from barnabas.protocol.records import NewRecord, build_batch
+    from barnabas.protocol.record_codec import NewRecord
+    from barnabas.protocol.records import build_batch
     from barnabas.storage.inspection import Inspection
     from barnabas.storage.log_config import AppendOrigin, LogConfig
     from barnabas.storage.validation import LongBatch, check_leader_batch

@@ -8,8 +8,6 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig, Endpoint
 from barnabas.broker.config_key import WILDCARDS
 
-__all__ = ["advertised_endpoints", "loopback_only"]
-
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", *WILDCARDS)  # a wildcard is advertised as a loopback address
 
 

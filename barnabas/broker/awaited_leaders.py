@@ -28,8 +28,6 @@ from barnabas.broker.waiting import Timer
 from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
-__all__ = ["HELD_MS_MAX", "AwaitedLeaders"]
-
 LOOK_MS: Final = 5  # within this time both ends notice that a killed process's connections closed
 AGAIN_MS: Final = 20  # between checks whether a missing broker is back
 HELD_MS_MAX: Final = 800  # less than the second after which the bundled client asks another broker

@@ -18,20 +18,6 @@ from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
-__all__ = [
-    "Answer",
-    "AnyPending",
-    "Call",
-    "ConnectionLogin",
-    "Done",
-    "Handler",
-    "InnerApi",
-    "Origin",
-    "Pending",
-    "Refuse",
-    "Table",
-]
-
 Q = TypeVar("Q", bound=Message, covariant=True)  # a request
 R = TypeVar("R", bound=Message, contravariant=True)  # the response that a Pending takes
 T = TypeVar("T")

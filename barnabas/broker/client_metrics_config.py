@@ -16,16 +16,6 @@ from barnabas.broker.config_key import ConfigKey, ConfigType, ConfigValue
 from barnabas.broker.patterns import Pattern, compile_pattern
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "ALL_METRICS",
-    "CLIENT_METRICS_KEYS",
-    "INTERVAL_MS_DEFAULT",
-    "MATCHED",
-    "MetricsSubscription",
-    "subscription",
-    "validate_client_metrics_config",
-]
-
 ALL_METRICS: Final = "*"
 INTERVAL_MS_DEFAULT: Final = 300_000
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000

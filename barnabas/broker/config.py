@@ -25,8 +25,6 @@ from barnabas.broker.server_keys import SERVER_KEYS, is_per_broker, server_key
 from barnabas.broker.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, PROVIDERS, lone_voter, refuse_unserved
 from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
 
-__all__ = ["BrokerConfig", "Endpoint"]
-
 REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, if the quorum has that many brokers
 BROKER = "broker"
 CONTROLLER = "controller"

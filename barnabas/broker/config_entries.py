@@ -19,16 +19,6 @@ from barnabas.broker.group_config import GROUP_KEYS, group_value
 from barnabas.broker.server_keys import NOT_DESCRIBED, SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS, TopicKey, topic_value
 
-__all__ = [
-    "ConfigEntry",
-    "SynonymEntry",
-    "broker_entries",
-    "client_metrics_entries",
-    "cluster_entries",
-    "group_entries",
-    "topic_entries",
-]
-
 # A server key and the keys of coarser units that replace it.
 _FAMILIES: dict[str, tuple[str, ...]] = {
     name: family

@@ -15,31 +15,6 @@ from enum import IntEnum
 
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "INT32_MAX",
-    "INT64_MAX",
-    "WILDCARDS",
-    "ConfigKey",
-    "ConfigSource",
-    "ConfigType",
-    "ConfigValue",
-    "at_least",
-    "between",
-    "boolean",
-    "double",
-    "host_and_port",
-    "integer",
-    "long",
-    "not_empty",
-    "one_of",
-    "several",
-    "short",
-    "shown_address",
-    "some_of",
-    "string",
-    "without_effect",
-]
-
 WILDCARDS = ("0.0.0.0", "::")  # hosts of a listener on every address; no client can connect to them
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

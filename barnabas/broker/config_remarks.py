@@ -20,8 +20,6 @@ from barnabas.broker.server_keys import SERVER_KEYS, server_key
 from barnabas.broker.topic_config import TOPIC_KEYS
 from barnabas.broker.unserved_keys import PROVIDERS, UNSERVED_KEYS, unserved
 
-__all__ = ["remarks", "remarks_on_change"]
-
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
 _PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # of KIP-421, such as ${env:PASSWORD}
 _OF_CLIENTS: Final = {

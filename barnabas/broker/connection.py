@@ -42,8 +42,6 @@ from barnabas.work import UNITS_PER_SLICE, Steps
 if TYPE_CHECKING:
     from barnabas.protocol.messages.produce import ProduceRequest
 
-__all__ = ["Connection"]
-
 log = logger("kafka.network.SocketServer")
 
 _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of the client id

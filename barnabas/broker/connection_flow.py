@@ -29,8 +29,6 @@ from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection
 from barnabas.runtime.network import peer_has_left
 
-__all__ = ["ConnectionFlow", "FlowHost"]
-
 log: Final = logger("kafka.network.SocketServer")
 
 UNSENT_MS: Final = 10_000  # for a client to read the last answers after this node has closed its connection

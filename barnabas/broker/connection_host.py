@@ -17,8 +17,6 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.schema import Message
 
-__all__ = ["ConnectionHost"]
-
 C = TypeVar("C", contravariant=True)  # the connection
 
 

@@ -9,8 +9,6 @@ import ipaddress
 
 from barnabas.broker.config_key import ConfigValue
 
-__all__ = ["check_overrides", "parse_overrides"]
-
 
 def check_overrides(value: ConfigValue) -> str | None:
     """Checks max.connections.per.ip.overrides: ADDRESS:COUNT pairs, separated by commas."""

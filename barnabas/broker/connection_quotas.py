@@ -19,8 +19,6 @@ from typing import Final
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.connection_overrides import parse_overrides
 
-__all__ = ["ConnectionQuotas"]
-
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"
 PER_IP: Final = "max.connections.per.ip"

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.work import Work
 
-__all__ = ["CurrentImage", "ImageFollower", "ImageSubscriber"]
-
 ImageFollower = Callable[[MetadataImage, MetadataDelta], Work]  # takes the next image
 ImageSubscriber = Callable[
     [MetadataImage, MetadataImage, MetadataDelta], None

@@ -26,8 +26,6 @@ from barnabas.ports import Rng
 if TYPE_CHECKING:
     from barnabas.broker.replica.machine import Replica
 
-__all__ = ["CONSUMER", "NO_SESSION", "FetchSession", "FetchSessions", "Parked", "WantedPartition"]
-
 CONSUMER: Final = -1  # broker id of a peer that is not a follower
 
 NO_SESSION: Final = 0

@@ -17,16 +17,6 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_key import ConfigKey, ConfigType
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "ASSIGNMENT_INTERVAL",
-    "GROUP_KEYS",
-    "HEARTBEAT_INTERVAL",
-    "SESSION_TIMEOUT",
-    "GroupKey",
-    "group_value",
-    "validate_group_config",
-]
-
 
 class GroupKey(NamedTuple):
     """A group key with its default and the broker keys of its bounds."""

@@ -31,8 +31,6 @@ from barnabas.storage.checkpoints import (
     write_meta_properties,
 )
 
-__all__ = ["BrokerIdentity", "WrongDirectory", "cluster_id_of", "open_directory"]
-
 
 class WrongDirectory(BarnabasError):
     """The data directory belongs to another node or cluster; nothing in it was changed."""

@@ -27,8 +27,6 @@ from barnabas.protocol.schema import Message, Struct
 from barnabas.protocol.wire import Array
 from barnabas.work import Work
 
-__all__ = ["SHORT_FRAME_BYTES", "LargeRequest", "count_decoding"]
-
 ChargeFor = Callable[[Call[Message], int], Charge | None]  # takes a request and the size of its body
 SHORT_FRAME_BYTES: Final = 4_096  # a request of this length is decoded at once: 0.3 ms
 DECODED_BYTES_PER_UNIT: Final = 100  # of a request's frame

@@ -44,8 +44,6 @@ from barnabas.protocol.messages.cluster import (
 )
 from barnabas.protocol.schema import Message
 
-__all__ = ["BrokerState", "Lifecycle", "RegistrationRefused"]
-
 log = logger("kafka.server")
 
 RETRY_MS_MIN: Final = 20  # between attempts to register or to be unfenced; doubles up to RETRY_MS_MAX

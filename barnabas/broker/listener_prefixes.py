@@ -14,8 +14,6 @@ from typing import Final
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["check_listener_prefixes"]
-
 PREFIX: Final = "listener.name."
 MECHANISMS: Final = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 _OF_MECHANISMS: Final = frozenset(key for key in LISTENER_KEYS if not key.startswith(("ssl.", "max.")))

@@ -20,8 +20,6 @@ from barnabas.broker.metadata.image import BrokerImage, MetadataDelta, MetadataI
 from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.reactor import Reactor
 
-__all__ = ["BrokerListing"]
-
 Addressed = list[tuple[BrokerImage, RegisteredEndpoint]]
 
 

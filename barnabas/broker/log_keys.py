@@ -23,8 +23,6 @@ from barnabas.broker.config_key import (
     without_effect,
 )
 
-__all__ = ["COMPRESSION_TYPES", "LOG_KEYS", "SEGMENT_BYTES_MIN", "TIMESTAMP_TYPES", "gzip_level"]
-
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 SEGMENT_BYTES_MIN = 1024 * 1024

@@ -19,8 +19,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import LEVELS, LOGGERS, ROOT, python_name
 from barnabas.protocol.messages.admin import AlterableConfig
 
-__all__ = ["alter_levels", "level_of", "logger_entries", "restore_levels"]
-
 _UNKNOWN_TYPE: Final = 0  # of a configuration key
 _NAMES: Final = sorted(LEVELS.items(), key=lambda pair: -pair[1])
 

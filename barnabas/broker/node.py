@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
-__all__ = ["Node"]
-
 log = logger("kafka.server")
 
 RESIGN_GRACE_MS: Final = 500  # time to announce the failure of the last directory before the node stops

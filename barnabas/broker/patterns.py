@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["Pattern", "compile_pattern"]
-
 PATTERN_LENGTH_MAX = 1_000  # characters
 REPEAT_MAX = 1_000  # as in RE2
 STATES_MAX = 10_000  # of one pattern, after {n,m} is written out

@@ -50,8 +50,6 @@ from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.tls_errors import end_reason
 from barnabas.work import Steps
 
-__all__ = ["MISSING_MS", "Logins", "Peer"]
-
 log = logger("kafka.server")
 
 # Of one attempt; a request's own deadline may come earlier. Short, because the next attempt finds a node that has come back.

@@ -6,8 +6,6 @@ from enum import Enum
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["PeerError", "PeerErrorKind"]
-
 
 class PeerErrorKind(Enum):
     """Why a request has no response."""

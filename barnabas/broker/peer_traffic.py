@@ -5,8 +5,6 @@ Driven by: the connections of `Peers`. Emits: plain counts, read by the metrics.
 
 from __future__ import annotations
 
-__all__ = ["PeerTraffic"]
-
 
 class PeerTraffic:
     """Bytes and requests of all connections for a purpose so far. A request counts when it is written, a response when it is received."""

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.peer import MISSING_MS, Logins, Peer
-from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.peer_traffic import PeerTraffic
-from barnabas.broker.probe import probe
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Slices
 from barnabas.limits import FRAME_BYTES_SMALL_MAX
 from barnabas.network_port import Network
-
-__all__ = ["Peer", "PeerError", "PeerErrorKind", "Peers", "probe"]
 
 
 class Peers:

@@ -10,8 +10,6 @@ import asyncio
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.network_port import Network
 
-__all__ = ["probe"]
-
 
 async def probe(network: Network, host: str, port: int, timeout_ms: int) -> ProbeResult:
     """Connects and disconnects. Does not tell whether the process is healthy.

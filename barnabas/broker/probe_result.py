@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ProbeResult"]
-
 
 class ProbeResult(Enum):
     """Result of a connection attempt: whether a process listens at the address."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["parse_properties"]
-
 
 def parse_properties(text: str) -> dict[str, str]:
     """Returns the pairs of a Java properties file."""

@@ -21,8 +21,6 @@ from barnabas.loggers import logger
 from barnabas.ports import Clock, Rng
 from barnabas.runtime.scope import Scope
 
-__all__ = ["ClientTime", "Reactor"]
-
 log = logger("kafka.server")
 
 STALL_MS: Final = 500  # a timer this late means that the process was suspended; work alone delays no timer so long

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["absent_client_id", "decoded_client_id", "skip_tags"]
-
 
 def decoded_client_id(data: bytes, length: int) -> str:
     """The client id from its bytes, which are fewer than its `length` if the frame ends before."""

@@ -36,8 +36,6 @@ from barnabas.work import Work, finished
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["LOGIN_LISTENER", "MeasuredWait", "Route", "Router"]
-
 log = logger("kafka.request.logger")
 
 # Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.

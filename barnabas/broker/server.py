@@ -41,8 +41,6 @@ from barnabas.protocol.schema import Message
 if TYPE_CHECKING:
     from barnabas.broker.security.node_tls import NodeTls
 
-__all__ = ["Server"]
-
 log = logger("kafka.network.SocketServer")
 
 DESCRIPTORS_FOR_NODES: Final = 16  # file descriptors that client listeners leave for connections between nodes

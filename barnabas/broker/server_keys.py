@@ -44,8 +44,6 @@ from barnabas.broker.security.ssl_keys import SSL_KEYS
 from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.broker.unserved_keys import LISTENER_KEYS
 
-__all__ = ["NOT_DESCRIBED", "RACK_AWARE_SELECTOR", "SERVER_KEYS", "is_per_broker", "server_key"]
-
 # Values of replica.selector.class: Kafka's two classes, by their names.
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -27,25 +27,6 @@ from barnabas.errors import BrokerError, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.work import UNITS_PER_SLICE, Steps, Work
 
-__all__ = [
-    "ARRIVALS_COUNTED",
-    "COSTS_PER_UNIT",
-    "FREE_COST",
-    "LARGE_REQUESTS_AT_ONCE",
-    "LOGINS_PER_TURN",
-    "UNITS_PER_ARRIVAL",
-    "InThread",
-    "Line",
-    "Offload",
-    "Slice",
-    "Slices",
-    "WorkResult",
-    "advance",
-    "begun",
-    "in_place",
-    "in_thread",
-]
-
 log = logger("kafka.server")
 
 LARGE_REQUESTS_AT_ONCE: Final = 2  # decoded and not yet answered: each holds up to 100,000 elements, some 30 MB

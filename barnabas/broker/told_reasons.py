@@ -10,8 +10,6 @@ from typing import Final
 
 from barnabas.ports import Clock
 
-__all__ = ["ToldReasons"]
-
 AGAIN_MS: Final = 60_000
 KEPT_MAX: Final = 1_000  # addresses and listeners; the oldest is forgotten
 

@@ -32,8 +32,6 @@ from barnabas.storage.log_config import LogConfig
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
 
-__all__ = ["TOPIC_KEYS", "Synonym", "TopicKey", "log_config", "topic_value", "validate_topic_config"]
-
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 _REPLICA_LIST = re.compile(r"\d+:\d+\Z")

@@ -19,19 +19,6 @@ from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS
 from barnabas.broker.security.token_keys import TOKEN_KEYS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "BOOTSTRAP_SERVERS",
-    "LISTENER_KEYS",
-    "NEED_VOTERS",
-    "PREFIXES",
-    "PROVIDERS",
-    "UNSERVED_KEYS",
-    "Unserved",
-    "lone_voter",
-    "refuse_unserved",
-    "unserved",
-]
-
 
 class Unserved(NamedTuple):
     """Why a key is not served, and whether a value is refused (or ignored with a warning)."""

@@ -19,8 +19,6 @@ from barnabas.errors import InvariantViolated
 from barnabas.loggers import logger
 from barnabas.ports import Clock
 
-__all__ = ["LoopTimer", "Timer", "Timers"]
-
 log = logger("kafka.server")
 
 SWEEP_ABOVE = 512  # entries before cancelled ones are removed

@@ -12,8 +12,6 @@ from barnabas.broker.router import Route
 from barnabas.protocol.connection import Slot
 from barnabas.protocol.registry import READS
 
-__all__ = ["WaitingAnswer", "waiting_apis"]
-
 
 class WaitingAnswer(Slot):
     """The place of an answer that is made later."""

@@ -13,8 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.cluster_security import ADMIN, CLIENT, ClusterSecurity
-from barnabas.cli.session import DEFAULT_BOOTSTRAP, Connection, WrongCall
+from barnabas.cli.session import DEFAULT_BOOTSTRAP, Connection
 
 
 def banner(

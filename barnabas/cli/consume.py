@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.extra_properties import extra_arguments, property_option
 from barnabas.cli.option import option
 from barnabas.cli.pipes import BlockOutput
@@ -21,7 +22,7 @@ from barnabas.cli.print_options import DEFAULT_PRINT, PrintOptions
 from barnabas.cli.read_range import Range, parse_range
 from barnabas.cli.record_format import Shown, as_lines, for_terminal
 from barnabas.cli.record_reader import CommitsBeforeRevoke, RecordReader, read_tail
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.errors import IllegalState, KafkaError, UnknownTopicOrPartition
 from barnabas.client.types import TopicPartition

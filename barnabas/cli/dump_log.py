@@ -15,7 +15,8 @@ from barnabas.cli.dump_files import Shown
 from barnabas.cli.stored_log import DamageFound, batches_of
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from barnabas.protocol.records import BatchHeader, Record, decode_records, read_control, read_header
+from barnabas.protocol.record_codec import Record
+from barnabas.protocol.records import BatchHeader, decode_records, read_control, read_header
 from barnabas.protocol.schema import Struct, decode, decode_versioned
 from barnabas.storage.checkpoints import encode_uuid
 

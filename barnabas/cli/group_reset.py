@@ -14,8 +14,9 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.render import Json, named, place, print_json
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.cli.times import parse_duration, parse_time
 from barnabas.client.admin import Admin
 from barnabas.client.errors import IllegalState, UnknownGroup

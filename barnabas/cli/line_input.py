@@ -14,7 +14,7 @@ from barnabas.cli.bad_record import BadRecord
 from barnabas.cli.record_writer import NO_TIMESTAMP, InputPlace, RecordWriter
 from barnabas.client.errors import RecordTooLarge
 from barnabas.client.types import Headers
-from barnabas.protocol.records import NewRecord
+from barnabas.protocol.record_codec import NewRecord
 
 
 @dataclass(frozen=True)

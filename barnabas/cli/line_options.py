@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from barnabas.cli.arguments import time_argument, unescaped
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.line_input import LineFormat
 from barnabas.cli.option import flat, option
-from barnabas.cli.session import WrongCall
 
 
 @flat

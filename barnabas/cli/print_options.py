@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.option import flat, option
 from barnabas.cli.record_format import Decode, Shown, as_json, as_template, as_values
-from barnabas.cli.session import WrongCall
 
 
 @flat

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.extra_properties import extra_arguments, property_option
 from barnabas.cli.input_progress import InputProgress
 from barnabas.cli.line_input import LineFormat, LineInput
@@ -21,12 +22,12 @@ from barnabas.cli.line_options import DEFAULT_LINES, LineOptions
 from barnabas.cli.option import option
 from barnabas.cli.pipes import BlockInput
 from barnabas.cli.record_writer import BATCH_BYTES, NO_TIMESTAMP, InputPlace, RecordWriter
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, worked, wrong_call
 from barnabas.client.errors import KafkaError
 from barnabas.client.producer.config import ProducerConfig
 from barnabas.client.producer.producer import Producer
 from barnabas.client.types import CompressionType
-from barnabas.protocol.records import NewRecord
+from barnabas.protocol.record_codec import NewRecord
 
 BLOCK_BYTES: Final = 256 * 1024
 LINGER_S: Final = 0.005  # lines wait for more of a pipe so long

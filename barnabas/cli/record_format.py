@@ -20,8 +20,8 @@ from barnabas.cli.record_json import compact, readable, timestamp_type_name
 from barnabas.cli.streams import printable
 from barnabas.client.types import Headers, RawRecord, Record, ValueRun
 from barnabas.errors import RemoteProtocolError
+from barnabas.protocol.record_codec import Record as LogRecord
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, read_control
-from barnabas.protocol.records import Record as LogRecord
 
 Decode = Literal["utf-8", "hex", "base64", "json"]
 Read = Record[bytes | None, bytes | None] | RawRecord

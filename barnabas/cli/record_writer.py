@@ -21,7 +21,8 @@ from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.client.producer.producer import Producer
 from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.types import RecordMetadata
-from barnabas.protocol.records import EncodedRecords, NewRecord, encode_records
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import EncodedRecords, encode_records
 from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_pairs, encode_values
 
 BATCH_BYTES: Final = 512 * 1024  # at this size a batch is sent

@@ -40,16 +40,6 @@ from barnabas.runtime.scope import Scope
 if TYPE_CHECKING:
     from barnabas.client import Admin, Consumer, Producer
 
-__all__ = [
-    "DEFAULT_CONNECTION",
-    "Connection",
-    "Ended",
-    "WrongCall",
-    "each",
-    "worked",
-    "wrong_call",
-]
-
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 DEFAULT_TIMEOUT_S: Final = 5.0
 TIMEOUT_S_MAX: Final = 86_400.0

@@ -12,6 +12,7 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import App, Parameter
 
+from barnabas.cli.client_properties import WrongCall
 from barnabas.cli.key_values import key_values
 from barnabas.cli.render import (
     Cell,
@@ -24,7 +25,7 @@ from barnabas.cli.render import (
     printed_uuid,
     shown,
 )
-from barnabas.cli.session import DEFAULT_CONNECTION, Connection, WrongCall, each, worked, wrong_call
+from barnabas.cli.session import DEFAULT_CONNECTION, Connection, each, worked, wrong_call
 from barnabas.cli.streams import printable
 from barnabas.client.admin import Admin, ConfigEntry, NewTopic
 from barnabas.client.errors import (

@@ -27,8 +27,6 @@ from barnabas.client.errors import IllegalState
 from barnabas.client.home_loop import OneLoop
 from barnabas.client.types import TopicPartition
 
-__all__ = ["as_int", "checked", "checks_calls"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=type[OneLoop])

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["committable", "group_of", "searchable"]
-
 INT64_MAX = (1 << 63) - 1
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from barnabas.client.consumer import Consumer
     from barnabas.client.producer import Producer
 
-__all__ = ["CopyProgress", "NewMessage", "exactly_once"]
-
 log = logging.getLogger("barnabas.client.exactly_once")
 
 _Polled = dict[TopicPartition, list[Record[Any, Any]]]

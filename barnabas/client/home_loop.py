@@ -13,8 +13,6 @@ from typing import Any, NoReturn, SupportsIndex
 
 from barnabas.client.errors import IllegalState
 
-__all__ = ["HomeLoop", "OneLoop"]
-
 log = logging.getLogger("barnabas.client")
 
 

@@ -5,29 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple
 
-__all__ = [
-    "UNKNOWN_OFFSET",
-    "Acks",
-    "AssignorName",
-    "AutoOffsetReset",
-    "BytesLike",
-    "CompressionType",
-    "ConsumerGroupMetadata",
-    "GroupProtocol",
-    "Headers",
-    "HeadersToSend",
-    "IsolationLevel",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "PreparedTransaction",
-    "RawRecord",
-    "Record",
-    "RecordMetadata",
-    "TopicPartition",
-    "TransactionVersion",
-    "ValueRun",
-]
-
 UNKNOWN_OFFSET = -1  # the offset of a record that was sent with acks=0, or that the broker had already
 
 BytesLike = bytes | bytearray | memoryview

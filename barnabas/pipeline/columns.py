@@ -22,8 +22,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP
 from barnabas.protocol.record_codec import record_starts
 
-__all__ = ["ARROW_TYPES", "COLUMNS", "arrow_schema", "decode"]
-
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 

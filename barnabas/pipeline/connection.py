@@ -14,8 +14,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions
 
-__all__ = ["connected", "unreachable"]
-
 
 async def connected(
     client: ClientOptions, *, auto_create_topics: bool = False, timeout_ms: int | None = None

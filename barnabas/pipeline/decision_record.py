@@ -19,8 +19,6 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["CHUNK_LENGTH_MAX", "BatchDecision", "Identity", "PreparedPart", "SlotMark"]
-
 CHUNK_LENGTH_MAX = 4_000  # characters; `offset.metadata.max.bytes` is 4096 unless a broker is configured otherwise
 _TEXT_BYTES_MAX = 64 * 1024 * 1024  # limit of a decompressed decision
 

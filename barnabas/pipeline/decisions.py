@@ -28,41 +28,6 @@ from barnabas.errors import BarnabasError
 from barnabas.pipeline.decision_record import BatchDecision, Identity, PreparedPart, SlotMark
 from barnabas.pipeline.errors import PipelineError
 
-__all__ = [
-    "AbortHandle",
-    "BatchStart",
-    "CommitDecision",
-    "CommitHandle",
-    "CommitResult",
-    "DriverReplaced",
-    "EffectSteps",
-    "EndTransaction",
-    "Fence",
-    "HalfCommitted",
-    "ListOpen",
-    "ReadDecision",
-    "ReadSlot",
-    "TaskMessage",
-    "TaskName",
-    "abort_batch",
-    "admitted",
-    "check_owner",
-    "check_sink_id",
-    "commit_batch",
-    "commit_transaction",
-    "driver_id",
-    "group_id",
-    "is_of_start",
-    "is_own_id",
-    "next_run",
-    "partition_of",
-    "slot_group_id",
-    "slot_state",
-    "start_batch",
-    "superseded",
-    "task_id",
-]
-
 T = TypeVar("T")
 EffectSteps = Generator[Any, Any, T]
 

@@ -22,8 +22,6 @@ from barnabas.pipeline.options import Bound, ConsumerStrategy, SourceOptions
 from barnabas.pipeline.planning import OffsetRange, Offsets, Pushdown
 from barnabas.runtime import loop
 
-__all__ = ["Discovery", "ask", "plan_batch"]
-
 T = TypeVar("T")
 
 _PATIENCE_MS = 2_000

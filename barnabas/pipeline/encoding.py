@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from barnabas.client import EncodedRecords
 from barnabas.protocol.record_codec import NewRecord, encode
 
-__all__ = ["BATCH_BYTES_MAX", "as_binary", "encode_rows", "lengths_of", "partitions_of_keys"]
-
 BATCH_BYTES_MAX = 512 * 1024  # limit of a record batch; a longer record has a batch of its own
 _OVERHEAD_MAX = 24  # most bytes of a record besides key and value
 _SEED = 0x9747B28C

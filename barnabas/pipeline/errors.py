@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["PipelineError", "writing_to"]
-
 _SECRETS = ("password", "passphrase", "jaas", "secret", "token", "keystore.key")
 _VALUE_LENGTH_MAX = 200
 

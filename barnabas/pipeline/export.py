@@ -38,8 +38,6 @@ from barnabas.pipeline.segments import (
 )
 from barnabas.runtime.files import FileDisk
 
-__all__ = ["Exported", "Part", "export_directories", "export_topics"]
-
 
 class Part(NamedTuple):
     """The result of a range of offsets: one file, or none if the range has no rows."""

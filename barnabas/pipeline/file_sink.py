@@ -28,8 +28,6 @@ from barnabas.runtime.files import FileDisk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FilePart", "FileSink"]
-
 STAGING = "_staging"
 _DONE = ".done"
 

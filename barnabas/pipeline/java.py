@@ -19,8 +19,6 @@ from pathlib import Path
 
 from barnabas.pipeline.errors import PipelineError
 
-__all__ = ["VERSION_MIN", "java_home"]
-
 VERSION_MIN = 17
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _ANSWER_TIMEOUT_S = 60

@@ -23,8 +23,6 @@ from barnabas.client.types import TopicPartition
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.planning import EPOCHS
 
-__all__ = ["COLUMNS", "Bound", "ClientOptions", "ConsumerStrategy", "Options", "SourceOptions"]
-
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")

@@ -20,18 +20,6 @@ from typing import Any, NamedTuple
 
 from barnabas.client.types import TopicPartition
 
-__all__ = [
-    "EPOCHS",
-    "OffsetRange",
-    "Offsets",
-    "Pushdown",
-    "epochs_from_json",
-    "from_json",
-    "limited",
-    "split",
-    "to_json",
-]
-
 EPOCHS = "leader epochs"  # a key beside the topics of a checkpoint: topic names have no spaces
 Offsets = dict[TopicPartition, int]
 

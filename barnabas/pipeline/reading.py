@@ -24,8 +24,6 @@ from barnabas.pipeline.options import SourceOptions
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.runtime.loop import loop_factory
 
-__all__ = ["LeftOut", "read_range"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -24,19 +24,6 @@ from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_reco
 from barnabas.storage.checkpoints import read_offsets
 from barnabas.storage.replay import scan
 
-__all__ = [
-    "Aborted",
-    "Decided",
-    "Segment",
-    "SegmentScan",
-    "chunks_of",
-    "decided",
-    "lock_directory",
-    "newest_copy",
-    "scan_segment",
-    "segments_of",
-]
-
 LOCK_FILE = ".lock"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 _READ_BYTES = 4 * 1024 * 1024

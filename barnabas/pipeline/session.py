@@ -19,8 +19,6 @@ from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.java import java_home
 from barnabas.pipeline.spark import BarnabasDataSource
 
-__all__ = ["session"]
-
 _SPARK_MIN = (4, 2)
 _DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",

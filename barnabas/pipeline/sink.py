@@ -58,8 +58,6 @@ from barnabas.runtime.clock import SystemClock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchSink", "SinkMessage", "StreamSink", "batch_writer", "stream_writer"]
-
 log = logging.getLogger("barnabas.pipeline")
 
 _BATCH_QUERY = "batch"  # the query in decisions of batch jobs, which have none

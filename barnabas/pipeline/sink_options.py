@@ -17,8 +17,6 @@ from barnabas.pipeline.decisions import check_sink_id
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.options import ClientOptions, Options
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "PER_PARTITION", "RECORD_COLUMNS", "SinkOptions", "check_columns"]
-
 EXACTLY_ONCE = "exactly_once"
 PER_PARTITION = "per_partition"
 AT_LEAST_ONCE = "at_least_once"

@@ -26,8 +26,6 @@ from barnabas.pipeline.options import SourceOptions, columns_of, has_end
 from barnabas.pipeline.planning import OffsetRange, Pushdown, split
 from barnabas.pipeline.reading import read_range
 
-__all__ = ["RangePartition", "batch_reader", "check_schema", "schema_of"]
-
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES = {
     "key": BinaryType(),

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
 
-__all__ = ["BarnabasDataSource"]
-
 
 def _sink() -> Any:
     try:

@@ -34,8 +34,6 @@ from barnabas.pipeline.planning import OffsetRange, Offsets, epochs_from_json, f
 from barnabas.pipeline.reading import read_range
 from barnabas.pipeline.source import RangePartition, check_schema
 
-__all__ = ["StreamReader", "stream_reader"]
-
 _log = logging.getLogger(__name__)
 
 

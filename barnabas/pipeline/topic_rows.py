@@ -22,8 +22,6 @@ from barnabas.pipeline.encoding import as_binary, encode_rows, lengths_of, parti
 from barnabas.pipeline.errors import PipelineError
 from barnabas.ports import Clock
 
-__all__ = ["TopicRows"]
-
 _AHEAD_MAX = 64  # unchecked results of batches
 
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     from barnabas.pipeline.topic_rows import TopicRows
 
-__all__ = ["ClusterTransactions", "OpenEndedProducer", "TopicPart", "TopicSink", "transactions_of"]
-
-
 TIMEOUT_MS = 900_000  # default transaction timeout: the brokers' default of transaction.max.timeout.ms
 _BROKER = 4  # resource type of DescribeConfigs
 _TWO_PHASE = "transaction.two.phase.commit.enable"

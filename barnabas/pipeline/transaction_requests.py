@@ -40,8 +40,6 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 
-__all__ = ["POSITION", "TransactionRequests"]
-
 log = logging.getLogger("barnabas.pipeline")
 
 # Offsets need an existing partition. Every cluster with groups has this one, even if the output topics are deleted.

@@ -38,8 +38,6 @@ from barnabas.pipeline.transaction_requests import TransactionRequests
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitCoordinator", "CommitResult", "Part", "PreparedPart", "Task", "TwoPhaseCommitSink", "drive"]
-
 log = logging.getLogger("barnabas.pipeline")
 
 T = TypeVar("T")

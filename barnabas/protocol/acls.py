@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["AclOperation", "AclPermission", "AclResourceType", "PatternType"]
-
 
 class AclResourceType(IntEnum):
     """What an ACL is about."""

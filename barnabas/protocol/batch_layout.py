@@ -11,45 +11,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-__all__ = [
-    "ATTRIBUTES_OFFSET",
-    "ATTRIBUTE_CONTROL",
-    "ATTRIBUTE_DELETE_HORIZON",
-    "ATTRIBUTE_LOG_APPEND_TIME",
-    "ATTRIBUTE_TRANSACTIONAL",
-    "BATCH_LENGTH_MIN",
-    "BATCH_LENGTH_OFFSET",
-    "COMPRESSION_MASK",
-    "CRC_COVERS_FROM",
-    "CRC_OFFSET",
-    "CREATE_TIME",
-    "FIELDS",
-    "FROM_ATTRIBUTES",
-    "HEADER",
-    "HEADER_SIZE",
-    "LEADER_EPOCH_OFFSET",
-    "LENGTH_OVERHEAD",
-    "LOG_APPEND_TIME",
-    "MAGIC",
-    "MAGIC_OFFSET",
-    "MAX_TIMESTAMP_OFFSET",
-    "NO_TIMESTAMP",
-    "UP_TO_CRC",
-    "offset_of",
-    "pack_attributes",
-    "pack_base_offset",
-    "pack_crc",
-    "pack_from_attributes",
-    "pack_leader_epoch",
-    "pack_max_timestamp",
-    "pack_up_to_crc",
-    "struct_of",
-    "unpack_batch_length",
-    "unpack_crc",
-    "unpack_extent",
-    "unpack_header",
-]
-
 # (field, its code in the module `struct`), in the order of the bytes; all are big-endian and nothing lies between them.
 FIELDS: Final = (
     ("base_offset", "q"),  # offset of the first record

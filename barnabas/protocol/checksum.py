@@ -10,8 +10,6 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Any
 
-__all__ = ["crc32c"]
-
 
 def _extension() -> Any:
     """The extension module of the package, or the package itself."""

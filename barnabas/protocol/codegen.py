@@ -16,8 +16,6 @@ from barnabas.protocol.encoding import EncoderSource
 from barnabas.protocol.source import default_statements
 from barnabas.protocol.wire import Field
 
-__all__ = ["Decoders", "Encoders", "PartsEncoders", "SlicedDecoders", "SlicedEncoders", "make_init"]
-
 _MISSING: Any = object()
 
 

@@ -20,8 +20,6 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import DECOMPRESSED_BYTES_MAX
 from barnabas.ports import Buffer
 
-__all__ = ["Compression", "DecompressedTooLarge", "compress", "decompress"]
-
 
 class DecompressedTooLarge(RemoteProtocolError):
     """The decompressed records of a batch exceed the caller's limit. They may be well formed."""

@@ -32,8 +32,6 @@ from barnabas.protocol.framing import FrameReader
 from barnabas.protocol.memory_budget import MemoryBudget
 from barnabas.protocol.registry import READS
 
-__all__ = ["REQUESTS_PER_TURN", "WRITE_BUFFER_HIGH", "ServerConnection", "Slot", "kept_frame"]
-
 REQUESTS_PER_TURN: Final = 32  # of one connection: at most 2 ms
 HELD_BYTES_MAX: Final = 64 * 1024  # of held frames, before reading pauses
 LARGE_FRAME_BYTES: Final = 64 * 1024  # from this size a frame has a buffer that is at most four times as large

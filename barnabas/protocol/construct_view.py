@@ -13,8 +13,6 @@ import construct as c
 from barnabas.protocol.source import flexible as is_flexible
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, present, tagged
 
-__all__ = ["plain", "struct_of"]
-
 _FIXED: dict[str, Any] = {
     "?": c.Flag,
     "b": c.Int8sb,

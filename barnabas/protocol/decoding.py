@@ -27,8 +27,6 @@ from barnabas.protocol.primitives import read_uvarint, read_uvarint_rest
 from barnabas.protocol.source import Source, default_statements, layout_of, work_of
 from barnabas.protocol.wire import Array, Blob, Field, Fixed, RecordsView, Text, Wire, present, smallest, tagged
 
-__all__ = ["DecoderSource"]
-
 STRING_BYTES_MAX = 32_767  # also of a compact string, as in Kafka: records of internal topics have an int16 for it
 ELEMENTS_A_YIELD = 32  # about 20 microseconds
 WORK_A_YIELD = 32  # as `work_of` counts it: 10 to 20 microseconds

@@ -37,19 +37,6 @@ from barnabas.work import Steps
 if TYPE_CHECKING:
     from barnabas.protocol.login import Login
 
-__all__ = [
-    "VALID_PREVIOUS",
-    "VERSION_MAX",
-    "EncodedRequest",
-    "Exchange",
-    "ExchangeState",
-    "Features",
-    "NoCommonVersion",
-    "NotReady",
-    "OnResponse",
-    "is_long",
-]
-
 SOFTWARE_NAME = "barnabas"
 SOFTWARE_VERSION = "0.1.0"
 API_VERSIONS_KEY = 18

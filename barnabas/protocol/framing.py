@@ -20,8 +20,6 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import FRAME_BYTES_MAX
 from barnabas.ports import Buffer
 
-__all__ = ["FrameReader"]
-
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_API_KEY = struct.Struct(">ih")
 _FRAME_BYTES_MIN = 4  # a response is at least its correlation id

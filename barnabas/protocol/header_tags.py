@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["skip_header_tags"]
-
 
 def skip_header_tags(frame: memoryview, position: int) -> int:
     """The position after the tagged fields of a response header."""

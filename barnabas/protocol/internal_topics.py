@@ -7,17 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "CLUSTER_METADATA_FOLDER",
-    "CLUSTER_METADATA_TOPIC",
-    "CLUSTER_METADATA_TOPIC_ID",
-    "COORDINATOR_TOPICS",
-    "GROUP_METADATA_TOPIC",
-    "INTERNAL_TOPICS",
-    "SHARE_GROUP_STATE_TOPIC",
-    "TRANSACTION_STATE_TOPIC",
-]
-
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"  # of share groups (KIP-932), which are not served

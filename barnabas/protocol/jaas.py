@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["JAAS_LENGTH_MAX", "Jaas", "JaasError", "parse_jaas"]
-
 JAAS_LENGTH_MAX: Final = 1024 * 1024  # characters of one text: 10,000 users of PLAIN fit
 OPTIONS_MAX: Final = 20_000  # of one login module
 SHOWN_LENGTH: Final = 80  # characters of a name that an error quotes

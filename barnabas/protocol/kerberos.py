@@ -16,8 +16,6 @@ from typing import Final, NamedTuple, Protocol
 from barnabas.errors import BarnabasError
 from barnabas.protocol.sasl import SaslFailed
 
-__all__ = ["GSSAPI_MECHANISM", "NO_LAYER", "GssContext", "GssFailed", "GssapiClient"]
-
 GSSAPI_MECHANISM: Final = "GSSAPI"
 NO_LAYER: Final = 1  # of the bits of RFC 4752, 3.3: no security layer
 

@@ -20,8 +20,6 @@ from barnabas.protocol.messages.authentication import (
 )
 from barnabas.protocol.sasl import SaslClient, SaslFailed
 
-__all__ = ["Login"]
-
 _STEPS_MAX = 20  # messages of one conversation; the longest mechanism, GSSAPI, needs about five
 _MECHANISMS_SHOWN_MAX = 20
 _TEXT_LENGTH_MAX = 1_000

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-__all__ = ["ORDINARY_BUFFER_BYTES", "Holder", "MemoryBudget"]
-
 ORDINARY_BUFFER_BYTES: Final = 64 * 1024  # of a connection, before it counts against the budget
 ANSWER_BYTES_LEAST: Final = 128 * 1024  # of records that a Fetch may always request, whatever other peers leave unread
 SWEEPS_MAX: Final = 6  # of a frame that has room while others wait: 30 s, after which Kafka's clients give a request up

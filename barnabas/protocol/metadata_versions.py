@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["METADATA_VERSIONS", "metadata_version_level", "metadata_version_name"]
-
 METADATA_VERSIONS: Final[dict[int, str]] = dict(
     enumerate(
         (

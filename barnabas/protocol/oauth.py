@@ -17,20 +17,6 @@ from urllib.parse import quote_plus
 
 from barnabas.errors import BarnabasError
 
-__all__ = [
-    "ANSWER_BYTES_MAX",
-    "TokenNotGiven",
-    "TokenRequest",
-    "TokenTimes",
-    "assertion_request",
-    "bearer_request",
-    "endpoint_refusal",
-    "renew_at_ms",
-    "secret_request",
-    "token_in",
-    "token_times",
-]
-
 ANSWER_BYTES_MAX: Final = 512 * 1024  # a token has at most 256 KiB
 _SHOWN_MAX: Final = 200  # characters of the server's own explanation
 _FORM: Final = {

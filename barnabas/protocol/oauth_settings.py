@@ -19,19 +19,6 @@ from urllib.parse import urlsplit
 
 from barnabas.errors import BarnabasError
 
-__all__ = [
-    "ALLOWED_URLS",
-    "LOGIN_KEYS",
-    "Assertion",
-    "FileLogin",
-    "OAuthInvalid",
-    "OAuthSettings",
-    "UnsecuredLogin",
-    "check_allowed",
-    "extensions_of",
-    "login_settings",
-]
-
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _ALLOWED_FILES: Final = "org.apache.kafka.sasl.oauthbearer.allowed.files"
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"

@@ -13,19 +13,6 @@ from __future__ import annotations
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 
-__all__ = [
-    "UVARINT_BYTES_MAX",
-    "VARLONG_BYTES_MAX",
-    "encode_uvarint",
-    "encode_varint",
-    "read_uvarint",
-    "read_uvarint_rest",
-    "read_varint",
-    "read_varlong",
-    "uvarint_size",
-    "varint_size",
-]
-
 UVARINT_BYTES_MAX = 5  # a 32-bit number, seven bits a byte
 VARLONG_BYTES_MAX = 10  # a 64-bit number
 

@@ -15,22 +15,6 @@ from typing import Any, NamedTuple
 
 from barnabas.errors import RemoteProtocolError
 
-__all__ = [
-    "RECORD_BYTES_MIN",
-    "NewRecord",
-    "Record",
-    "decode",
-    "decode_values",
-    "encode",
-    "encode_kept",
-    "encode_varint",
-    "record_starts",
-    "single",
-    "spans",
-    "varint",
-    "varint_tail",
-]
-
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count: one byte each
 _HEADER_BYTES_MIN = 2  # key length, value length
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from barnabas.protocol.record_codec import varint
 
-__all__ = ["equal_run"]
-
 _ROWS_MIN = 16  # records of a run; shorter runs are left to the loop
 _ROWS_MAX = 2_048  # limits the cost of a call whose run ends early
 # The bytes of the varints of consecutive offset deltas: one byte up to 63; above, the first and second byte repeat after 8,192.

@@ -26,8 +26,6 @@ from barnabas.protocol.record_runs import equal_run
 if TYPE_CHECKING:
     from mypy_extensions import i64  # an int in Python, a machine word in mypyc; `_tail` keeps each number below 2**60
 
-__all__ = ["USUAL_BYTES_MAX", "check_count", "deltas", "is_usual", "walk", "walk_view"]
-
 USUAL_BYTES_MAX: Final = 1 << 14  # of a record whose length has two bytes; `is_usual` is False for larger ones
 _VARINT_BYTES_MAX: Final = 10
 _HEADER_BYTES_MIN: Final = 2  # key length, value length

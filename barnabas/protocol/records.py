@@ -48,34 +48,6 @@ from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.record_codec import NewRecord, Record
 from barnabas.work import Steps
 
-__all__ = [
-    "CONTROL_ABORT",
-    "CONTROL_COMMIT",
-    "CONTROL_KRAFT_VERSION",
-    "CONTROL_KRAFT_VOTERS",
-    "CONTROL_LEADER_CHANGE",
-    "CONTROL_SNAPSHOT_FOOTER",
-    "CONTROL_SNAPSHOT_HEADER",
-    "BatchHeader",
-    "ControlRecord",
-    "EncodedRecords",
-    "NewRecord",
-    "Record",
-    "build_batch",
-    "build_control_batch",
-    "build_end_txn_marker",
-    "crc_ok",
-    "decode_records",
-    "encode_records",
-    "encode_values_in_slices",
-    "frame_batch",
-    "iter_batches",
-    "read_control",
-    "read_header",
-    "stamp",
-    "stamp_log_append_time",
-]
-
 VALUES_PER_STEP = 64
 UNITS_OF_VALUES = 12  # of work, to encode as many values
 

@@ -14,20 +14,6 @@ from typing import cast
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.schema import Message
 
-__all__ = [
-    "API",
-    "API_VERSIONS_KEY",
-    "BOTH",
-    "BROKER",
-    "CONTROLLER",
-    "ENVELOPE_KEY",
-    "PRODUCE_KEY",
-    "Api",
-    "api_of",
-    "request_header_version",
-    "response_header_version",
-]
-
 PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
 ENVELOPE_KEY = 58

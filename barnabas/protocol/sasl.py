@@ -15,8 +15,6 @@ from typing import Final, Protocol
 
 from barnabas.errors import BarnabasError, ErrorCode
 
-__all__ = ["OAUTH_TOKEN_BYTES_MAX", "OAuthBearerClient", "PlainClient", "SaslClient", "SaslFailed"]
-
 OAUTH_TOKEN_BYTES_MAX: Final = 256 * 1024  # Kafka's brokers accept 512 KiB in all by default
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750: b64token
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")

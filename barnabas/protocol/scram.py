@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 from barnabas.protocol.sasl import SaslFailed
 
-__all__ = ["SCRAM_MECHANISMS", "ScramClient", "ScramKeys"]
-
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS_MIN: Final = 4_096
 _ITERATIONS_MAX: Final = 1_000_000

@@ -9,8 +9,6 @@ from typing import Any
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.wire import Array, Field, Wire
 
-__all__ = ["Source", "default_statements", "flexible", "layout_of", "work_of"]
-
 _LAYOUTS: dict[str, struct.Struct] = {}
 
 

@@ -15,8 +15,6 @@ from barnabas.errors import LocalProtocolError
 from barnabas.protocol.record_codec import encode_varint
 from barnabas.protocol.records import EncodedRecords
 
-__all__ = ["VALUE_RECORD_OVERHEAD_MAX", "encode_pairs", "encode_values"]
-
 # length 5, attributes 1, timestamp delta 1, offset delta 5, key length 1 (5 with a key), value length 5, header count 1
 VALUE_RECORD_OVERHEAD_MAX: Final = 19
 

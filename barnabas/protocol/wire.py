@@ -15,32 +15,6 @@ from typing import Any, Generic, TypeVar
 from barnabas.errors import LocalProtocolError
 from barnabas.ports import Buffer
 
-__all__ = [
-    "ZERO_UUID",
-    "Array",
-    "Blob",
-    "Bool",
-    "Bytes",
-    "Field",
-    "Fixed",
-    "Float64",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Records",
-    "RecordsView",
-    "String",
-    "Text",
-    "UInt16",
-    "UInt32",
-    "Uuid",
-    "Wire",
-    "present",
-    "smallest",
-    "tagged",
-]
-
 T = TypeVar("T")
 ZERO_UUID = bytes(16)
 

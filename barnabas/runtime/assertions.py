@@ -13,8 +13,6 @@ from typing import Any, Final
 from barnabas.protocol.oauth import TokenNotGiven
 from barnabas.protocol.oauth_settings import Assertion
 
-__all__ = ["assertion_text"]
-
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = ["AUTHORITY_FILE", "Authority", "CertificatesUnavailable"]
-
 AUTHORITY_FILE: Final = "ca.pem"
 AUTHORITY_KEY_FILE: Final = "ca.key"
 AUTHORITY_DAYS: Final = 3_650

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from time import monotonic_ns, time_ns
 
-__all__ = ["SystemClock"]
-
 
 class SystemClock:
     """The `Clock` port over the operating system's clocks."""

@@ -17,8 +17,6 @@ from typing import IO, Final
 
 from barnabas.runtime.holders import lock_holder
 
-__all__ = ["ClusterDirectory", "remove_ownerless"]
-
 LOCK: Final = "owner.lock"
 
 

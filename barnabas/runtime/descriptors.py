@@ -14,8 +14,6 @@ try:
 except ImportError:  # Windows: sockets and files have no common limit
     resource = None
 
-__all__ = ["OPEN_FILES_MAX", "RESERVED", "limit", "open_files_max", "raise_limit"]
-
 OPEN_FILES_MAX = (
     4_096  # partition files; above it the least recently used ones are closed, and opened again when needed
 )

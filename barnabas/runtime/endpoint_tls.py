@@ -13,8 +13,6 @@ from barnabas.protocol.oauth_settings import OAuthInvalid
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["endpoint_tls"]
-
 
 def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
     """The context; None if the URL is not https. Without a trust store the system's authorities are trusted.
@@ -24,7 +22,8 @@ def endpoint_tls(url: str, options: Mapping[str, str]) -> ssl.SSLContext | None:
     """
     if not url.startswith("https:"):
         return None
-    from barnabas.runtime.tls import TlsError, TlsSettings, client_context  # here, because few logins need them
+    from barnabas.runtime.tls import TlsSettings, client_context
+    from barnabas.runtime.tls_stores import TlsError
 
     try:
         return client_context(TlsSettings.from_keys(options.get, "sasl.jaas.config: "))

@@ -42,8 +42,6 @@ from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.token_endpoint import TokenCall
 
-__all__ = ["EndpointTokens", "tokens_of_process"]
-
 RETRY_MS: Final = 10_000  # as in Kafka, after a renewal that failed; less before the end of the token
 RENEWAL_MS_MAX: Final = 5_000  # that a login waits for the next token while the former one is valid
 _SHARED_MAX: Final = 16  # settings in one process; more are those of former queries

@@ -12,16 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = [
-    "discard",
-    "fsync",
-    "in_parallel",
-    "remove_if_there",
-    "sync_folder",
-    "sync_folder_if_there",
-    "sync_target",
-]
-
 U = TypeVar("U")
 
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)

@@ -37,8 +37,6 @@ from barnabas.runtime.file_calls import (
 )
 from barnabas.runtime.holders import described, lock_holder
 
-__all__ = ["DiskFile", "FileDisk"]
-
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _READ_BYTES = 64 * 1024  # read from a small file in one call

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from barnabas.protocol.framing import FrameReader
 
-__all__ = ["FramedSocket", "SocketOwner"]
-
 
 class SocketOwner(Protocol):
     """The object that a connection notifies."""

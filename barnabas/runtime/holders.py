@@ -9,8 +9,6 @@ import os
 import struct
 import sys
 
-__all__ = ["command_of", "described", "lock_holder", "port_holder"]
-
 _COMMAND_CHARS_MAX = 200
 _LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
 # struct flock: type, whence, start, length, pid; elsewhere the order differs: start, length, pid, type, whence

@@ -25,8 +25,6 @@ from barnabas.loggers import logger
 from barnabas.network_port import Listener, Network
 from barnabas.runtime.scope import Scope
 
-__all__ = ["HttpAnswer", "HttpRefusal", "HttpRequest", "HttpServer", "Service"]
-
 log = logger("kafka.network.SocketServer")
 
 CONNECTIONS_MAX: Final = 64

@@ -14,8 +14,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["LINE_BYTES_MAX", "JsonLines"]
-
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer line ends the connection
 
 

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from barnabas.protocol.kerberos import GssContext, GssFailed
 
-__all__ = ["KerberosAcceptor", "KerberosInitiator", "default_realm", "kerberos_is_missing"]
-
 MISSING: Final = "GSSAPI needs the package gssapi: pip install 'barnabas[gssapi]'"
 _Store = dict[bytes, bytes]  # not of str: the package would free their encoded texts before the library reads them
 _TEXT_LENGTH_MAX: Final = 400

@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from barnabas.loggers import shown_name
 
-__all__ = ["LINES_MAX", "PERIOD_S", "VALUE_CHARS_MAX", "JsonLines", "LineLimit", "TextLines", "placeholders"]
-
 LINES_MAX: Final = 50  # of one kind within PERIOD_S: a reader can take them in, and a disk does not fill
 PERIOD_S: Final = 10.0
 KINDS_MAX: Final = 1_000  # remembered; templates are constants of the code, so there are fewer

@@ -21,8 +21,6 @@ from typing import Any, Final, TypeVar
 
 from barnabas.runtime.loop import loop_factory
 
-__all__ = ["LoopThread"]
-
 T = TypeVar("T")
 
 END_S: Final = 10.0  # the loop's present callback must return within this time, at an end or a pause

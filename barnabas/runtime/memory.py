@@ -21,8 +21,6 @@ import sys
 import threading
 from typing import Literal
 
-__all__ = ["freeze_survivors", "hold_collector", "keep_freed_memory", "release_collector"]
-
 _M_TRIM_THRESHOLD = -1  # numbers of <malloc.h>
 _M_MMAP_THRESHOLD = -3
 KEPT_BYTES = 16 * 1024 * 1024  # free memory that stays at the top of the heap: a few Fetch answers

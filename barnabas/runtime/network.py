@@ -25,8 +25,6 @@ from barnabas.runtime.scope import Scope
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["AsyncioNetwork", "TcpListener"]
-
 log = logger("kafka.network.SocketServer")
 
 ACCEPTS_PER_TURN: Final = 64  # connections accepted in one turn of the loop: about 2 ms

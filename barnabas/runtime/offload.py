@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["WorkerThread", "in_own_thread"]
-
 
 async def in_own_thread(work: Callable[[], None]) -> None:
     """Runs `work` in a thread of its own, which does not keep the process from its end. Raises its exception."""

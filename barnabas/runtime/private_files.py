@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["write_private"]
-
 
 def write_private(file: Path, data: str | bytes) -> None:
     """Writes a file that only its owner may read, whole or not at all. Raises OSError."""

@@ -9,16 +9,6 @@ import os
 import time
 from typing import Final
 
-__all__ = [
-    "disk_bytes",
-    "open_descriptors",
-    "process_cpu_s",
-    "resident_bytes",
-    "started_at_s",
-    "thread_cpu_s",
-    "virtual_bytes",
-]
-
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _START_FIELD: Final = 19  # of /proc/self/stat, counted after the name: start time in ticks after the boot
 

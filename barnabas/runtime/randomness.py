@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 
-__all__ = ["SystemRng", "uuid_from_bytes"]
-
 _FIRST_SIX_BITS_OF_A_DASH = 62  # "-" in URL-safe base64
 
 

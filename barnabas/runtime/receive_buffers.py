@@ -10,8 +10,6 @@ import sys
 import threading
 from typing import Final
 
-__all__ = ["READ_BYTES", "receive_buffer"]
-
 READ_BYTES: Final = 256 * 1024
 _SHARES_BUFFER: Final = sys.platform != "win32"  # Windows' loop reads into several buffers at once
 

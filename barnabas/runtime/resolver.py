@@ -18,8 +18,6 @@ from typing import Final
 
 from barnabas.limits import RESOLVED_HOSTS_MAX
 
-__all__ = ["Resolver", "look_up"]
-
 KNOWN_WAIT_S: Final = 0.1
 AGAIN_S: Final = 2.0  # between the starts of two lookups of a name, while the first one has no answer
 

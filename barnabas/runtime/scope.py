@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 
 from barnabas.errors import LocalProtocolError
 
-__all__ = ["Scope"]
-
 T = TypeVar("T")
 
 

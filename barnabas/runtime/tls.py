@@ -20,19 +20,6 @@ from typing import Any, Final, NamedTuple
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_stores import KeyStore, TlsError, key_store, trust_store
 
-__all__ = [
-    "CLIENT_AUTH",
-    "TLS_VERSIONS",
-    "TlsError",
-    "TlsSettings",
-    "TlsStores",
-    "check_ciphers",
-    "check_own_certificate",
-    "client_context",
-    "own_certificates",
-    "server_context",
-]
-
 CLIENT_AUTH: Final = ("none", "requested", "required")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

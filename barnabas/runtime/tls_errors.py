@@ -5,8 +5,6 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-__all__ = ["end_reason", "explained"]
-
 _REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate (ssl.client.auth=required)",
     "NO_SHARED_CIPHER": "no common cipher suite (ssl.cipher.suites)",

@@ -19,8 +19,6 @@ from typing import Final, Protocol
 from barnabas.errors import RemoteProtocolError
 from barnabas.loggers import logger
 
-__all__ = ["HANDSHAKES_MAX", "HANDSHAKE_TIMEOUT_S", "RECORD_BYTES", "HandshakeGate", "has_first_record"]
-
 log = logger("kafka.network.SocketServer")
 
 HANDSHAKES_MAX: Final = 512  # of one listener at once: about 60 kB each

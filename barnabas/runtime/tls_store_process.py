@@ -18,8 +18,6 @@ from typing import Final
 from barnabas.runtime.tls import TlsSettings, TlsStores, client_context
 from barnabas.runtime.tls_stores import KeyStore, TlsError
 
-__all__ = ["OPENING_S_MAX", "main", "stores_beside"]
-
 OPENING_S_MAX: Final = 20.0
 _PROGRAM: Final = f"from {__name__} import main; main()"
 

@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["KeyStore", "TlsError", "key_store", "trust_store"]
-
 STORE_BYTES_MAX: Final = 4 * 1024 * 1024
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", re.DOTALL)
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")

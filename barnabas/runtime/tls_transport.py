@@ -28,8 +28,6 @@ from barnabas.runtime.receive_buffers import receive_buffer
 from barnabas.runtime.tls_errors import explained
 from barnabas.runtime.tls_handshakes import HANDSHAKE_TIMEOUT_S, RECORD_BYTES, HandshakeGate, has_first_record
 
-__all__ = ["TlsConnection"]
-
 SLICE_BYTES: Final = 64 * 1024  # encrypted bytes in OpenSSL's buffers at once: those buffers never shrink
 ENCRYPTED_RECORD_BYTES: Final = RECORD_BYTES + 2048 + 5  # the most that TLS 1.2 allows; TLS 1.3 allows less
 TURN_BYTES: Final = 2 * 1024 * 1024  # encrypted in one turn of the loop: about 2 ms

@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 
 from barnabas.protocol.oauth import ANSWER_BYTES_MAX
 
-__all__ = ["TokenCall"]
-
 _READ_BYTES: Final = 65_536  # at once
 
 

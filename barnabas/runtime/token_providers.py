@@ -23,8 +23,6 @@ from barnabas.protocol.oauth_settings import (
 )
 from barnabas.runtime.clock import SystemClock
 
-__all__ = ["FileTokens", "LoginTokens", "Tokens", "UnsecuredTokens"]
-
 _LIFETIME_S: Final = 3_600  # as Kafka's unsecured tokens
 _PROVIDERS_MAX: Final = 16  # of one node: more have been replaced
 _FILE_BYTES_MAX: Final = 1024 * 1024

@@ -16,8 +16,6 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ENTRY_SIZE", "AbortedTxn", "decode_aborted", "encode_aborted"]
-
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0

@@ -19,14 +19,13 @@ from barnabas.protocol.records import build_end_txn_marker, stamp
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.log_files import LogFiles
+from barnabas.storage.producer_entries import RetainedBatch
 from barnabas.storage.producer_snapshots import ProducerSnapshots
-from barnabas.storage.producers import CompletedTransaction, RetainedBatch
+from barnabas.storage.producers import CompletedTransaction
 from barnabas.storage.readable_log import ReadableLog
 from barnabas.storage.replay import StoredBatch, note_refused, replay
 from barnabas.storage.segment import Segment
 from barnabas.storage.validation import check_leader_batch, check_replicated_batches
-
-__all__ = ["AppendableLog"]
 
 COST_UNIT_BYTES: Final = 1_024  # copied, checksummed and written in half a microsecond
 _new = tuple.__new__  # a named tuple's own constructor takes twice as long

@@ -19,41 +19,6 @@ from typing import NamedTuple
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk
 
-__all__ = [
-    "CLEANER_OFFSET_CHECKPOINT",
-    "CLEAN_SHUTDOWN_FILE",
-    "LEADER_EPOCH_CHECKPOINT",
-    "LOG_SIZE_CHECKPOINT",
-    "LOG_START_OFFSET_CHECKPOINT",
-    "META_PROPERTIES",
-    "PARTITION_METADATA",
-    "PRODUCER_STATE_CHECKPOINT",
-    "RECOVERY_POINT_CHECKPOINT",
-    "REPLICATION_OFFSET_CHECKPOINT",
-    "LogSize",
-    "MalformedCheckpoint",
-    "MetaProperties",
-    "TopicPartition",
-    "decode_uuid",
-    "encode_uuid",
-    "format_epochs",
-    "format_lines",
-    "format_log_sizes",
-    "format_offsets",
-    "format_partition_metadata",
-    "parse_epochs",
-    "parse_partition_metadata",
-    "read_clean_shutdown",
-    "read_log_sizes",
-    "read_meta_properties",
-    "read_offsets",
-    "replace_off_loop",
-    "take_clean_shutdown",
-    "write_clean_shutdown",
-    "write_meta_properties",
-    "write_offsets",
-]
-
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"

@@ -15,9 +15,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.segment import RELATIVE_OFFSET_MAX, Segment
-
-__all__ = ["Cleanable", "assess", "group_segments"]
+from barnabas.storage.segment import Segment
+from barnabas.storage.segment_files import RELATIVE_OFFSET_MAX
 
 NOTHING: Final = -1.0
 

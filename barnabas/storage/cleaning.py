@@ -26,11 +26,10 @@ from barnabas.storage.compaction import CleanedTransactions, OffsetMap, Rewriter
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import CLEANED_SUFFIX
 from barnabas.storage.replay import StoredBatch, scan, stored_batch
-from barnabas.storage.segment import FILE_KINDS, Segment
+from barnabas.storage.segment import Segment
+from barnabas.storage.segment_files import FILE_KINDS
 from barnabas.storage.steps import record_slices, unpacked
 from barnabas.work import Steps
-
-__all__ = ["Cleaning", "CleaningAborted", "CleaningStep", "CorruptSegment"]
 
 STEP_COST: Final = 48 * 1024  # of one step: about a millisecond
 RECORD_COST: Final = 100  # minimal cost of a record, however well it was compressed

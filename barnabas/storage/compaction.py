@@ -44,8 +44,6 @@ from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.steps import packed, record_slices, unpacked
 from barnabas.work import SLICE, Steps
 
-__all__ = ["CleanedTransactions", "LastRecord", "OffsetMap", "Rewriter", "last_records"]
-
 # Fields of a batch that only marks the end of a segment: no producer, no transaction, no timestamps.
 _PLACEHOLDER: Final = {
     "attributes": 0,

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from barnabas.errors import DirectoryInUse
 from barnabas.ports import NAME_BYTES_MAX, SECTOR_SIZE, Buffer, DiskLock, File, Rng
 
-__all__ = ["MemoryDisk", "MemoryFile"]
-
 _Change = tuple[int, bytes | None]  # (offset, data) of a write; (size, None) of a truncate
 _Name = tuple[str, str, str]  # (operation, path, target)
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-__all__ = ["NO_EPOCH", "NO_OFFSET", "EpochCache"]
-
 NO_EPOCH = -1
 NO_OFFSET = -1
 

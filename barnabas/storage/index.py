@@ -20,8 +20,6 @@ from operator import le, lshift, lt, or_
 
 from barnabas.errors import InvariantViolated
 
-__all__ = ["OFFSET_ENTRY_SIZE", "TIME_ENTRY_SIZE", "OffsetIndex", "TimeIndex"]
-
 OFFSET_ENTRY_SIZE = 8
 TIME_ENTRY_SIZE = 12
 

@@ -31,8 +31,6 @@ from barnabas.protocol.records import frame_batch, read_header
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.steps import SLICE_RECORDS
 
-__all__ = ["CODECS", "Inspection", "RecordValidationError", "changes_codec"]
-
 CODECS: Final = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["INT64_MAX", "AppendInfo", "AppendOrigin", "LogConfig"]
-
 INT64_MAX = 2**63 - 1
 
 

@@ -21,10 +21,10 @@ from barnabas.storage.checkpoints import (
     format_partition_metadata,
 )
 from barnabas.storage.epochs import EpochCache
-from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES, SNAPSHOT_SUFFIX
-from barnabas.storage.segment import Segment, file_name
-
-__all__ = ["LogFiles"]
+from barnabas.storage.producer_rebuild import SNAPSHOT_SUFFIX
+from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES
+from barnabas.storage.segment import Segment
+from barnabas.storage.segment_files import file_name
 
 
 class LogFiles:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from barnabas.storage.checkpoints import LogSize
 
-__all__ = ["DamagedLog", "LogOpening"]
-
 
 class DamagedLog(OSError):
     """A log is damaged or ends too early, although all of it was durable. Nothing was changed.

@@ -23,32 +23,17 @@ from collections.abc import Generator
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.ports import Disk, File
 from barnabas.storage import recovery
-from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.appendable_log import AppendableLog
 from barnabas.storage.checkpoints import PARTITION_METADATA, LogSize, format_partition_metadata
-from barnabas.storage.log_config import INT64_MAX, AppendInfo, AppendOrigin, LogConfig
-from barnabas.storage.opening import DamagedLog, LogOpening
+from barnabas.storage.log_config import INT64_MAX, LogConfig
+from barnabas.storage.opening import LogOpening
 from barnabas.storage.producer_rebuild import ProducerRebuild
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.retention import expired_segments
 from barnabas.storage.saved_state import StateFile
-from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
+from barnabas.storage.segment import Segment
 from barnabas.storage.segments import Segments
-from barnabas.storage.validation import RecordValidationError
 from barnabas.work import SLICE, Steps, finished
-
-__all__ = [
-    "AbortedTxn",
-    "AppendInfo",
-    "AppendOrigin",
-    "DamagedLog",
-    "LogConfig",
-    "LogOpening",
-    "LogSlice",
-    "PartitionLog",
-    "RecordValidationError",
-    "TimestampOffset",
-]
 
 
 class PartitionLog(AppendableLog):

@@ -20,19 +20,6 @@ from barnabas.ports import Buffer
 from barnabas.protocol.checksum import crc32c
 from barnabas.work import Steps
 
-__all__ = [
-    "NO_EPOCH",
-    "NO_SEQUENCE",
-    "MalformedSnapshot",
-    "PackedProducers",
-    "ProducerCapture",
-    "ProducerEntry",
-    "RetainedBatch",
-    "read_earlier",
-    "read_snapshot",
-    "wrapped",
-]
-
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 

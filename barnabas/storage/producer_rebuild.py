@@ -15,12 +15,12 @@ from barnabas.limits import RETAINED_BATCHES
 from barnabas.ports import Disk
 from barnabas.protocol.batch_layout import ATTRIBUTE_CONTROL
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers import MalformedSnapshot, PartitionProducers, RetainedBatch
+from barnabas.storage.producer_entries import MalformedSnapshot, RetainedBatch
+from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.replay import StoredBatch, batch_headers, replay
 from barnabas.storage.saved_state import SavedState
-from barnabas.storage.segment import Segment, file_name
-
-__all__ = ["LOST_PRODUCERS", "SNAPSHOT_SUFFIX", "ProducerRebuild"]
+from barnabas.storage.segment import Segment
+from barnabas.storage.segment_files import file_name
 
 SNAPSHOT_SUFFIX = ".snapshot"
 LOST_PRODUCERS = "lost-producers"  # a file in the folder of a log whose state may lack producers of lost records

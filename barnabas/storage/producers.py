@@ -27,7 +27,6 @@ from barnabas.ports import Buffer
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.producer_entries import (
     NO_EPOCH,
-    MalformedSnapshot,
     ProducerCapture,
     ProducerEntry,
     RetainedBatch,
@@ -36,16 +35,6 @@ from barnabas.storage.producer_entries import (
     wrapped,
 )
 from barnabas.work import finished
-
-__all__ = [
-    "CompletedTransaction",
-    "MalformedSnapshot",
-    "PartitionProducers",
-    "ProducerCapture",
-    "ProducerEntry",
-    "RetainedBatch",
-]
-
 
 LOADED_AT_ONCE: Final = 1_024  # producers of a snapshot: about 2 ms
 

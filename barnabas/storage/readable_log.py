@@ -18,8 +18,6 @@ from barnabas.storage.segments import Segments
 from barnabas.storage.tail import Tail
 from barnabas.work import Steps
 
-__all__ = ["ReadableLog"]
-
 
 class ReadableLog:
     """The read methods of a log. Attributes as in PartitionLog."""

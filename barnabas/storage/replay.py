@@ -30,16 +30,6 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, decode_records, read_control
 from barnabas.storage.producers import CompletedTransaction, PartitionProducers
 
-__all__ = [
-    "StoredBatch",
-    "batch_headers",
-    "checksum_holds",
-    "note_refused",
-    "replay",
-    "scan",
-    "stored_batch",
-]
-
 _FIELDS = struct_of(
     "base_offset",
     "batch_length",

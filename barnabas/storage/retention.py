@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.segment import Segment
 
-__all__ = ["expired_segments"]
-
 
 def expired_segments(
     segments: Sequence[Segment],

@@ -12,8 +12,6 @@ from barnabas.protocol.records import read_header
 from barnabas.storage.steps import SLICE_RECORDS, unpacked
 from barnabas.work import SLICE, Steps
 
-__all__ = ["first_in_batch"]
-
 
 def first_in_batch(data: bytes, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
     """Offset and timestamp of the first record from `start_offset` on with a timestamp ≥ `timestamp`; None: with the largest one.

@@ -29,27 +29,12 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import StoredBatch, batch_headers
 from barnabas.storage.search import first_in_batch
 from barnabas.storage.segment_files import (
-    FILE_KINDS,
     NOTHING_STORED,
     RELATIVE_OFFSET_MAX,
-    IndexChange,
     SegmentFiles,
-    StoredIndexes,
     ends_with,
-    file_name,
 )
 from barnabas.work import SLICE, Steps
-
-__all__ = [
-    "FILE_KINDS",
-    "RELATIVE_OFFSET_MAX",
-    "IndexChange",
-    "LogSlice",
-    "Segment",
-    "StoredIndexes",
-    "TimestampOffset",
-    "file_name",
-]
 
 _HINTS_MAX = 8  # sequential readers whose positions are kept
 _HEADERS_PER_STEP = 512  # of a search: 1 ms

@@ -23,17 +23,6 @@ from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetInd
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import StoredBatch, batch_headers
 
-__all__ = [
-    "FILE_KINDS",
-    "NOTHING_STORED",
-    "RELATIVE_OFFSET_MAX",
-    "IndexChange",
-    "SegmentFiles",
-    "StoredIndexes",
-    "ends_with",
-    "file_name",
-]
-
 log = logger("kafka.log.UnifiedLog")
 
 RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets

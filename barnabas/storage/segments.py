@@ -16,8 +16,6 @@ from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.segment import LogSlice, Segment, TimestampOffset
 from barnabas.work import Steps
 
-__all__ = ["Segments"]
-
 
 class Segments:
     """An ordered list of segments.

@@ -14,15 +14,6 @@ from barnabas.protocol.record_walk import check_count
 from barnabas.protocol.records import BatchHeader
 from barnabas.work import Steps
 
-__all__ = [
-    "DECODED_RECORDS",
-    "INLINE_BYTES_MAX",
-    "SLICE_RECORDS",
-    "packed",
-    "record_slices",
-    "unpacked",
-]
-
 SLICE_RECORDS = 4_096  # checked in one step: 2 to 4 ms in plain Python
 DECODED_RECORDS = 2_048  # decoded in one step: 2 to 5 ms in plain Python
 INLINE_BYTES_MAX = 256 * 1024  # decompressed within a step: 1 ms

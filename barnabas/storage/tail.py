@@ -14,8 +14,6 @@ from typing import Final
 from barnabas.ports import Buffer
 from barnabas.storage.segment import LogSlice
 
-__all__ = ["TAIL_BATCH_BYTES_MAX", "TAIL_BYTES_MAX", "Tail"]
-
 TAIL_BYTES_MAX: Final = 64 * 1024
 TAIL_BATCH_BYTES_MAX: Final = 16 * 1024  # for a larger batch the cost of a file read matters little
 

@@ -49,16 +49,6 @@ from barnabas.storage.log_config import AppendOrigin, LogConfig
 from barnabas.storage.replay import StoredBatch, checksum_holds, stored_batch
 from barnabas.storage.steps import INLINE_BYTES_MAX, SLICE_RECORDS
 
-__all__ = [
-    "WALK_COST_MAX",
-    "CheckedBatch",
-    "LongBatch",
-    "RecordValidationError",
-    "check_leader_batch",
-    "check_replicated_batches",
-    "single_batch_size",
-]
-
 _LENGTH_MIN_OF_ANY_MAGIC: Final = 14  # of the formats before v2
 WALK_COST_MAX: Final = (
     SLICE_RECORDS // 4

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.testing.cluster import Broker, BrokerHandle, Cluster
     from barnabas.testing.errors import KitError, KitTimeout, LeakedClientWarning, NotPossible
-    from barnabas.testing.faults.handles import Fault, Faults
+    from barnabas.testing.faults.fault import Fault
+    from barnabas.testing.faults.handles import Faults
 
 __all__ = [
     "Broker",

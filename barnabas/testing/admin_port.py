@@ -19,8 +19,6 @@ from barnabas.testing.errors import KitError
 from barnabas.testing.faults.document import DOCUMENT_BYTES_MAX
 from barnabas.testing.ports import HOST, checked_admin_port
 
-__all__ = ["AdminPort"]
-
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
 

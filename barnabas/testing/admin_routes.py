@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.fault import Fault
     from barnabas.testing.faults.handles import Faults
 
-__all__ = ["AdminRoutes"]
-
 WAIT_S: Final = 10.0  # for hits, unless the request says otherwise
 WAIT_S_MAX: Final = 120.0
 HITS_MAX: Final = 2**31 - 1

@@ -12,8 +12,6 @@ from barnabas.testing.handle import Handle
 from barnabas.testing.kit_thread import coroutine
 from barnabas.testing.world.handles import WorldAioMethods
 
-__all__ = ["ClusterAio"]
-
 
 class ClusterAio(WorldAioMethods):
     """See the module."""

@@ -18,20 +18,6 @@ from barnabas.testing.errors import KitError, NotPossible, broker_names, unknown
 from barnabas.testing.extension import Commands
 from barnabas.testing.ports import PORT_MAX
 
-__all__ = [
-    "INTERNAL_LISTENER",
-    "LOSSES",
-    "MODES",
-    "Backend",
-    "BrokerFiles",
-    "Lose",
-    "Mode",
-    "RunState",
-    "Shape",
-    "check_loss",
-    "not_possible",
-]
-
 Mode = Literal["thread", "process", "remote"]
 RunState = Literal["down", "starting", "running", "paused"]
 Lose = Literal["nothing", "page_cache"]

@@ -40,8 +40,6 @@ from barnabas.testing.errors import (
 )
 from barnabas.testing.kit_thread import blocking, coroutine
 
-__all__ = ["AdminAio", "ConsumerAio", "KitAdmin", "KitConsumer", "KitProducer", "Maker", "ProducerAio"]
-
 A = TypeVar("A", bound="_Aio[Any]")
 C = TypeVar("C")
 K = TypeVar("K", bound="_Client[Any]")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
     from barnabas.testing.world.ends import ExpectedEnd
 
-__all__ = ["Broker", "BrokerHandle", "Cluster"]
-
 TIMEOUT_S = 30.0
 
 

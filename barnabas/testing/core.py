@@ -16,10 +16,8 @@ from typing import Any
 
 from barnabas.testing.backend import Backend, Lose, check_loss
 from barnabas.testing.core_base import POLL_S, CoreBase
-from barnabas.testing.errors import ADMIN_CLIENT_ID, KitError, broker_names, checked_number, unknown
+from barnabas.testing.errors import KitError, broker_names, checked_number, unknown
 from barnabas.testing.starts import Starts
-
-__all__ = ["ADMIN_CLIENT_ID", "Core"]
 
 
 class Core(CoreBase):

@@ -19,8 +19,6 @@ from barnabas.testing.extension import Extension
 if TYPE_CHECKING:
     from barnabas.testing.own_admin import OwnAdmin
 
-__all__ = ["POLL_S", "CoreBase"]
-
 POLL_FIRST_S: Final = 0.001
 POLL_S: Final = 0.02
 

@@ -12,23 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from barnabas.errors import BarnabasError
 
-__all__ = [
-    "ADMIN_CLIENT_ID",
-    "BrokerKilledError",
-    "KitError",
-    "KitTimeout",
-    "LeakedClientWarning",
-    "NearestNames",
-    "NotPossible",
-    "broker_names",
-    "checked_number",
-    "checked_seconds",
-    "named_arguments",
-    "patience",
-    "set_patience",
-    "unknown",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 ADMIN_CLIENT_ID = "barnabas-kit"  # of the kit's own admin client

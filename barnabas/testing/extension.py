@@ -13,8 +13,6 @@ from typing import Any
 
 from barnabas.testing.errors import KitError, KitTimeout
 
-__all__ = ["Commands", "Extension", "settle"]
-
 Commands = Sequence[tuple[str, dict[str, Any]]]  # names of node_commands.py with their arguments, which are JSON values
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from barnabas.testing.backend import Mode
     from barnabas.testing.cluster import Cluster
 
-__all__ = ["ClusterOptions", "kafka", "kafka_cluster", "kafka_noproc", "kafka_proc"]
-
 
 class ClusterOptions(TypedDict, total=False):
     """Arguments of `Cluster`; it describes them."""

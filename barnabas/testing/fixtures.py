@@ -35,8 +35,6 @@ from barnabas.testing.ports import checked_admin_port
 from barnabas.testing.spares import Spares
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
-__all__ = ["check_ini", "check_marker", "client_id", "for_test", "session_of", "topic_factory", "unique_name"]
-
 ISOLATIONS: Final = ("cluster", "namespace", "process")
 MARKER_OPTIONS: Final = (
     "brokers",

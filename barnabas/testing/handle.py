@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from barnabas.testing.history.handles import History
     from barnabas.testing.versions import DatedBrokers
 
-__all__ = ["Handle"]
-
 T = TypeVar("T")
 
 SEED_MAX = 2**32

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["API_CHANGES", "FEATURE_CHANGES"]
-
 # Release -> what differs from the release before: API key -> (lowest, highest) version; None: it is served no more.
 # fmt: off
 API_CHANGES: Final[dict[str, dict[int, tuple[int, int] | None]]] = {

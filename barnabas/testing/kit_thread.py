@@ -20,8 +20,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.testing.errors import KitError, KitTimeout
 
-__all__ = ["blocking", "coroutine", "keep", "kept", "loop_thread", "release", "wait", "wait_async"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from barnabas.testing.core import Core
 
-__all__ = ["leaked_clients"]
-
 GROUPS_S: Final = 1.0  # to find out the groups of leaked clients
 POLL_S: Final = 0.001
 

@@ -18,8 +18,6 @@ from barnabas.testing.errors import KitError
 from barnabas.testing.extension import Commands
 from barnabas.testing.ports import HOST, ReservedPorts
 
-__all__ = ["LocalBackend", "killed_text"]
-
 
 def killed_text(broker_id: int) -> str:
     """Why a broker did not do what it was asked to."""

@@ -14,8 +14,6 @@ from barnabas.client.errors import KafkaError
 from barnabas.testing.cluster import Cluster
 from barnabas.testing.core import Core
 
-__all__ = ["Namespace"]
-
 ATTEMPTS = 3  # to delete a group
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COMMANDS"]
-
 # name -> module:function
 COMMANDS: Final[dict[str, str]] = {
     "partitions": "barnabas.testing.node_questions:partitions",

@@ -36,8 +36,6 @@ from barnabas.testing.versions import Release
 from barnabas.testing.world.disks import WorldDisk
 from barnabas.testing.world.network import WorldNetwork
 
-__all__ = ["JsonValue", "NodeHost"]
-
 JsonValue = Any  # None, bool, int, float, str, list or dict with str keys, of the same
 
 

@@ -26,8 +26,6 @@ from barnabas.runtime.loop import run
 from barnabas.runtime.scope import Scope
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["main"]
-
 
 class _Program:
     """One node and the link to the process that started it."""

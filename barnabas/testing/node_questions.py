@@ -13,8 +13,6 @@ from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_
 from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["connections", "controller", "ensure_internal_topics", "live_brokers", "metrics_address", "partitions"]
-
 
 def partitions(host: NodeHost, topic: str | None = None) -> dict[str, list[dict[str, Any]]]:
     """The partitions of a topic, or of all topics, as this node knows them: leader (−1: none), replicas and in-sync replicas."""

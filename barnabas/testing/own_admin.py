@@ -10,8 +10,6 @@ from typing import Final
 from barnabas.client import Admin
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["OwnAdmin"]
-
 LEAVE_EPOCH: Final = -1  # KIP-848: the member epoch of a heartbeat by which a member leaves
 
 

@@ -14,8 +14,6 @@ import sys
 
 from barnabas.testing.errors import KitError
 
-__all__ = ["HOST", "ReservedPorts", "checked_admin_port"]
-
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
 

@@ -28,8 +28,6 @@ from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, Shape
 from barnabas.testing.errors import BrokerKilledError, KitError, NotPossible
 from barnabas.testing.local_backend import LocalBackend, killed_text
 
-__all__ = ["ProcessBackend"]
-
 ROOT: Final = str(Path(__file__).parents[2])  # where the package is imported from
 PROGRAM: Final = (
     f"import sys; sys.path.append({ROOT!r}); from barnabas.testing.node_process import main; main(int(sys.argv[1]))"

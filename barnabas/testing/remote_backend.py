@@ -15,8 +15,6 @@ from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState, not_poss
 from barnabas.testing.errors import KitError
 from barnabas.testing.extension import Commands
 
-__all__ = ["RemoteBackend"]
-
 
 class RemoteBackend:
     """See the module, and `Backend`."""

@@ -23,8 +23,6 @@ from barnabas.testing.errors import KitError
 if TYPE_CHECKING:
     from barnabas.testing.cluster import Cluster
 
-__all__ = ["AsNew"]
-
 RENEWAL_S: Final = 1.0
 POLL_FIRST_S: Final = 0.0005
 POLL_S: Final = 0.01

@@ -14,8 +14,6 @@ from barnabas.broker.coordinator.transactions.shard import TransactionShard
 from barnabas.testing.errors import KitError
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["forget_test", "lasting_state"]
-
 DISK_BYTES_MAX: Final = 8 * 1024 * 1024  # in memory, with the files of deleted topics
 
 

@@ -21,8 +21,6 @@ from typing import Any, Final, NamedTuple
 from barnabas.errors import BarnabasError
 from barnabas.testing.errors import KitError
 
-__all__ = ["MECHANISM", "USER", "aio_settings", "broker_settings", "is_left_to_the_kit", "librdkafka_settings"]
-
 USER: Final = "kit"
 MECHANISM: Final = "PLAIN"
 HOSTS: Final = ("127.0.0.1", "localhost", "::1")

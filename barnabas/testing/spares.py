@@ -23,8 +23,6 @@ from barnabas.testing.core import Core
 from barnabas.testing.errors import patience
 from barnabas.testing.renewal import AsNew
 
-__all__ = ["Spares"]
-
 SPARES_MAX: Final = 2  # the second one is for tests that end brokers and take less time than a start
 START_S: Final = 40.0
 

@@ -15,8 +15,6 @@ from barnabas.runtime.scope import Scope
 from barnabas.testing.backend import Backend
 from barnabas.testing.errors import BrokerKilledError
 
-__all__ = ["Starts"]
-
 
 class Starts:
     """See the module.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-__all__ = ["AUDITED", "DISTURBANCE", "DISTURBED", "FAILED", "SEED"]
-
 FAILED = pytest.StashKey[bool]()  # of an item: whether the test itself has failed
 SEED = pytest.StashKey[int]()  # of the config: the seed that was drawn for this run
 

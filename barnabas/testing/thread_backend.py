@@ -22,8 +22,6 @@ from barnabas.testing.local_backend import LocalBackend, killed_text
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.world.disks import BrokerKilled
 
-__all__ = ["ThreadBackend"]
-
 T = TypeVar("T")
 
 _running: WeakSet[ThreadBackend] = WeakSet()

@@ -9,8 +9,6 @@ from barnabas.ports import Disk
 from barnabas.testing.node_host import NodeHost
 from barnabas.testing.versions import Release, kafka_release
 
-__all__ = ["set_release"]
-
 
 def set_release(host: NodeHost, name: str) -> None:
     """Before the start of the node: it serves clients as this release does."""

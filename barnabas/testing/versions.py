@@ -32,8 +32,6 @@ from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.extension import Commands, Extension
 from barnabas.testing.kafka_releases import API_CHANGES, FEATURE_CHANGES
 
-__all__ = ["DatedBrokers", "DatedRouter", "Release", "check_release", "kafka_release"]
-
 NEWEST: Final = list(API_CHANGES)[-1]
 
 

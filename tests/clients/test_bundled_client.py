@@ -28,7 +28,8 @@ from barnabas.client.errors import (
 from barnabas.client.producer.murmur2 import partition_for_key
 from barnabas.client.types import Acks, CompressionType, ConsumerGroupMetadata
 from barnabas.errors import ErrorCode
-from barnabas.protocol.records import NewRecord, encode_records
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import encode_records
 from tests.support.clients.bundled import make_topic, poll_until, read_all, values
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]

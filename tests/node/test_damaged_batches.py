@@ -15,7 +15,8 @@ from barnabas.protocol.messages.groups import FindCoordinatorRequest, OffsetFetc
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch, iter_batches, read_header
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, iter_batches, read_header
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import AppendOrigin
 from tests.support.broker.fetches import parts, request, wanted

@@ -22,7 +22,8 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.metadata import DescribeTopicPartitionsRequest, TopicRequest
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.compaction import ENTRY_BYTES
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import elapsed, until

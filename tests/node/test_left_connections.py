@@ -19,7 +19,8 @@ from barnabas.protocol.connection import REQUESTS_PER_TURN
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import AlterClientQuotasRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import encode
 from tests.support.broker.in_memory import InMemory
 from tests.support.broker.nodes import Nodes, Peer, Scripted

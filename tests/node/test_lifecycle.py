@@ -13,7 +13,8 @@ from barnabas.broker.metadata.image import PartitionImage
 from barnabas.broker.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataRecord, encode_record
 from barnabas.broker.node import Node
 from barnabas.errors import DirectoryInUse
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, decode_uuid, read_meta_properties
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes

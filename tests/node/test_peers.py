@@ -12,7 +12,9 @@ import pytest
 from barnabas.broker import peer as peer_module
 from barnabas.broker import peers as peers_module
 from barnabas.broker.node import Node
-from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, probe
+from barnabas.broker.peer import Peer
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.probe import probe
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.errors import InvariantViolated
 from barnabas.protocol.messages.groups import HeartbeatRequest

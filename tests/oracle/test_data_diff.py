@@ -32,14 +32,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from barnabas.protocol.records import (
-    NewRecord,
-    build_batch,
-    encode_records,
-    frame_batch,
-    iter_batches,
-    read_header,
-)
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, encode_records, frame_batch, iter_batches, read_header
 from tests.support.oracle.produce_requests import BASE_MS, Outcome, batch, patched, produce, put
 from tests.support.oracle.wire import Wire
 

@@ -26,7 +26,8 @@ from barnabas.protocol.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, build_end_txn_marker, iter_batches
 from tests.support.oracle.wire import NOT_READY, Wire
 
 pytestmark = pytest.mark.oracle

@@ -24,7 +24,8 @@ from barnabas.protocol.messages.offsets import (
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, iter_batches
 from tests.support.oracle.real_kafka import needs_java
 from tests.support.oracle.wire import NOT_READY, Wire
 from tests.support.processes.cluster import Cluster, barnabas_nodes, kafka_nodes

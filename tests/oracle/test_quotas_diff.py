@@ -14,7 +14,8 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.quotas import QuotaAlteration
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.oracle.admin_requests import SETTLED_SECONDS_MAX, Observe
 from tests.support.oracle.quota_requests import Part, alter_quotas, describe_quotas, entry
 from tests.support.oracle.tools import tool

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.runtime.tls import TlsError, TlsSettings, client_context, server_context
+from barnabas.runtime.tls import TlsSettings, client_context, server_context
+from barnabas.runtime.tls_stores import TlsError
 from tests.support.snippets import snippets
 
 pytestmark = pytest.mark.process

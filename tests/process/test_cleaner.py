@@ -19,7 +19,8 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offsets
 from tests.support.oracle.wire import NOT_READY, Wire

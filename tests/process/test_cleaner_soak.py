@@ -27,7 +27,8 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import decode, encode
 from tests.support.oracle.wire import NOT_READY, Wire
 from tests.support.processes.served import ServedBroker  # not the kit: its data directory can be named

@@ -19,7 +19,8 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.testing.simulation.invariants import check_acknowledged
 from tests.support.oracle.real_kafka import KAFKA_UP, needs_java
 from tests.support.oracle.wire import Wire

@@ -16,7 +16,8 @@ from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, iter_batches
 from barnabas.testing import Broker
 from tests.support.oracle.wire import NOT_READY, Wire
 from tests.support.processes.fixtures import Serve, restart

@@ -24,7 +24,8 @@ from barnabas.protocol.messages.metadata import (
     MetadataRequestTopic,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, iter_batches
 from barnabas.protocol.schema import decode, encode
 from barnabas.testing import Broker
 from tests.support.oracle.wire import Wire

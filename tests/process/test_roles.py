@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.client import Producer
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.oracle.wire import Wire
 from tests.support.processes.cluster import GROUP, Cluster
 from tests.support.processes.ports import free_ports

@@ -21,7 +21,7 @@ from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import offsets as offsets_handler
 from barnabas.broker.metadata.image import BrokerImage, MetadataImage
 from barnabas.broker.metadata.records import RegisteredEndpoint
-from barnabas.broker.peers import PeerError, PeerErrorKind
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
@@ -30,7 +30,8 @@ from barnabas.broker.security.access import FULL_ACCESS
 from barnabas.broker.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig

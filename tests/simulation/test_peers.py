@@ -9,7 +9,9 @@ import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.node import Node
-from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, probe
+from barnabas.broker.peer import Peer
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.probe import probe
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing.simulation.world import Ports, World

@@ -16,7 +16,8 @@ from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.cluster import BrokerHeartbeatResponse
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.testing.simulation.world import Ports
 from tests.support.broker.nodes import Peer
 from tests.support.requests import request_of

@@ -20,7 +20,8 @@ from barnabas.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.simulation.trio import IDS, Trio, simulate
 
 pytestmark = pytest.mark.simulation

@@ -16,7 +16,9 @@ from barnabas.protocol.schema import Message, RecordMessage
 REQUESTS_AND_RESPONSES: list[type[Message]] = [c for api in API.values() for c in (api.request, api.response)]
 HEADERS: list[type[Message]] = [header.RequestHeader, header.ResponseHeader]
 RECORDS: list[type[RecordMessage]] = [
-    value for name in internal.__all__ if issubclass(value := getattr(internal, name), RecordMessage)
+    value
+    for value in vars(internal).values()
+    if isinstance(value, type) and value.__module__ == internal.__name__ and issubclass(value, RecordMessage)
 ]
 
 _TIMESTAMP_MS_MAX = 10**13  # kio turns timestamps into datetimes, which end with the year 9999

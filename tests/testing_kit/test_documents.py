@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Cluster
-from barnabas.testing.faults.handles import Fault
+from barnabas.testing.faults.fault import Fault
 from barnabas.testing.fixtures import MARKER_OPTIONS
 from barnabas.testing.world.handles import WorldMethods
 from tests.support.snippets import snippets

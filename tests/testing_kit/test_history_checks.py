@@ -151,7 +151,8 @@ def test_an_acknowledged_write_of_one_replica_is_lost_with_it() -> None:
         for other in {1, 2, 3} - {leader}:
             kafka.pause(other)
         with Wire(kafka.broker(leader).address, client_id="app") as peer:
-            from barnabas.protocol.records import NewRecord, build_batch
+            from barnabas.protocol.record_codec import NewRecord
+            from barnabas.protocol.records import build_batch
             from tests.support.broker.produces import request as produced
 
             batch = bytes(build_batch([NewRecord(None, b"tea", 1)]))

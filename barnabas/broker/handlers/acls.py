@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.security.authorizer import Authorizer
 
-__all__ = ["HANDLERS", "Needs", "change_acls", "check_change", "describe_acls"]
-
 CHECKED_A_YIELD: Final = 64
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 

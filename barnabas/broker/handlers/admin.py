@@ -45,20 +45,6 @@ from barnabas.work import UNITS_PER_SLICE, Steps, Work, distinct_in_slices
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "answered_in_time",
-    "answered_later",
-    "create_partitions",
-    "create_topics",
-    "delete_topics",
-    "elect_leaders",
-    "mutating_client",
-    "update_features",
-]
-
-
 TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn; results of others, too
 _LISTS: Final = ("topics", "results", "filter_results")
 

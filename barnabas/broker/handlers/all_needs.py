@@ -36,8 +36,6 @@ from barnabas.broker.handlers import (
     txn_offsets,
 )
 
-__all__ = ["AllNeeds"]
-
 
 class AllNeeds(
     acls.Needs,

@@ -25,8 +25,6 @@ from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsR
 if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "LOGIN_HANDLERS", "Needs", "sasl_authenticate", "sasl_handshake"]
-
 TOO_LATE: Final = "SaslAuthenticate request received after successful authentication"
 
 

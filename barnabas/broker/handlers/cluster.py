@@ -47,18 +47,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
     from barnabas.broker.metadata.controller import QuorumController
 
-__all__ = [
-    "CONTROLLER_HANDLERS",
-    "HANDLERS",
-    "AclNeeds",
-    "Needs",
-    "decide",
-    "decide_acls",
-    "decide_scram_users",
-    "refuse",
-    "unregister_broker",
-]
-
 
 class Needs(Protocol):
     """What these handlers work on."""

@@ -74,16 +74,6 @@ if TYPE_CHECKING:
     from barnabas.broker.security.node_tls import NodeTls
 from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "alter_configs",
-    "describe_configs",
-    "incremental_alter_configs",
-    "list_config_resources",
-    "refuse_describe_configs",
-]
-
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse
 RESOURCES: Final = frozenset({BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE})

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["HANDLERS", "Needs", "consumer_group_describe", "consumer_group_heartbeat"]
-
-
 HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 

@@ -42,17 +42,6 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "TokenChange",
-    "change_delegation_token",
-    "check_change",
-    "create_delegation_token",
-    "describe_delegation_tokens",
-    "refuse_token_request",
-]
-
 TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
 TokenRefusal = CreateDelegationTokenResponse | RenewDelegationTokenResponse | ExpireDelegationTokenResponse
 

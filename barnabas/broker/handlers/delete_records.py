@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["HANDLERS", "Needs", "delete_records", "refuse_delete_records"]
-
 NO_LOW_WATERMARK: Final = -1
 LOOKS_PER_TURN: Final = 512  # replicas that moved
 LOOKS_PER_UNIT: Final = 16

@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from barnabas.broker.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
 
-__all__ = [
-    "CONTROLLER_HANDLERS",
-    "HANDLERS",
-    "NOT_ASKED",
-    "Needs",
-    "cluster_operations",
-    "describe_cluster",
-    "named_controller",
-]
-
 BROKERS: Final = 1  # endpoint types
 CONTROLLERS: Final = 2
 _ENDPOINT_NAMES: Final = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}

@@ -25,8 +25,6 @@ from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
-__all__ = ["CONTROLLER_HANDLERS", "Needs", "envelope"]
-
 LENGTH_BYTES: Final = 4  # before a frame
 
 

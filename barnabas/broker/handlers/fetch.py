@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from barnabas.broker.replica.throttle import ReplicationThrottles
     from barnabas.broker.slices import Slices
 
-__all__ = ["HANDLERS", "Needs", "fetch", "refuse"]
-
 FIRST_WITH_SESSIONS: Final = 7
 PARTITIONS_A_YIELD: Final = 32
 LARGE: Final = 200  # partitions read in one turn

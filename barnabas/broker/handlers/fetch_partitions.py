@@ -35,20 +35,6 @@ if TYPE_CHECKING:
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.replica.replicas import Replicas
 
-__all__ = [
-    "FIRST_BY_ID",
-    "UNKNOWN",
-    "UNSENT",
-    "Absent",
-    "ReadableTopics",
-    "WantedPartitions",
-    "fetched_partitions",
-    "known_partitions",
-    "name_partitions",
-    "replica_of",
-    "unknown_partition",
-]
-
 FIRST_BY_ID: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
 UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.replica.throttle import ReplicationThrottles
 
-__all__ = ["Found", "PartitionReader", "count_traffic"]
-
 READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11
 

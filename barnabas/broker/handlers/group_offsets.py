@@ -61,17 +61,6 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.slices import Slices
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "refuse_offset_commit",
-    "refuse_offset_delete",
-    "refuse_offset_fetch",
-]
-
 NO_OFFSET = -1
 FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch
 GROUPS_PER_UNIT: Final = 16

@@ -67,19 +67,6 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.slices import Slices
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "delete_groups",
-    "describe_groups",
-    "find_coordinator",
-    "heartbeat",
-    "join_group",
-    "leave_group",
-    "list_groups",
-    "sync_group",
-]
-
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type
 FILTERS_A_YIELD = 64  # states and types in a ListGroups request

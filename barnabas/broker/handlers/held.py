@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from barnabas.broker.call import AnyPending
 
-__all__ = ["BrokerWaiter", "PendingWaiter"]
-
 BROKER_HOLD_MS_MAX = 20  # several times a completion; then the requesting broker retries
 
 

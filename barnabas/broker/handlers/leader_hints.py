@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
-__all__ = ["add_fetch_hints", "add_produce_hints"]
-
 E = TypeVar("E")  # NodeEndpoint of a ProduceResponse or a FetchResponse
 
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from barnabas.broker.replica.directories import LogDirectories
     from barnabas.broker.replica.directory import LogDirectory
 
-__all__ = ["HANDLERS", "Needs", "describe_log_dirs", "refuse_describe_log_dirs"]
-
-
 FREED_PER_UNIT: Final = 64
 
 

@@ -63,16 +63,6 @@ if TYPE_CHECKING:
     from barnabas.broker.quorum.quorum import Quorum
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
-__all__ = [
-    "CONTROLLER_HANDLERS",
-    "HANDLERS",
-    "Needs",
-    "api_versions",
-    "describe_topic_partitions",
-    "metadata",
-    "unsupported_api_versions",
-]
-
 log = logger("kafka.request.logger")
 
 NO_ID: Final = bytes(16)

@@ -12,8 +12,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import OffsetCommitRequestPartition, OffsetCommitResponsePartition
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition
 
-__all__ = ["OffsetChecks"]
-
 # Errors of the log or of the transaction coordinator, translated for clients that commit offsets.
 COMMIT_CODES = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.slices import Slices
 
-__all__ = ["commit_in_parts", "delete_group_in_parts", "offsets_at_once", "write_in_parts", "write_to_the_end"]
-
 RECORDS_AT_ONCE: Final = 256  # 2 ms
 BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes
 UNITS_OF_SIZES: Final = 5  # of work, to add up the sizes of one part

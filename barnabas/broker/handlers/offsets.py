@@ -38,8 +38,6 @@ from barnabas.work import Steps, Work
 if TYPE_CHECKING:
     from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["HANDLERS", "Needs", "list_offsets", "offset_for_leader_epoch"]
-
 READ_COMMITTED: Final = 1
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.slices import Slices
 
-__all__ = ["HANDLERS", "Needs", "produce", "refuse"]
-
 log = logger("kafka.request.logger")
 
 BATCHES_PER_TURN: Final = 128  # appended in one turn: 3 to 5 ms

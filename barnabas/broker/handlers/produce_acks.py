@@ -17,13 +17,12 @@ from barnabas.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from barnabas.broker.call import Call, Pending
     from barnabas.broker.reactor import Reactor
-    from barnabas.broker.replica.machine import Replica, VerificationGuard
+    from barnabas.broker.replica.machine import Replica
+    from barnabas.broker.replica.verification_guard import VerificationGuard
     from barnabas.broker.waiting import Timer
     from barnabas.ports import Buffer
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
     from barnabas.storage.inspection import Inspection
-
-__all__ = ["ACKS_ALL", "AckWait", "PartitionBatch"]
 
 ACKS_ALL: Final = -1
 

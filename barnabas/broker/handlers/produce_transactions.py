@@ -12,8 +12,6 @@ from barnabas.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from barnabas.broker.handlers.produce_acks import PartitionBatch
 
-__all__ = ["guarded", "verification_error"]
-
 RETRIABLE_FOR_OLD_CLIENTS: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,

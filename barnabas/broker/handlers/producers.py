@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["HANDLERS", "Needs", "describe_producers", "refuse_describe_producers"]
-
-
 PRODUCERS_PER_UNIT: Final = 8
 
 

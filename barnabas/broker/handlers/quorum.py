@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from barnabas.broker.quorum.quorum import Quorum
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["CONTROLLER_HANDLERS", "HANDLERS", "Needs", "describe_quorum", "member_request"]
-
 FIRST_FETCH: Final = 12
 UNKNOWN: Final = -1
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["HANDLERS", "Needs", "alter_quotas", "describe_quotas", "refuse_alter_quotas"]
-
 EXACT, DEFAULT, SPECIFIED = range(3)  # match types
 ENTITIES_A_YIELD: Final = 16
 

@@ -30,8 +30,6 @@ from barnabas.work import Steps
 if TYPE_CHECKING:
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["HANDLERS", "Needs", "list_partition_reassignments", "reassign"]
-
 
 class Needs(Protocol):
     """What these handlers work on."""

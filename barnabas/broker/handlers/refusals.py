@@ -16,8 +16,6 @@ from barnabas.errors import BrokerError
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work
 
-__all__ = ["refused_each", "refused_in_slices", "refused_nested"]
-
 ELEMENTS_PER_UNIT: Final = 8  # of work (work.Work)
 
 Q = TypeVar("Q", bound=Message)

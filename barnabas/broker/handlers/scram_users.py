@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.metadata.channel import ControllerChannel
 
-__all__ = ["HANDLERS", "Needs", "alter_scram_credentials", "check_alteration", "describe_scram_credentials"]
-
 CREDENTIALS_A_YIELD: Final = 32
 MECHANISMS: Final = (1, 2)
 

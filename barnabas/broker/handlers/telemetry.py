@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
-__all__ = ["HANDLERS", "Needs", "get_telemetry_subscriptions", "push_telemetry"]
-
 NO_ID: Final = bytes(16)
 LABEL_LENGTH_MAX: Final = 256  # characters of what a client says of itself
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["HANDLERS", "Needs", "describe_transactions", "list_transactions"]
-
 PARTITIONS_PER_UNIT: Final = 32  # of a transaction
 PATTERN_CHARACTERS_PER_UNIT: Final = 4  # of a transactional id that is compared with a pattern
 _STATES: Final = {state.label: state for state in TransactionState}

@@ -74,16 +74,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.image import MetadataImage
     from barnabas.broker.reactor import Reactor
 
-__all__ = [
-    "HANDLERS",
-    "Needs",
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "end_txn",
-    "init_producer_id",
-    "write_txn_markers",
-]
-
 PARTITIONS_A_YIELD = 8
 _TopicResults: TypeAlias = "Steps[list[AddPartitionsToTxnTopicResult]]"
 _FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}

@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.current_image import CurrentImage
     from barnabas.broker.reactor import Reactor
-    from barnabas.broker.replica.machine import VerificationGuard
     from barnabas.broker.replica.replicas import Replicas
+    from barnabas.broker.replica.verification_guard import VerificationGuard
     from barnabas.broker.slices import Slices
-
-__all__ = ["HANDLERS", "Needs", "refuse_txn_offset_commit", "txn_offset_commit"]
 
 UNKNOWN_SEQUENCE = -1  # producers do not number offsets
 

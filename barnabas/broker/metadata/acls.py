@@ -30,16 +30,6 @@ from barnabas.protocol.messages.acls import (
 )
 from barnabas.work import Steps, Work
 
-__all__ = [
-    "ACLS_OF_A_REQUEST_MAX",
-    "AclFilter",
-    "acl_filter",
-    "create_acls",
-    "delete_acls",
-    "known_numbers",
-    "name_in_error",
-]
-
 ACLS_OF_A_REQUEST_MAX: Final = 10_000  # created or deleted, as in Kafka
 MATCHES_MAX: Final = 100_000  # listed in one answer: an ACL appears for each filter that it matches
 NAME_SHOWN_MAX: Final = 1_000  # characters of a name in an error text

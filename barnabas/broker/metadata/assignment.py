@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from barnabas.broker.metadata.image import PartitionImage
 
-__all__ = ["Assignment"]
-
 
 class Assignment(NamedTuple):
     """Broker ids of the replicas, the preferred leader first, with those being added and removed."""

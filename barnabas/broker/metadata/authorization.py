@@ -49,8 +49,6 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work
 
-__all__ = ["authorized_decision", "check_cluster_operation", "resource_type_of"]
-
 NO_ID: Final = bytes(16)
 _TOPIC, _CLUSTER = AclResourceType.TOPIC, AclResourceType.CLUSTER
 _CONFIGURED: Final[Mapping[int, AclResourceType]] = {

@@ -30,8 +30,6 @@ from barnabas.broker.server_keys import is_per_broker
 from barnabas.loggers import logger
 from barnabas.work import Work
 
-__all__ = ["log_changes"]
-
 log = logger("kafka.server.metadata")
 state_log = logger("state.change.logger")
 

@@ -32,7 +32,8 @@ from barnabas.broker.metadata.forwarding import forward
 from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
 from barnabas.broker.metadata.internal_topics import topic_to_ensure
 from barnabas.broker.metadata.requests import ADMINISTRATION, refused_as_a_whole
-from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.reactor import Reactor
@@ -59,8 +60,6 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumResponse,
 )
 from barnabas.protocol.schema import Message
-
-__all__ = ["ControllerChannel"]
 
 log = logger("kafka.server")
 

@@ -40,8 +40,6 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.work import Work
 
-__all__ = ["ConfigOperation", "alter_configs", "incremental_alter_configs"]
-
 MIN_ISR: Final = "min.insync.replicas"
 KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
 CHARACTERS_PER_UNIT: Final = 64  # of a value that is parsed: a list of 32 kB takes 5 ms

@@ -57,8 +57,6 @@ from barnabas.protocol.records import encode_values_in_slices
 from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Work, finished
 
-__all__ = ["ControllerObserver", "QuorumController"]
-
 log = logger("kafka.controller")
 
 A = TypeVar("A")

@@ -20,8 +20,6 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.work import Work, finished
 
-__all__ = ["RECORDS_MAX", "AnyDone", "ClusterView", "LongDecision", "MetadataDecision", "check_record_count", "deliver"]
-
 log = logger("kafka.controller")
 
 A = TypeVar("A", covariant=True)

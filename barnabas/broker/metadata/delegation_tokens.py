@@ -26,8 +26,6 @@ from barnabas.protocol.messages.delegation_tokens import (
 )
 from barnabas.work import Work
 
-__all__ = ["create_token", "expire_token", "expired_tokens", "renew_token", "token_parties"]
-
 RENEWERS_MAX: Final = 100  # of one token
 TOKENS_MAX: Final = 100_000  # in the cluster: every node keeps them
 NAME_LENGTH_MAX: Final = 1_000

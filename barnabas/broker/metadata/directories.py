@@ -24,8 +24,6 @@ from barnabas.protocol.messages.cluster import (
 )
 from barnabas.work import Work
 
-__all__ = ["assign_replicas", "directories_offline"]
-
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
     """The changes when a broker reports failed directories and still has others; no records for directories known to have failed."""

@@ -28,16 +28,6 @@ from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionIm
 from barnabas.broker.metadata.placement import directory_of_new_replica
 from barnabas.broker.metadata.records import NO_LEADER_CHANGE, PartitionChangeRecord
 
-__all__ = [
-    "ELIGIBLE_LEADERS",
-    "RECOVERED",
-    "RECOVERING",
-    "UNCLEAN_KEY",
-    "ElectionKind",
-    "Elections",
-    "unclean_elections_enabled",
-]
-
 ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 RECOVERED, RECOVERING = 0, 1  # leader recovery states
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"

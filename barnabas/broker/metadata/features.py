@@ -41,21 +41,6 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.cluster import RegistrationFeature
 from barnabas.work import Work
 
-__all__ = [
-    "FEATURES",
-    "METADATA_VERSION",
-    "FeatureRange",
-    "UnsupportedFeatures",
-    "UpgradeType",
-    "check_features",
-    "check_no_tiers",
-    "is_served",
-    "min_isr_record",
-    "supported_features",
-    "unsupported_by",
-    "update_features",
-]
-
 NAMES_PER_UNIT: Final = 16  # of work (slices.Work): features that are only counted
 METADATA_VERSION: Final = "metadata.version"
 MIN_ISR_KEY: Final = "min.insync.replicas"

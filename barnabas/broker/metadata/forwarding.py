@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas.broker.metadata.decision import AnyDone
-from barnabas.broker.peers import Peer, PeerError
+from barnabas.broker.peer import Peer
+from barnabas.broker.peer_error import PeerError
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.broker.security.access import Access
 from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
@@ -19,8 +20,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.envelope import EnvelopeResponse
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps
-
-__all__ = ["forward"]
 
 T = TypeVar("T")
 

@@ -24,8 +24,6 @@ from barnabas.broker.metadata.registration import check_broker_epoch, fence_brok
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-__all__ = ["BrokerControlState", "broker_heartbeat"]
-
 
 class BrokerControlState(Enum):
     """A broker's state at the controller."""

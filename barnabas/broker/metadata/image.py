@@ -17,28 +17,6 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from barnabas.broker.metadata.records import RegisteredEndpoint, RegisteredFeature
 from barnabas.work import Work
 
-__all__ = [
-    "BROKER_RESOURCE",
-    "CLIENT_METRICS_RESOURCE",
-    "EMPTY_IMAGE",
-    "GROUP_RESOURCE",
-    "LOGGER_RESOURCE",
-    "NO_LEADER",
-    "PARTITIONS_PER_UNIT",
-    "TOPIC_RESOURCE",
-    "AclImage",
-    "BrokerImage",
-    "ControllerImage",
-    "DelegationTokenImage",
-    "MetadataDelta",
-    "MetadataImage",
-    "PartitionImage",
-    "QuotaEntity",
-    "ScramCredentialImage",
-    "TopicImage",
-    "difference",
-]
-
 K = TypeVar("K")
 
 NO_LEADER = -1

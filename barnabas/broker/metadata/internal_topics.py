@@ -10,8 +10,6 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfig
 
-__all__ = ["topic_to_ensure"]
-
 
 def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
     """The topic to create under this name: an internal one with its own settings, another with the cluster's defaults."""

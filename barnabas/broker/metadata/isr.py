@@ -44,8 +44,6 @@ from barnabas.protocol.messages.cluster import (
 )
 from barnabas.work import Work
 
-__all__ = ["alter_partition", "balance_leaders", "elect_leaders", "elect_unclean_leaders", "give_leaderships_back"]
-
 PREFERRED, UNCLEAN = 0, 1  # election types of ElectLeaders
 ELECTIONS_MAX: Final = 1_000  # at the controller's own initiative, in one decision
 

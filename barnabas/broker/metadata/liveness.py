@@ -36,7 +36,8 @@ from barnabas.broker.metadata.records import RegisteredEndpoint
 from barnabas.broker.metadata.registration import fence_broker, register_broker
 from barnabas.broker.metadata.sessions import BrokerSessions
 from barnabas.broker.metadata.suspicion import Suspicion
-from barnabas.broker.peers import Peers, probe
+from barnabas.broker.peers import Peers
+from barnabas.broker.probe import probe
 from barnabas.broker.probe_result import ProbeResult
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.waiting import Timer
@@ -49,8 +50,6 @@ from barnabas.protocol.messages.cluster import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-
-__all__ = ["ControllerView", "HeartbeatSource", "Liveness"]
 
 log = logger("kafka.controller")
 

@@ -40,8 +40,6 @@ from barnabas.protocol.records import iter_batches
 from barnabas.storage.steps import record_slices
 from barnabas.work import Work, finished
 
-__all__ = ["MetadataLoader"]
-
 UNITS_OF_A_RECORD: Final = 2  # of work (slices.Work): decoded and replayed
 
 

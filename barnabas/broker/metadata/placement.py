@@ -13,14 +13,6 @@ from barnabas.broker.metadata.image import MetadataImage, PartitionImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Steps
 
-__all__ = [
-    "UNASSIGNED_DIRECTORY",
-    "assigned_partition",
-    "check_assignment",
-    "directory_of_new_replica",
-    "place_partitions",
-]
-
 UNASSIGNED_DIRECTORY = bytes(16)
 UNITS_OF_A_PARTITION: Final = 1  # of work
 BROKERS_PER_UNIT: Final = 32  # that are compared for one replica

@@ -8,8 +8,6 @@ from barnabas.broker.metadata.registration import check_broker_epoch
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-__all__ = ["allocate_producer_ids"]
-
 
 def allocate_producer_ids(
     view: ClusterView, request: AllocateProducerIdsRequest

@@ -27,8 +27,6 @@ from barnabas.protocol.messages.quotas import (
 )
 from barnabas.work import Steps, Work
 
-__all__ = ["CLIENT_ID_ENTITY", "IP_ENTITY", "USER_ENTITY", "alter_client_quotas"]
-
 USER_ENTITY: Final = "user"
 CLIENT_ID_ENTITY: Final = "client-id"
 IP_ENTITY: Final = "ip"

@@ -29,8 +29,6 @@ from barnabas.protocol.messages.reassignments import (
 )
 from barnabas.work import Work
 
-__all__ = ["alter_reassignments", "list_partition_reassignments"]
-
 
 @LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:

@@ -16,61 +16,8 @@ from typing import ClassVar, Final, NamedTuple
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.primitives import encode_uvarint, read_uvarint
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Bytes,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    RecordMessage,
-    String,
-    UInt16,
-    Uuid,
-    codec,
-    encode,
-    field,
-    record,
-    struct,
-)
-
-__all__ = [
-    "NO_LEADER_CHANGE",
-    "AbortTransactionRecord",
-    "AccessControlEntryRecord",
-    "BeginTransactionRecord",
-    "BrokerRegistrationChangeRecord",
-    "ClearElrRecord",
-    "ClientQuotaRecord",
-    "ConfigRecord",
-    "DelegationTokenRecord",
-    "EndTransactionRecord",
-    "FeatureLevelRecord",
-    "FenceBrokerRecord",
-    "ForeignRecord",
-    "MetadataRecord",
-    "NoOpRecord",
-    "PartitionChangeRecord",
-    "PartitionRecord",
-    "ProducerIdsRecord",
-    "QuotaEntityPart",
-    "RegisterBrokerRecord",
-    "RegisterControllerRecord",
-    "RegisteredEndpoint",
-    "RegisteredFeature",
-    "RemoveAccessControlEntryRecord",
-    "RemoveDelegationTokenRecord",
-    "RemoveTopicRecord",
-    "RemoveUserScramCredentialRecord",
-    "TopicRecord",
-    "UnfenceBrokerRecord",
-    "UnregisterBrokerRecord",
-    "UserScramCredentialRecord",
-    "decode_record",
-    "encode_record",
-]
+from barnabas.protocol.schema import RecordMessage, codec, encode, field, record, struct
+from barnabas.protocol.wire import Array, Bool, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16, Uuid
 
 FRAME_VERSION = 1
 NO_LEADER_CHANGE = -2  # PartitionChangeRecord.leader: keeps the leader

@@ -45,18 +45,6 @@ from barnabas.protocol.messages.cluster import (
     UnregisterBrokerResponse,
 )
 
-__all__ = [
-    "bootstrap_records",
-    "check_broker_epoch",
-    "fence_broker",
-    "register_broker",
-    "register_controller",
-    "registered_broker",
-    "shut_down_broker",
-    "unfence_broker",
-    "unregister_broker",
-]
-
 RESERVED_DIRECTORIES: Final = 100  # ids below this number have a special meaning
 
 

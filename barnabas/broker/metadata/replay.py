@@ -61,8 +61,6 @@ from barnabas.broker.metadata.records import (
 from barnabas.errors import InvariantViolated
 from barnabas.work import Work, finished
 
-__all__ = ["ImageBuilder", "changed_partition"]
-
 
 def changed_partition(partition: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
     """`partition` after `change`. The leader epoch goes up if the change names a leader (or none)."""

@@ -53,8 +53,6 @@ from barnabas.protocol.messages.reassignments import (
 from barnabas.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from barnabas.work import Work
 
-__all__ = ["ADMINISTRATION", "DECISIONS", "OF_CLIENTS", "refused_as_a_whole"]
-
 RequestDecision = Callable[[ClusterView, Any], MetadataDecision[object]]
 
 

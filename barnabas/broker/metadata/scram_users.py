@@ -28,8 +28,6 @@ from barnabas.protocol.messages.scram_users import (
 )
 from barnabas.work import Work
 
-__all__ = ["HASHES", "ITERATIONS_MAX", "ITERATIONS_MIN", "alter_scram_users", "scram_record"]
-
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
 USERS_OF_A_REQUEST_MAX: Final = 10_000

@@ -22,8 +22,6 @@ from typing import Final
 
 from barnabas.broker.metadata.image import BrokerImage
 
-__all__ = ["PROBE_FENCE_INTERVAL_MS", "BrokerSessions"]
-
 PROBE_FENCE_INTERVAL_MS: Final = 10_000  # between two fencings of one incarnation by probes
 CRASH_WINDOW_MS: Final = 60_000  # earlier deaths do not count
 CRASHES_FREE: Final = 3  # deaths within the window that cause no delay

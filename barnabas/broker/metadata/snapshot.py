@@ -28,8 +28,6 @@ from barnabas.broker.metadata.records import (
     decode_record,
 )
 
-__all__ = ["snapshot_records"]
-
 METADATA_VERSION = "metadata.version"
 
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from barnabas.broker.probe_result import ProbeResult
 
-__all__ = ["SILENCE_MS", "Suspicion"]
-
 SILENCE_MS: Final = 1_000  # without a heartbeat, until an unreachable listener counts as closed
 PAUSE_MS: Final = 50  # before the second probe, doubled by each further one up to
 PAUSE_MS_MAX: Final = 200

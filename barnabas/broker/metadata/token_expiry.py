@@ -15,8 +15,6 @@ from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.work import Work
 
-__all__ = ["TokenExpiry"]
-
 
 class TokenExpiry:
     """See the module.

@@ -11,12 +11,6 @@ from collections.abc import Iterable
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 
-__all__ = [
-    "Collisions",
-    "validate_topic_name",
-]
-
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 

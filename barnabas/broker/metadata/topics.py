@@ -44,8 +44,6 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.work import Steps, Work
 
-__all__ = ["create_partitions", "create_topics", "delete_topics", "states_of_names"]
-
 PARTITIONS_MAX: Final = 10_000  # new ones in one request
 NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it

@@ -8,8 +8,6 @@ from typing import TypeVar
 from barnabas.broker.slices import Slices
 from barnabas.work import Steps
 
-__all__ = ["awaited"]
-
 T = TypeVar("T")
 
 

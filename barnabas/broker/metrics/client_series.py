@@ -18,8 +18,6 @@ from prometheus_client.metrics_core import Metric
 from barnabas.broker.metrics.line_table import LineTable, Series, escaped
 from barnabas.broker.telemetry.clients import ClientTelemetry
 
-__all__ = ["ClientSeries"]
-
 NAMES_MAX: Final = 1_000
 SERIES_A_SLICE: Final = 256
 

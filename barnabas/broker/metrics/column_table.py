@@ -18,8 +18,6 @@ from typing import Final, Generic, TypeVar
 from barnabas.broker.metrics.line_table import PAGE_ROWS, PAGES_PER_UNIT, LineTable, Series, header
 from barnabas.work import Work
 
-__all__ = ["Column", "ColumnTable", "Page"]
-
 ADDED_PER_SLICE: Final = 500  # rows
 UNITS_PER_MADE_PAGE: Final = 2  # the text of one series that is made again
 

@@ -20,8 +20,6 @@ from barnabas.broker.metrics.families import counter, gauge, quantile_family
 from barnabas.broker.metrics.histogram import NS_PER_MS, Histogram
 from barnabas.work import Work
 
-__all__ = ["ControllerSeries"]
-
 TOPICS_PER_SLICE: Final = 1_000  # a partition of a topic with another image counts as a topic
 PREFIX: Final = "kafka_controller_kafkacontroller_"
 

@@ -30,8 +30,6 @@ from barnabas.protocol.messages.offsets import (
 )
 from barnabas.work import Steps
 
-__all__ = ["EndOffsets"]
-
 PURPOSE: Final = "lag"  # of the connections
 FRESH_MS: Final = 1_000
 WAIT_S: Final = 0.5

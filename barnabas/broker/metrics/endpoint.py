@@ -29,8 +29,6 @@ from barnabas.network_port import Network
 from barnabas.runtime.http_server import HttpAnswer, HttpRefusal, HttpRequest, HttpServer
 from barnabas.work import Steps
 
-__all__ = ["MetricsEndpoint"]
-
 PLAIN: Final = "text/plain; charset=utf-8"
 PATHS: Final = ("/metrics", "/livez", "/readyz", "/startupz", "/v1/status/ready")
 METHODS: Final = ("GET", "HEAD")

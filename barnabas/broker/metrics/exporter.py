@@ -11,8 +11,6 @@ from barnabas.broker.metrics.parts import Observed
 from barnabas.broker.metrics.topic_partition_series import TopicPartitionSeries
 from barnabas.broker.metrics.transaction_series import TransactionSeries
 
-__all__ = ["add_exporter", "add_own"]
-
 
 def add_exporter(exposition: Exposition, node: Observed) -> None:
     """Adds what dashboards of kafka_exporter show: partitions, brokers, and the lag of groups."""

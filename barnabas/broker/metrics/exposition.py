@@ -22,8 +22,6 @@ from prometheus_client.registry import Collector as PrometheusCollector
 from barnabas.loggers import logger
 from barnabas.work import SLICE, Steps, Work
 
-__all__ = ["Collected", "Collector", "Exposition", "gzipped", "wants_openmetrics"]
-
 log = logger("kafka.server")
 
 

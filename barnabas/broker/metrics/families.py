@@ -8,8 +8,6 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from barnabas.broker.metrics.histogram import Histogram
 
-__all__ = ["counter", "gauge", "labelled", "quantile_family"]
-
 
 def gauge(name: str, doc: str, value: float) -> Metric:
     """A gauge without labels."""

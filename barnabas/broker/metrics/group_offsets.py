@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from barnabas.broker.coordinator.groups.records import CommittedOffset
 from barnabas.broker.metrics.line_table import LineTable, Series, escaped, labels_text
 
-__all__ = ["PARTITION_OFFSETS", "TOPIC_SUMS", "GroupOffsets"]
-
 ROWS_PER_SLICE: Final = 500
 NO_OFFSET: Final = -1
 

@@ -29,8 +29,6 @@ from barnabas.broker.replica.replicas import Replicas
 from barnabas.errors import BrokerError
 from barnabas.work import Steps
 
-__all__ = ["GROUP_SERIES", "GroupSeries"]
-
 ROWS_MAX: Final = 100_000
 CHECKED_PER_SLICE: Final = 1_000  # partitions; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 6

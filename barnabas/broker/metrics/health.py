@@ -13,8 +13,6 @@ from barnabas.broker.lifecycle import BrokerState
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.metrics.parts import Observed
 
-__all__ = ["Health"]
-
 
 class Health:
     """See the module."""

@@ -12,8 +12,6 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final
 
-__all__ = ["QUANTILES", "Histogram"]
-
 GROWTH: Final = 1.15
 LEAST_NS: Final = 1_000
 GREATEST_NS: Final = 120 * 10**9

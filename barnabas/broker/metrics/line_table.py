@@ -16,8 +16,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas.work import Work
 
-__all__ = ["PAGES_PER_UNIT", "PAGE_ROWS", "LineTable", "Series", "escaped", "header", "labels_text", "partition_labels"]
-
 PAGE_ROWS: Final = 128
 ROWS_PER_UNIT: Final = 24  # of a page that is made again
 PAGES_PER_UNIT: Final = 16  # of pages that are only passed on

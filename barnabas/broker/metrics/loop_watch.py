@@ -13,8 +13,6 @@ from typing import Final
 from barnabas.broker.reactor import STALL_MS, Reactor
 from barnabas.broker.waiting import Timer
 
-__all__ = ["LoopWatch"]
-
 TICK_MS: Final = 100
 SAMPLE_MS: Final = 5_000
 SAMPLES: Final = 13  # the last minute

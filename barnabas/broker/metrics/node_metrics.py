@@ -31,8 +31,6 @@ from barnabas.errors import BarnabasError
 from barnabas.network_port import Network
 from barnabas.runtime.process_stats import thread_cpu_s
 
-__all__ = ["MetricsAddressRefused", "NodeMetrics"]
-
 MINUTE_MS: Final = 60_000
 
 

@@ -13,8 +13,6 @@ from barnabas.broker.coordinator.transactions.connection_fence import Connection
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.metrics.parts import Observed
 
-__all__ = ["OwnSeries"]
-
 
 class OwnSeries:
     """See the module."""

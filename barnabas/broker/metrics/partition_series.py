@@ -21,8 +21,6 @@ from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["PARTITION_SERIES", "PartitionSeries"]
-
 PAGES_PER_SLICE: Final = 4
 
 PARTITION_SERIES: Final = tuple(

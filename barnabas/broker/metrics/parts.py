@@ -22,8 +22,6 @@ from barnabas.broker.server import Server
 from barnabas.broker.slices import Slices
 from barnabas.broker.telemetry.clients import ClientTelemetry
 
-__all__ = ["Observed"]
-
 
 class Observed(Protocol):
     """See the module. Collectors take the parts that they read, not the node."""

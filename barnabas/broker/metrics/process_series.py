@@ -11,8 +11,6 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from barnabas.runtime import descriptors, process_stats
 
-__all__ = ["process_series"]
-
 
 def process_series() -> Iterator[Metric]:
     """Families of the process; those that the system does not know are left out."""

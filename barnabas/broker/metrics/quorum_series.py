@@ -21,8 +21,6 @@ from barnabas.broker.peers import Peers
 from barnabas.broker.quorum.quorum import FETCHES, VOTES, Quorum
 from barnabas.broker.reactor import Reactor
 
-__all__ = ["QuorumSeries"]
-
 SAMPLE_MS: Final = 2_000
 SAMPLES: Final = 16  # half a minute, as the windows of Kafka's rates
 RAFT: Final = "kafka_server_raftmetrics_"

@@ -14,8 +14,6 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from barnabas.broker.quotas.client_quotas import ClientUsage, QuotaKind, QuotaMeter
 from barnabas.ports import Clock
 
-__all__ = ["QuotaSeries"]
-
 CLIENTS_MAX: Final = 200  # of each quota
 LABEL_CHARACTERS_MAX: Final = 256  # of a user and a client id
 LABELS: Final = ("user", "client_id")

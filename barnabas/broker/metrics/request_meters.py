@@ -30,8 +30,6 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.registry import Api
 from barnabas.protocol.schema import Message
 
-__all__ = ["RequestMeters"]
-
 FETCH_KEY: Final = 1
 MEASURED_A_MINUTE: Final = 1_000  # requests of an API in a version
 ONE_OF: Final = 64  # a power of two

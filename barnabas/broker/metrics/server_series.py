@@ -18,8 +18,6 @@ from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.server import Server
 from barnabas.broker.waiting_answer import waiting_apis
 
-__all__ = ["ServerSeries"]
-
 CONNECTIONS_PER_SLICE: Final = 1_000
 LABELS: Final = ("listener", "networkProcessor")
 

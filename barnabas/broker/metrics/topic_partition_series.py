@@ -24,8 +24,6 @@ from barnabas.broker.metrics.line_table import LineTable, Series, labels_text, p
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["TOPIC_PARTITIONS", "TopicPartitionSeries"]
-
 PAGES_PER_SLICE: Final = 4
 CHECKED_PER_SLICE: Final = 1_500  # topics; one that has changed counts as CHANGED_COST of them
 CHANGED_COST: Final = 10

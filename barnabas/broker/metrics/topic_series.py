@@ -14,8 +14,6 @@ from barnabas.broker.metrics.families import counter
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
 from barnabas.broker.replica.traffic import Traffic
 
-__all__ = ["TOPIC_SERIES", "TopicSeries"]
-
 TOPICS_PER_SLICE: Final = 1_000
 ALL: Final = ""  # no topic has this name
 

@@ -23,8 +23,6 @@ from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 
-__all__ = ["OPEN_BY_PARTITION", "TransactionSeries"]
-
 CHECKED_PER_SLICE: Final = 2_000  # transactional ids, or replicas
 PREFIX: Final = "barnabas_transactions_"
 OPEN_BY_PARTITION: Final = tuple(

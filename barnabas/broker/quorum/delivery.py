@@ -18,8 +18,6 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.ports import Buffer
 
-__all__ = ["ListenerContext", "RaftListener"]
-
 BATCHES_BYTES: Final = 1024 * 1024  # of committed batches in one call of the listener
 
 

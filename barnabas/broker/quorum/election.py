@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["PATIENCE_MS", "Election"]
-
 PATIENCE_MS: Final = 200  # a later vote still counts
 
 

@@ -15,8 +15,6 @@ from barnabas.broker.quorum.roles import VALID_PREVIOUS, Role
 from barnabas.errors import InvariantViolated
 from barnabas.loggers import logger
 
-__all__ = ["EpochState"]
-
 log = logger("kafka.raft")
 
 

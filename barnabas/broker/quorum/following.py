@@ -17,8 +17,6 @@ from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.broker.quorum.voters import check_elected
 from barnabas.errors import ErrorCode, InvariantViolated, RemoteProtocolError
 
-__all__ = ["Following", "Installation"]
-
 SNAPSHOT_BYTES_MAX: Final = 1 << 30  # a snapshot is assembled in memory; Kafka's log makes one every 20 MB of records
 
 

@@ -21,8 +21,6 @@ from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import RemoteProtocolError
 
-__all__ = ["SnapshotInstaller"]
-
 
 class SnapshotInstaller:
     """Installs the snapshots of one machine.

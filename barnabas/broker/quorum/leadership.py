@@ -19,8 +19,6 @@ from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import ErrorCode
 from barnabas.loggers import logger
 
-__all__ = ["Leadership", "Progress"]
-
 log = logger("kafka.raft")
 
 NO_DIRECTORY: Final = bytes(16)

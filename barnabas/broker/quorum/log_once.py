@@ -11,8 +11,6 @@ from typing import Final
 from barnabas.errors import ErrorCode
 from barnabas.loggers import logger
 
-__all__ = ["LogOnce"]
-
 log = logger("kafka.raft")
 
 MESSAGES_MAX: Final = 100  # different messages per process: a peer that sends invalid requests cannot fill the log

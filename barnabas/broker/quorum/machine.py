@@ -39,8 +39,6 @@ from barnabas.broker.quorum.roles import Role
 from barnabas.errors import ErrorCode
 from barnabas.loggers import logger
 
-__all__ = ["RaftMachine"]
-
 log = logger("kafka.raft")
 
 START_SPREAD_MS: Final = 50  # the first pre-votes after a start, so that voters started together do not tie

@@ -33,8 +33,6 @@ from barnabas.broker.quorum.raft_log import RaftLog
 from barnabas.broker.quorum.roles import Role, Timing
 from barnabas.errors import ErrorCode
 
-__all__ = ["QuorumMember"]
-
 
 class QuorumMember:
     """The state that all roles of a member share.

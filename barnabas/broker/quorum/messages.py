@@ -16,23 +16,6 @@ from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import ErrorCode
 from barnabas.ports import Buffer
 
-__all__ = [
-    "BeginEpoch",
-    "EndEpoch",
-    "EpochReply",
-    "Failure",
-    "Fetch",
-    "FetchReply",
-    "LogPoint",
-    "OutboundRequest",
-    "RaftRequest",
-    "RaftResponse",
-    "SnapshotFetch",
-    "SnapshotReply",
-    "Vote",
-    "VoteReply",
-]
-
 
 class LogPoint(NamedTuple):
     """End of a log. Ordered as Raft compares logs: the higher epoch wins, then the longer log."""

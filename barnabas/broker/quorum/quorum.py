@@ -23,7 +23,8 @@ from typing import Final
 
 from barnabas.broker.call import Done
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.peers import PeerError, PeerErrorKind, Peers
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peers import Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
 from barnabas.broker.quorum.installer import SnapshotInstaller
@@ -53,8 +54,6 @@ from barnabas.loggers import logger
 from barnabas.ports import Disk
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.protocol.records import EncodedRecords
-
-__all__ = ["Quorum", "RaftListener"]
 
 log = logger("kafka.raft")
 

@@ -16,8 +16,6 @@ from typing import Final
 from barnabas.errors import BarnabasError
 from barnabas.ports import Disk
 
-__all__ = ["NO_NODE", "MalformedQuorumState", "QuorumState", "read_quorum_state", "write_quorum_state"]
-
 NO_NODE: Final = -1
 NO_DIRECTORY: Final = "A" * 22  # the nil id
 QUORUM_STATE: Final = "quorum-state"

@@ -31,10 +31,10 @@ from barnabas.loggers import logger
 from barnabas.ports import Buffer, Clock, Disk, File
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER, CLUSTER_METADATA_TOPIC_ID
 from barnabas.protocol.messages.internal import LeaderChangeMessage, Voter
+from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import (
     CONTROL_LEADER_CHANGE,
     EncodedRecords,
-    NewRecord,
     build_batch,
     build_control_batch,
     crc_ok,
@@ -46,10 +46,9 @@ from barnabas.protocol.records import (
 from barnabas.protocol.schema import encode
 from barnabas.storage.log_config import INT64_MAX, AppendOrigin, LogConfig
 from barnabas.storage.opening import DamagedLog, LogOpening
-from barnabas.storage.partition_log import LogSlice, PartitionLog
+from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import DELETED_SUFFIX
-
-__all__ = ["RaftLog", "log_config_of"]
+from barnabas.storage.segment import LogSlice
 
 log = logger("kafka.raft")
 

@@ -27,8 +27,6 @@ from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemotePr
 from barnabas.loggers import logger
 from barnabas.protocol.records import EncodedRecords
 
-__all__ = ["Replication"]
-
 log = logger("kafka.raft")
 
 

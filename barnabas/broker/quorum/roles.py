@@ -13,8 +13,6 @@ from typing import Final
 
 from barnabas.broker.config import BrokerConfig
 
-__all__ = ["VALID_PREVIOUS", "Role", "Timing"]
-
 
 class Role(Enum):
     """Role of a member of the quorum."""

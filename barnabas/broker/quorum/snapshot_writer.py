@@ -21,8 +21,6 @@ from barnabas.broker.quorum.voters import VoterSet
 from barnabas.ports import Clock, Disk
 from barnabas.work import UNITS_PER_SLICE, Work
 
-__all__ = ["SnapshotWriter", "write_snapshot"]
-
 WRITTEN_BYTES: Final = 1024 * 1024  # in one turn of the loop
 SNAPSHOT_FROM_BYTES: Final = 1024 * 1024  # of records: their replay takes 0.3 s of CPU
 SNAPSHOT_FROM_FACTOR: Final = 4  # times the newest snapshot

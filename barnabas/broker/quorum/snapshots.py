@@ -18,11 +18,11 @@ from barnabas.ports import Buffer, Disk
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.internal import SnapshotFooterRecord, SnapshotHeaderRecord
+from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import (
     CONTROL_SNAPSHOT_FOOTER,
     CONTROL_SNAPSHOT_HEADER,
     BatchHeader,
-    NewRecord,
     build_batch,
     build_control_batch,
     crc_ok,
@@ -33,19 +33,6 @@ from barnabas.protocol.records import (
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.steps import record_slices
 from barnabas.work import Steps, Work, finished
-
-__all__ = [
-    "SnapshotId",
-    "check_snapshot",
-    "check_snapshot_in_slices",
-    "decode_snapshot",
-    "encode_snapshot",
-    "encode_snapshot_in_slices",
-    "list_snapshots",
-    "read_bootstrap",
-    "snapshot_name",
-    "snapshot_timestamp_ms",
-]
 
 BATCH_RECORDS: Final = 1024
 CHECKED_BYTES_PER_UNIT: Final = 16 * 1024

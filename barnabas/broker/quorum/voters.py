@@ -26,21 +26,8 @@ from barnabas.protocol.records import (
     iter_batches,
     read_control,
 )
-from barnabas.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    RecordMessage,
-    String,
-    UInt16,
-    Uuid,
-    decode,
-    field,
-    record,
-    struct,
-)
-
-__all__ = ["NotTheSoleVoter", "VoterSet", "VotersDisagree", "VotersRecord", "check_elected"]
+from barnabas.protocol.schema import RecordMessage, decode, field, record, struct
+from barnabas.protocol.wire import Array, Int16, Int32, String, UInt16, Uuid
 
 KRAFT_VERSION_MAX: Final = 1
 

@@ -17,8 +17,6 @@ from barnabas.broker.quorum.messages import Fetch, RaftRequest, RaftResponse
 from barnabas.broker.quorum.quorum_state import NO_NODE
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["WaitingCommits", "WaitingFetches"]
-
 FETCHES_MAX: Final = 10_000  # far more than the nodes of a cluster; further fetches are answered at once, empty
 NOT_LEADING: Final = NO_NODE - 1  # an epoch in which no call waits
 

@@ -35,8 +35,6 @@ from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC, CLUSTER_ME
 from barnabas.protocol.messages import fetch as fetches
 from barnabas.protocol.messages import quorum as messages
 
-__all__ = ["read_reply", "read_request", "refusal", "reply_message", "request_message"]
-
 ANY_VOTER: Final = -1  # in versions of requests that do not name the voter
 FETCH_WITH_REPLICA_STATE: Final = 15
 

@@ -18,8 +18,6 @@ from barnabas.broker.metadata.image import QuotaEntity
 from barnabas.broker.quotas.quota_table import ABSENT, ClientBound, QuotaTable
 from barnabas.broker.quotas.rate import SampledRate, TokenBucket
 
-__all__ = ["DEFAULT_WINDOW", "ClientUsage", "QuotaKind", "QuotaMeter", "QuotaWindow"]
-
 TRACKED_MAX: Final = 10_000  # measures of each quota: about 3 MB
 IDLE_MS: Final = 3_600_000
 PERCENT_A_NANOSECOND: Final = 100 / 1e9

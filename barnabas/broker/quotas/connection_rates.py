@@ -15,8 +15,6 @@ from typing import Final
 from barnabas.broker.quotas.client_quotas import DEFAULT_WINDOW, QuotaWindow
 from barnabas.broker.quotas.rate import SampledRate
 
-__all__ = ["ConnectionRates", "address_of"]
-
 TRACKED_MAX: Final = 10_000  # addresses
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.offsets import OffsetForLeaderEpochRequest
     from barnabas.protocol.messages.produce import ProduceRequest
 
-__all__ = ["Charge", "MutedConnection", "QuotaEnforcement"]
-
 PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 17, 18, 23
 ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, SASL_AUTHENTICATE = 24, 27, 36
 FIRST_WITH_REPLICA_STATE: Final = 15  # version of Fetch

@@ -17,8 +17,6 @@ from barnabas.broker.quotas.client_quotas import DEFAULT_WINDOW, QuotaKind, Quot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Work, finished
 
-__all__ = ["FIRST_STRICT_VERSIONS", "MutatingClient", "MutationPermits", "MutationQuotas"]
-
 FIRST_STRICT_VERSIONS: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}  # by API key
 ENTITIES_AT_ONCE: Final = 256
 ENTITIES_PER_UNIT: Final = 8

@@ -6,8 +6,6 @@ from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, at_least, integer
 
-__all__ = ["QUOTA_KEYS"]
-
 QUOTA_KEYS: Final[list[ConfigKey]] = [
     integer("quota.window.num", 11, "Samples that make the rates of clients with quotas.", at_least(1)),
     integer("quota.window.size.seconds", 1, "Length of such a sample.", at_least(1)),

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["ABSENT", "ClientBound", "QuotaTable"]
-
 ABSENT: Final = ""  # in place of a name: the entity has no such part; None: the default
 EntityKey = tuple[str | None, str | None]  # user, client id
 

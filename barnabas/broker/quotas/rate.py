@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import deque
 from math import floor
 
-__all__ = ["SampledRate", "TokenBucket", "whole_ms"]
-
 
 class SampledRate:
     """An amount a second over the last samples.

@@ -25,8 +25,6 @@ from barnabas.protocol.messages.cluster import (
     BrokerState,
 )
 
-__all__ = ["IsrChanges"]
-
 log = logger("kafka.cluster.Partition")
 
 PARTITIONS_PER_REQUEST: Final = 2_000  # the others follow in the next request: a decoder refuses 25,000

@@ -21,8 +21,6 @@ from barnabas.protocol.messages.cluster import (
     AssignReplicasToDirsResponse,
 )
 
-__all__ = ["DirectoryAssignments"]
-
 log = logger("kafka.log.LogManager")
 
 ASSIGNMENTS_MAX: Final = 2_250  # in one request, as in Kafka

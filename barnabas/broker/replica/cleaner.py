@@ -31,8 +31,6 @@ from barnabas.loggers import logger
 from barnabas.storage.cleanable import Cleanable, assess
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 
-__all__ = ["Cleaner"]
-
 log = logger("kafka.log.LogCleaner")
 
 PAUSE_S: Final = 0.001  # between steps, at least

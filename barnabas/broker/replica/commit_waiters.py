@@ -13,8 +13,6 @@ import heapq
 from barnabas.broker.call import Done
 from barnabas.errors import BrokerError
 
-__all__ = ["CommitWaiters"]
-
 
 class CommitWaiters:
     """The callbacks of one replica, ordered by offset."""

@@ -23,8 +23,6 @@ from barnabas.loggers import logger
 from barnabas.ports import Rng
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["LOST_DIRECTORY", "UNASSIGNED_DIRECTORY", "LogDirectories"]
-
 log = logger("kafka.log.LogManager")
 
 UNASSIGNED_DIRECTORY: Final = bytes(16)  # the broker chooses

@@ -45,8 +45,6 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Steps, Work, finished
 
-__all__ = ["NO_OFFSETS", "CheckpointedOffsets", "LogDirectory"]
-
 T = TypeVar("T")
 log = logger("kafka.log.LogManager")
 

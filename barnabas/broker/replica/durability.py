@@ -17,8 +17,6 @@ from barnabas.broker.call import Done
 from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 
-__all__ = ["Durability", "weakly"]
-
 T = TypeVar("T")
 
 

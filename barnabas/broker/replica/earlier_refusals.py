@@ -17,8 +17,6 @@ from typing import Final
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Clock
 
-__all__ = ["GAP_MS", "EarlierRefusals"]
-
 GAP_MS: Final = (
     1_000  # after a passing refusal; a producer's batches in flight arrive within it, and a real gap is named after it
 )

@@ -32,8 +32,6 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.work import Steps
 
-__all__ = ["REST_BYTES_MAX", "SEGMENTS_AT_ONCE", "FetchLimits", "FetchPlan"]
-
 log = logger("kafka.server.ReplicaFetcherThread")
 
 INITIAL_EPOCH: Final = 0

@@ -16,7 +16,9 @@ from typing import Final, NamedTuple
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.current_image import CurrentImage
 from barnabas.broker.metadata.image import BrokerImage
-from barnabas.broker.peers import Peer, PeerError, Peers
+from barnabas.broker.peer import Peer
+from barnabas.broker.peer_error import PeerError
+from barnabas.broker.peers import Peers
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
@@ -33,8 +35,6 @@ from barnabas.protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from barnabas.work import Steps
-
-__all__ = ["Fetchers", "limits_of"]
 
 log = logger("kafka.server.ReplicaFetcherThread")
 

@@ -21,8 +21,6 @@ from barnabas.ports import Buffer
 from barnabas.storage.log_config import INT64_MAX
 from barnabas.work import Steps, discarded
 
-__all__ = ["on_diverged", "on_fetched", "on_out_of_range"]
-
 log = logger("kafka.cluster.Partition")
 
 BASE_OFFSET_SIZE = 8  # at the beginning of a batch

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["LONG_AGO", "FollowedPartition", "Follower", "InSyncReplicas", "IsrAnswer", "IsrProposal"]
-
 UNKNOWN_OFFSET: Final = -1
 LONG_AGO: Final = -(2**62)
 REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until the next proposal of it

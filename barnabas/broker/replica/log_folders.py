@@ -27,8 +27,6 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import drain
 
-__all__ = ["LogFolders", "assigned_directory", "name_aside", "note_recovery"]
-
 log = logger("kafka.log.LogManager")
 
 

@@ -27,11 +27,11 @@ from barnabas.broker.replica.verification_guard import VerificationGuard
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
 from barnabas.loggers import logger
 from barnabas.ports import Buffer, Clock
+from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.inspection import Inspection
-from barnabas.storage.log_config import AppendOrigin
-from barnabas.storage.partition_log import AbortedTxn, AppendInfo, LogSlice, PartitionLog
-
-__all__ = ["Replica", "VerificationGuard", "Watcher"]
+from barnabas.storage.log_config import AppendInfo, AppendOrigin
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.segment import LogSlice
 
 log = logger("kafka.cluster.Partition")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata.image import BrokerImage
     from barnabas.broker.replica.machine import Replica
 
-__all__ = ["LEADER", "nearest_replica"]
-
 LEADER: Final = -1
 
 

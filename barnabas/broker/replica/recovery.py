@@ -32,8 +32,6 @@ from barnabas.storage.opening import DamagedLog, LogOpening
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SYNCED_STATE
 
-__all__ = ["LogRecovery", "UnopenedLog"]
-
 log = logger("kafka.log.LogManager")
 
 LIGHT_BYTES: Final = 1024 * 1024  # a log that needs no more reading than this is opened in the first pass

@@ -40,8 +40,6 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import Work, finished
 
-__all__ = ["LeadershipChange", "Replicas"]
-
 log = logger("kafka.log.LogManager")
 
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from barnabas.broker.config import BrokerConfig
 
-__all__ = ["ReplicationQuota", "ReplicationThrottles", "is_throttled"]
-
 EVERY_REPLICA: Final = "*"
 
 

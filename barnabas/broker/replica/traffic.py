@@ -15,8 +15,6 @@ from barnabas.ports import Buffer
 from barnabas.storage.inspection import Inspection
 from barnabas.storage.log_config import AppendInfo
 
-__all__ = ["TopicTraffic", "Traffic"]
-
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 EXPECTED_OF_PRODUCE: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR}

@@ -24,8 +24,6 @@ from barnabas.loggers import logger
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
 from barnabas.work import UNITS_PER_SLICE, Work
 
-__all__ = ["Upkeep"]
-
 log = logger("kafka.log.UnifiedLog")
 
 UNITS_PER_TURN: Final = 128  # 2 to 4 ms: a check of a replica is one unit; other work counts too

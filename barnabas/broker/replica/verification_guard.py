@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["VerificationGuard"]
-
 
 class VerificationGuard(NamedTuple):
     """A verification in progress, and the leader epoch in which it began."""

@@ -10,8 +10,6 @@ from typing import Final, Protocol
 from barnabas.broker.security.principal import ANONYMOUS, Principal
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["CLUSTER_NAME", "FULL_ACCESS", "OPERATIONS", "Access", "FullAccess"]
-
 CLUSTER_NAME: Final = "kafka-cluster"  # the name of the only resource of type CLUSTER
 
 

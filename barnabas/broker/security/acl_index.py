@@ -21,8 +21,6 @@ from barnabas.broker.metadata.image import AclImage
 from barnabas.protocol.acls import AclOperation, AclPermission, PatternType
 from barnabas.work import Steps
 
-__all__ = ["WILDCARD", "AclIndex", "AclKeys", "AclMatch", "acl_keys"]
-
 WILDCARD: Final = "*"
 EVERY_USER: Final = "User:*"
 CHANGES_PER_UNIT: Final = 2  # of work (work.Work): an ACL that is added or removed takes 3 to 6 microseconds

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["API_PERMISSIONS", "ApiPermission", "cluster_operation"]
-
 
 class ApiPermission(NamedTuple):
     """One permission that an API needs.

@@ -15,8 +15,6 @@ from barnabas.loggers import TRACE, logger
 from barnabas.protocol import registry
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["AuditLog"]
-
 log = logger("kafka.authorizer.logger")
 
 _TYPE_NAMES: Final = {

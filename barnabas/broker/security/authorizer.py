@@ -26,8 +26,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.work import Work, finished
 
-__all__ = ["Authorizer", "DecisionAudit", "Ruling", "SilentAudit", "java_address"]
-
 CACHED_MAX: Final = 100_000  # decisions; one takes some 200 bytes
 CACHED_OF_CLIENT_MAX: Final = 5_000  # decisions about one principal and host: names come from clients
 CACHED_NAME_MAX: Final = 512  # characters; decisions about longer names are not cached

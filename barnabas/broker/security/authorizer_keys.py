@@ -12,17 +12,6 @@ from barnabas.broker.config_key import ConfigKey, boolean, one_of, string
 from barnabas.broker.security.principal import ANONYMOUS
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "ALLOW",
-    "AUTHORIZER_CLASS",
-    "AUTHORIZER_KEYS",
-    "NAME",
-    "SUPER_USERS",
-    "AuthorizerSettings",
-    "authorizer_settings",
-    "check_nodes",
-]
-
 AUTHORIZER_CLASS: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NAME, SUPER_USERS, ALLOW = "authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found"
 EXAMPLE: Final = f"{NAME}={AUTHORIZER_CLASS} and {SUPER_USERS}=User:admin;User:broker"

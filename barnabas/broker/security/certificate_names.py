@@ -18,8 +18,6 @@ from barnabas.broker.security.der import certificate_fields, elements
 from barnabas.broker.security.java_patterns import check_references, java_pattern, replaced
 from barnabas.errors import BarnabasError
 
-__all__ = ["CertificateNameError", "check_mapping_rules", "mapping_rules", "subject_name"]
-
 NAME_CHARS_MAX: Final = 4_096
 RULES_CHARS_MAX: Final = 16_384
 _KEYWORDS: Final = {

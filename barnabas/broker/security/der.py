@@ -9,8 +9,6 @@ from __future__ import annotations
 import datetime
 from typing import Final, NamedTuple
 
-__all__ = ["Element", "certificate_fields", "elements", "validity"]
-
 _VERSION_TAG: Final = 0xA0
 _UTC_TIME_TAG: Final = 0x17  # two digits of the year; otherwise GeneralizedTime, with four
 _LENGTH_BYTES_MAX: Final = 3

@@ -21,8 +21,6 @@ from barnabas.work import Work
 if TYPE_CHECKING:
     from barnabas.broker.security.node_tls import NodeTls
 
-__all__ = ["altered_mechanisms", "check_dynamic_settings"]
-
 _OF_LOGINS: Final = (ENABLED_MECHANISMS, JAAS_CONFIG, "sasl.mechanism.inter.broker.protocol")
 
 

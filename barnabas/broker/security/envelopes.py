@@ -27,16 +27,6 @@ from barnabas.protocol.schema import (
 )
 from barnabas.work import Steps
 
-__all__ = [
-    "FORWARDED",
-    "SealedRequest",
-    "forwarded_address",
-    "forwarded_header",
-    "forwarded_principal",
-    "open_answer",
-    "seal",
-]
-
 # The APIs that a broker forwards, as in Kafka. A controller opens no other request.
 FORWARDED: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81})
 _HEADER_MAX: Final = 40_000  # bytes that a header is read from: a client id has up to 32,767

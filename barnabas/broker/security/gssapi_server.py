@@ -20,8 +20,6 @@ from barnabas.broker.security.kerberos_names import KerberosNameError
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.protocol.kerberos import NO_LAYER, GssContext, GssFailed
 
-__all__ = ["GssapiServer"]
-
 OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message with a layer: 0 as there is none
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["check_references", "java_pattern", "replaced"]
-
 _JAVA_GROUP: Final = re.compile(r"\(\?<(?![=!])")
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{([A-Za-z][A-Za-z0-9]*)\}|(\$)", re.DOTALL)
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from joserfc.jwk import KeySet
 
-__all__ = ["KeySource", "SigningKeys", "parsed_keys"]
-
 log = logger("kafka.network.SocketServer")
 
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024

@@ -23,8 +23,6 @@ from barnabas.runtime.offload import WorkerThread
 if TYPE_CHECKING:
     from barnabas.runtime.kerberos import KerberosAcceptor
 
-__all__ = ["KerberosLogins"]
-
 log = logger("kafka.network.SocketServer")
 
 

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from barnabas.broker.security.java_patterns import check_references, java_pattern, replaced
 from barnabas.errors import BarnabasError
 
-__all__ = ["KerberosNameError", "check_local_rules", "local_names"]
-
 NAME_CHARS_MAX: Final = 1_024
 RULES_CHARS_MAX: Final = 16_384
 _NAME: Final = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")

@@ -58,8 +58,6 @@ from barnabas.runtime.offload import in_own_thread
 if TYPE_CHECKING:
     from barnabas.broker.router import Router
 
-__all__ = ["ServerLogins", "node_logins"]
-
 log = logger("kafka.network.SocketServer")
 
 SCRAM_MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}  # their numbers in the metadata log

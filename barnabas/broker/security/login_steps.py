@@ -13,8 +13,6 @@ from typing import TypeAlias
 from barnabas.broker.reactor import Reactor
 from barnabas.broker.slices import Offload
 
-__all__ = ["LoginSteps"]
-
 _Done: TypeAlias = Callable[[Exception | None], None]
 
 

@@ -15,8 +15,6 @@ from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.authorizer_keys import AuthorizerSettings
 from barnabas.broker.server import Server
 
-__all__ = ["ThisProcess", "node_authorizer"]
-
 
 class ThisProcess(Protocol):
     """What identifies this process in registrations."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from barnabas.broker.security.node_tls import NodeTls
     from barnabas.broker.security.peer_logins import PeerLogins
 
-__all__ = ["NodeNetwork", "peer_logins", "secured"]
-
 
 def secured(reactor: Reactor, network: Network, config: BrokerConfig) -> tuple[NodeTls | None, Network]:
     """The node's TLS contexts, None if nothing uses TLS, and the network for connections to other nodes."""

@@ -23,7 +23,6 @@ from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.runtime.tls import (
-    TlsError,
     TlsSettings,
     TlsStores,
     check_own_certificate,
@@ -32,9 +31,8 @@ from barnabas.runtime.tls import (
     server_context,
 )
 from barnabas.runtime.tls_store_process import stores_beside
+from barnabas.runtime.tls_stores import TlsError
 from barnabas.work import Steps, Work
-
-__all__ = ["NodeTls", "certificate_principal", "tls_settings"]
 
 if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor

@@ -19,8 +19,6 @@ from barnabas.broker.config_key import (
     string,
 )
 
-__all__ = ["OAUTH_KEYS"]
-
 _ASSERTION: Final = "sasl.oauthbearer.assertion."
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 

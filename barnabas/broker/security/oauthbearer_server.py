@@ -23,16 +23,6 @@ from barnabas.errors import BarnabasError
 if TYPE_CHECKING:
     from joserfc.jwk import GuestProtocol, KeyBase, KeySet
 
-__all__ = [
-    "ALGORITHMS",
-    "BearerRules",
-    "BearerServer",
-    "TokenRefused",
-    "checked_claims",
-    "signed_claims",
-    "unsecured_claims",
-]
-
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),

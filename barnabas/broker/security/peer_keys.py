@@ -6,8 +6,6 @@ from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, string
 
-__all__ = ["PEER_KEYS"]
-
 PEER_KEYS: Final[list[ConfigKey]] = [
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism of this node's connections to controllers."),
     string(

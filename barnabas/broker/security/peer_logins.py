@@ -33,8 +33,6 @@ from barnabas.protocol.sasl import OAuthBearerClient, PlainClient, SaslClient, S
 from barnabas.protocol.scram import SCRAM_MECHANISMS, ScramClient, ScramKeys
 from barnabas.runtime.token_providers import LoginTokens, Tokens
 
-__all__ = ["PeerLogins"]
-
 _CONTROLLER: Final = "sasl.mechanism.controller.protocol"
 _INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")

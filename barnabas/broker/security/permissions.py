@@ -13,8 +13,6 @@ from barnabas.broker.security.access import CLUSTER_NAME, Access
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
-__all__ = ["AllowedNames", "check_permission", "refusal_of"]
-
 _REFUSALS: Final = {
     AclResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     AclResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["ANONYMOUS", "USER", "Principal"]
-
 USER: Final = "User"
 
 

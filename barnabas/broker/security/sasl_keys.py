@@ -17,8 +17,6 @@ from barnabas.broker.config_key import (
 )
 from barnabas.broker.security.kerberos_names import check_local_rules
 
-__all__ = ["SASL_KEYS"]
-
 NO_RELOGIN: Final = "the Kerberos library gets new tickets from the keytab before they end"
 
 SASL_KEYS: Final[list[ConfigKey]] = [

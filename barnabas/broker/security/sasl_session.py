@@ -22,8 +22,6 @@ from barnabas.protocol.messages.authentication import SaslAuthenticateResponse, 
 from barnabas.protocol.messages.metadata import ApiVersionsResponse
 from barnabas.protocol.schema import Message
 
-__all__ = ["LoginStep", "SaslSession", "SessionState"]
-
 STEPS_MAX: Final = 16  # requests before one login is complete: mechanisms need four at most
 AGAIN_INTERVAL_MS: Final = 1_000  # between the starts of two re-authentications, as in Kafka
 

@@ -19,20 +19,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 
-__all__ = [
-    "BEARER_MECHANISM",
-    "ENABLED_MECHANISMS",
-    "JAAS_CONFIG",
-    "JWKS_SCHEMES",
-    "KERBEROS_MODULE",
-    "PLAIN_MECHANISM",
-    "SASL_PROTOCOLS",
-    "UNSECURED_HANDLER",
-    "KerberosService",
-    "SaslConfig",
-    "SaslSettings",
-]
-
 JWKS_SCHEMES: Final = ("file", "http", "https")
 SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"

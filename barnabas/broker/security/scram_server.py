@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
 
-__all__ = ["ITERATIONS_MIN", "SCRAM_HASHES", "ScramServer", "StoredCredential"]
-
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN: Final = 4_096
 MESSAGE_BYTES_MAX: Final = 8_192  # of one message of the client; ours have less than 200

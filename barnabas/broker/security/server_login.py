@@ -33,8 +33,6 @@ from barnabas.protocol.schema import Message
 if TYPE_CHECKING:
     from barnabas.broker.router import Router
 
-__all__ = ["LoginConnection", "ServerLogin"]
-
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 
 LOGIN_BUFFER_BYTES: Final = 2_048  # receive buffer of a connection that has to log in

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["LoginFailed", "LoginIdentity", "PlainServer", "ServerMechanism"]
-
 USERNAME_LENGTH_MAX: Final = 4_096  # bytes; a longer name is not looked up
 
 

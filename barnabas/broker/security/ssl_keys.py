@@ -22,8 +22,6 @@ from barnabas.broker.config_key import (
 from barnabas.broker.security.certificate_names import check_mapping_rules
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["SSL_KEYS", "SSL_LISTENER_KEYS", "SSL_STORE_KEYS", "TLS_PROTOCOLS", "check_tls"]
-
 TLS_PROTOCOLS: Final = frozenset({"SSL", "SASL_SSL"})
 _OPENSSL: Final = "TLS is OpenSSL's, Java's providers are not loaded"
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from barnabas.broker.config_key import ConfigKey, ConfigType, at_least, integer, long
 
-__all__ = ["SECRET_KEY", "TOKEN_KEYS", "token_hmac"]
-
 SECRET_KEY: Final = "delegation.token.secret.key"
 
 TOKEN_KEYS: Final[list[ConfigKey]] = [

@@ -23,8 +23,6 @@ from barnabas.protocol.compression import DecompressedTooLarge, decompress
 from barnabas.storage.checkpoints import encode_uuid
 from barnabas.work import Steps
 
-__all__ = ["ACCEPTED_COMPRESSION", "ClientSubscription", "ClientTelemetry", "PushedSeries", "PushingClient"]
-
 ACCEPTED_COMPRESSION: Final = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: the best first
 COMPRESSION_MAX: Final = 4
 INSTANCES_MAX: Final = 16_384

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from barnabas.errors import RemoteProtocolError
 from barnabas.work import Steps
 
-__all__ = ["ATTRIBUTES_MAX", "FIELDS_MAX", "POINTS_MAX", "Point", "read_metrics"]
-
 FIELDS_MAX: Final = 100_000  # of one push; a client with all of its metrics sends some thousand
 POINTS_MAX: Final = 2_000
 ATTRIBUTES_MAX: Final = 16  # of one point

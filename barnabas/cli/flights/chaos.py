@@ -27,8 +27,6 @@ from barnabas.cli.local_cluster import LocalCluster
 from barnabas.client.admin import Admin
 from barnabas.client.errors import KafkaError
 
-__all__ = ["BROKER", "DRIVER", "PLAN", "WORKER", "Chaos", "Strike", "watch_transactions"]
-
 WORKER, BROKER, DRIVER = "a Python worker", "a broker", "the driver"
 POLL_S: Final = 0.05
 SAMPLE_S: Final = 0.25

@@ -19,19 +19,6 @@ from typing import Final
 
 from barnabas.cli.rows import flights_folder
 
-__all__ = [
-    "AIRLINES",
-    "FLIGHTS",
-    "PLANES",
-    "WEATHER",
-    "Dataset",
-    "Day",
-    "Event",
-    "Expected",
-    "compute_expected",
-    "load",
-]
-
 FLIGHTS, WEATHER, PLANES, AIRLINES = "flights", "weather", "planes", "airlines"  # topics; the files have the same names
 TIME_HOUR: Final = "%Y-%m-%dT%H:%M:%SZ"
 MISSING: Final = "NA"

@@ -22,8 +22,6 @@ from barnabas.cli.flights.story import MicroBatch, Story
 from barnabas.cli.local_cluster import line_of
 from barnabas.errors import BarnabasError
 
-__all__ = ["Driver", "DriverFailed"]
-
 STALL_S: Final = 300.0  # longest time without a completed batch, including starts
 QUOTED_LINES: Final = 12
 SAID_CHARACTERS: Final = 120

@@ -18,8 +18,6 @@ from barnabas.client import Consumer
 from barnabas.client.admin import Admin
 from barnabas.client.types import TopicPartition
 
-__all__ = ["Check", "checks", "open_partitions", "read_files", "read_topic"]
-
 YEAR: Final = {"in": 336_776, "without departure": 8_255, "EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
 
 Row = dict[str, Any]

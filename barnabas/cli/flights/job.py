@@ -29,8 +29,6 @@ from barnabas.cli.flights.dataset import AIRLINES, FLIGHTS, PLANES, WEATHER
 from barnabas.cli.flights.names import BY_CARRIER, BY_HOUR, TOPIC_OF, checkpoint_of, folder_of
 from barnabas.pipeline import session
 
-__all__ = ["main"]
-
 KEYS: Final = {BY_HOUR: ("origin",), BY_CARRIER: ("carrier",)}
 POLL_S: Final = 0.1
 EVERY: Final = "500 milliseconds"  # shortest interval between batches: looking for new records costs time, too

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["BY_CARRIER", "BY_HOUR", "QUERIES", "TOPIC_OF", "checkpoint_of", "folder_of"]
-
 BY_HOUR, BY_CARRIER = "by hour", "by carrier"
 QUERIES: Final = (BY_HOUR, BY_CARRIER)
 TOPIC_OF: Final = {BY_HOUR: "delays-by-hour", BY_CARRIER: "delays-by-carrier"}

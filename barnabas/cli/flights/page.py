@@ -18,8 +18,6 @@ from typing import Any, Final
 from barnabas.cli.flights.figures import Check, Row
 from barnabas.cli.flights.story import Story
 
-__all__ = ["check_page", "summary", "write_page"]
-
 # Daylight saving time of New York in 2013, in UTC: converts to local time without a time zone database.
 SUMMER: Final = ("2013-03-10T07:00:00Z", "2013-11-03T06:00:00Z")
 VISIBILITY: Final = ((0.0, "under 1 mile"), (1.0, "1 to 3"), (3.0, "3 to 7"), (7.0, "7 and more"))

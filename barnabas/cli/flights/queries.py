@@ -13,8 +13,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["airlines_of", "by_carrier", "by_hour", "flights_of", "planes_of", "weather_of"]
-
 # The columns of the files, in their order.
 FLIGHTS: Final = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, "

@@ -17,8 +17,6 @@ from barnabas.cli.flights.dataset import Dataset, Event
 from barnabas.cli.flights.story import ReplayedDay, Story
 from barnabas.client import Producer
 
-__all__ = ["TRANSACTIONAL_ID", "WATERMARK", "replay_flights", "send_tables"]
-
 AHEAD: Final = timedelta(days=28)
 WATERMARK: Final = "30 days"  # more than AHEAD plus the one transaction whose end a partition may not have received yet
 TRANSACTIONAL_ID: Final = "flights-replay"

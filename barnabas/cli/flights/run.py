@@ -40,8 +40,6 @@ from barnabas.client.errors import KafkaError
 from barnabas.pipeline import PipelineError
 from barnabas.runtime.loop import run
 
-__all__ = ["spark_demo"]
-
 BROKERS: Final = 3
 PARTITIONS: Final = {data_.FLIGHTS: 4, data_.WEATHER: 2, data_.PLANES: 1, data_.AIRLINES: 1}
 RESULT_PARTITIONS: Final = 2

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["MicroBatch", "QueryKill", "ReplayedDay", "Sample", "Story"]
-
 
 @dataclass(slots=True)
 class ReplayedDay:

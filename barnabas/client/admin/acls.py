@@ -22,8 +22,6 @@ from barnabas.protocol.messages.acls import (
     DescribeAclsResponse,
 )
 
-__all__ = ["AclAdmin", "AclBinding", "AclBindingFilter"]
-
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:

@@ -21,8 +21,6 @@ from barnabas.client.admin.topics import TopicAdmin
 from barnabas.client.admin.transactions import TransactionAdmin
 from barnabas.client.arguments import checks_calls
 
-__all__ = ["Admin"]
-
 
 @checks_calls()
 class Admin(

@@ -40,8 +40,6 @@ from barnabas.protocol.messages.quorum import (
     DescribeQuorumRequestTopic,
 )
 
-__all__ = ["ClusterAdmin"]
-
 _DESCRIBE_CLUSTER = 60
 _UPGRADE_TYPES = {"refuse": 1, "safe": 2, "unsafe": 3}
 

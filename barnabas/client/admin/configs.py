@@ -23,8 +23,6 @@ from barnabas.protocol.messages.admin import (
     ListConfigResourcesResponse,
 )
 
-__all__ = ["RESOURCE_TYPES", "ConfigAdmin", "ConfigResource", "ResourceType"]
-
 ResourceType = Literal["topic", "broker", "broker-logger", "client-metrics", "group"]
 
 

@@ -17,8 +17,6 @@ from barnabas.protocol.messages.delegation_tokens import (
     TokenPrincipal,
 )
 
-__all__ = ["DelegationToken", "DelegationTokenAdmin"]
-
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:

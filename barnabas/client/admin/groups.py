@@ -25,8 +25,6 @@ from barnabas.protocol.messages.groups import (
     OffsetDeleteRequestTopic,
 )
 
-__all__ = ["GroupAdmin"]
-
 
 class GroupAdmin(AdminRequests):
     """Requests about consumer groups and their committed offsets."""

@@ -18,8 +18,6 @@ from barnabas.protocol.messages.quotas import (
     QuotaOperation,
 )
 
-__all__ = ["QuotaAdmin", "QuotaEntityType"]
-
 QuotaEntityType: TypeAlias = Literal["user", "client-id", "ip"]
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)

@@ -15,8 +15,6 @@ from barnabas.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 
-__all__ = ["ReassignmentAdmin"]
-
 
 class ReassignmentAdmin(AdminRequests):
     """Requests about partition reassignments (KIP-455)."""

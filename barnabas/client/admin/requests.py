@@ -22,8 +22,6 @@ from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-__all__ = ["AdminRequests"]
-
 
 class AdminRequests(OneLoop):
     """Start and stop of an admin client, and its requests.

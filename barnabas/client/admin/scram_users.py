@@ -17,8 +17,6 @@ from barnabas.protocol.messages.scram_users import (
     ScramUserName,
 )
 
-__all__ = ["ScramMechanism", "ScramUserAdmin"]
-
 ScramMechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _MECHANISMS: Final[Mapping[str, tuple[int, str]]] = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}

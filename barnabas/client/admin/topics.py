@@ -27,8 +27,6 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicState,
 )
 
-__all__ = ["TopicAdmin"]
-
 _TIMES = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 
 

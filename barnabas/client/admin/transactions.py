@@ -17,8 +17,6 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 
-__all__ = ["TransactionAdmin"]
-
 
 class TransactionAdmin(AdminRequests):
     """Requests about transactions and producers."""

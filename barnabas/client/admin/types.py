@@ -9,28 +9,6 @@ from barnabas.client.net.metadata import BrokerEndpoint
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = [
-    "CONFIG_SOURCES",
-    "BrokerDescription",
-    "ClusterDescription",
-    "ConfigEntry",
-    "ConfigSynonym",
-    "FeatureDescription",
-    "GroupDescription",
-    "GroupListing",
-    "GroupMemberDescription",
-    "LogDirDescription",
-    "NewTopic",
-    "PartitionLag",
-    "PartitionReassignment",
-    "ProducerDescription",
-    "QuorumDescription",
-    "QuorumReplicaDescription",
-    "ReplicaDescription",
-    "TransactionDescription",
-    "TransactionListing",
-]
-
 _NO_TIMEOUT_MS = 2**31 - 1
 
 

@@ -21,8 +21,6 @@ from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import TopicPartition
 
-__all__ = ["ConsumerParts", "assemble_consumer"]
-
 
 class ConsumerParts(NamedTuple):
     """The parts of one consumer."""

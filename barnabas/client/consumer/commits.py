@@ -27,8 +27,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["Commits"]
-
 log = logging.getLogger("barnabas.client.consumer")
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]

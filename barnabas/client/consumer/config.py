@@ -12,8 +12,6 @@ from barnabas.client.group.assignors import check_strategies
 from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import AssignorName, AutoOffsetReset, GroupProtocol, IsolationLevel
 
-__all__ = ["ConsumerConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ConnectionConfig):

@@ -44,8 +44,6 @@ from barnabas.client.types import (
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 
-__all__ = ["Consumer"]
-
 _NEVER_MS = 2**63 - 1
 _AGAIN_MS = 100  # a poll that waits looks again at most ten times a second, however short its settings are
 

@@ -17,17 +17,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import BatchHeader, decode_records, read_header
 
-__all__ = [
-    "RUN_RECORDS_MIN",
-    "Deserializer",
-    "Deserializers",
-    "corrupt",
-    "decoded",
-    "deserialized",
-    "from_offset",
-    "record_count",
-]
-
 RUN_RECORDS_MIN: Final = 16  # a smaller batch is not worth a ValueRun
 
 Deserializer = Callable[[Any], Any]

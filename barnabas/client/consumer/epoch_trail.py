@@ -13,8 +13,6 @@ from bisect import bisect_left, bisect_right
 
 from barnabas.limits import EPOCHS_REMEMBERED_MAX
 
-__all__ = ["EpochTrail"]
-
 
 class EpochTrail:
     """Leader epochs up to a fetch position, oldest first."""

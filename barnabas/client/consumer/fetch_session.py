@@ -17,8 +17,6 @@ from barnabas.client.net.metadata import NO_ID, ClusterMetadata
 from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
-__all__ = ["VERSION_BY_NAME_MAX", "VERSION_MAX", "FetchSessionHandler"]
-
 VERSION_BY_NAME_MAX = 12  # from version 13 on Fetch uses topic ids
 VERSION_MAX = 18
 _EPOCH_MAX = 2**31 - 1

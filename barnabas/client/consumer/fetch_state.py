@@ -21,8 +21,6 @@ from barnabas.client.net.metadata import NO_ID, TopicInfo
 from barnabas.client.types import Record, TopicPartition
 from barnabas.ports import Buffer, Rng
 
-__all__ = ["NEVER", "Fetched", "PartitionState", "Reset"]
-
 NEVER = 1 << 62  # as `not_before_ms`: not fetched until a seek
 
 

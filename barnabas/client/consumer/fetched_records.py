@@ -22,8 +22,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.records import read_header
 
-__all__ = ["FetchedRecords"]
-
 
 class FetchedRecords:
     """The fetched records of one consumer.

@@ -34,8 +34,6 @@ from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.records import read_header
 
-__all__ = ["FetchConfig", "Fetcher", "InFlightFetch"]
-
 log = logging.getLogger("barnabas.client.consumer")
 
 _WAIT_WITH_FULL_BUFFERS_MS = (

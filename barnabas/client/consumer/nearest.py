@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-__all__ = ["NearestReplica"]
-
 _NONE = -1
 _WARY_MS = 10_000  # longer than a broker's session: after this time the leader knows of a dead replica
 

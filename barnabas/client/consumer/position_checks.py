@@ -33,8 +33,6 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 
-__all__ = ["InFlightCheck", "PositionChecks"]
-
 OLD_METADATA_MS: Final = (
     60_000  # then the named leader is asked: the committed offset may be of a former topic of that name
 )

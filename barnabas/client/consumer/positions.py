@@ -18,8 +18,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.net.offsets import EARLIEST, LATEST, list_offsets
 from barnabas.client.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-__all__ = ["Positions"]
-
 
 class Positions:
     """The positions of one consumer. `Consumer` documents the methods."""

@@ -36,8 +36,6 @@ from barnabas.protocol.compression import decompress
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas.protocol.records import BatchHeader, iter_batches
 
-__all__ = ["Chunk", "DamagedBatch", "PlacedBatch", "RangeReader", "deliverable"]
-
 
 class DamagedBatch(RemoteProtocolError):
     """A batch cannot be read. `position` is its start in the buffer; the batches before it are intact."""

@@ -20,8 +20,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.records import CONTROL_ABORT, BatchHeader, crc_ok, decode_records, read_control
 
-__all__ = ["AbortedFilter", "is_delivered"]
-
 
 class AbortedFilter:
     """The filter over one fetched range of one partition.

@@ -27,8 +27,6 @@ from barnabas.errors import ErrorCode, LocalProtocolError
 from barnabas.protocol.messages.fetch import FetchResponse
 from barnabas.protocol.messages.offsets import OffsetForLeaderEpochResponse
 
-__all__ = ["Reader"]
-
 # The member epoch in the request was stale, or the member was removed: the look-up is repeated if the partitions are still
 # assigned.
 _MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})

@@ -21,8 +21,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["Subscription"]
-
 log = logging.getLogger("barnabas.client.consumer")
 
 _NO_PARTITION = -1

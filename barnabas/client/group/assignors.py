@@ -18,18 +18,6 @@ from typing import NamedTuple
 from barnabas.client.errors import IllegalState
 from barnabas.client.types import TopicPartition
 
-__all__ = [
-    "ASSIGNORS",
-    "COOPERATIVE",
-    "Assignor",
-    "MemberSubscription",
-    "assign_cooperative_sticky",
-    "assign_range",
-    "assign_roundrobin",
-    "assign_sticky",
-    "check_strategies",
-]
-
 
 class MemberSubscription(NamedTuple):
     """The subscription of one member of the group."""

@@ -22,8 +22,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["GroupChoice"]
-
 log = logging.getLogger("barnabas.client.group")
 
 _REFUSALS = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})

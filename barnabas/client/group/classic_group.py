@@ -23,8 +23,6 @@ from barnabas.client.net.cluster import NetworkClient
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["ClassicGroup"]
-
 log = logging.getLogger("barnabas.client.group")
 
 _JOIN_GRACE_MS = 5_000  # the answer to a join may take the rebalance timeout, and this time on the network

@@ -38,8 +38,6 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["VALID_PREVIOUS", "Change", "ClassicMember", "ClassicMemberState", "Next", "assigned_partitions"]
-
 _PROTOCOL_TYPE = "consumer"
 _SUBSCRIPTION_VERSION = 3  # with owned partitions, their generation and the rack
 _ASSIGNMENT_VERSION = 0

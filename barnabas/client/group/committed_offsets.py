@@ -26,8 +26,6 @@ from barnabas.protocol.messages.groups import (
     OffsetFetchResponse,
 )
 
-__all__ = ["commit_offsets", "committed_offsets"]
-
 _VERSION_MAX = 9  # from version 10 on OffsetCommit and OffsetFetch use topic ids
 
 

@@ -27,8 +27,6 @@ from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["ConsumerGroup"]
-
 log = logging.getLogger("barnabas.client.group")
 
 _HEARTBEAT = ConsumerGroupHeartbeatRequest.API_KEY

@@ -28,8 +28,6 @@ from barnabas.protocol.messages.consumer_groups import (
     TopicIdPartitions,
 )
 
-__all__ = ["VALID_PREVIOUS", "ConsumerMember", "ConsumerMemberState", "unsupported"]
-
 _JOIN_EPOCH = 0
 _LEAVE_EPOCH = -1
 _LEAVE_STATIC_EPOCH = -2  # a static member leaves for a while: it keeps its partitions

@@ -27,8 +27,6 @@ from barnabas.client.net.transport import Connection
 from barnabas.client.types import ConsumerGroupMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["Group", "GroupHooks", "RebalanceListener", "matching_topics"]
-
 log = logging.getLogger("barnabas.client.group")
 
 _LEAVE_TIMEOUT_MS = 2_000  # time limit of the LeaveGroup request in a close

@@ -20,8 +20,6 @@ from barnabas.protocol.messages.groups import (
 from barnabas.protocol.messages.groups import TopicPartition as WireTopicPartition
 from barnabas.protocol.schema import decode, encode
 
-__all__ = ["Ownership", "read_ownership", "user_data"]
-
 _EAGER = "sticky"
 _COOPERATIVE = "cooperative-sticky"
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from barnabas.ports import Rng
 
-__all__ = ["PAUSE_MAX_MS", "Backoff", "retry_pause_ms"]
-
 PAUSE_MAX_MS = 1_000
 _SHARE = 4  # a pause is a quarter of the time since the first failure
 _JITTER = 0.2  # each pause varies by ±20 %

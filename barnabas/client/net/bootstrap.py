@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from barnabas.client.errors import IllegalState
 
-__all__ = ["parse_bootstrap"]
-
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
     """The addresses in "host:port,host:port", or in a list of such strings. The default port is 9092; IPv6 needs brackets.

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
 
-__all__ = ["REAL_PORTS", "ClientPorts"]
-
 
 class ClientPorts(NamedTuple):
     """The ports of a client; None means the real one."""

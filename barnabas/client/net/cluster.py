@@ -46,8 +46,6 @@ from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.scope import Scope
 
-__all__ = ["NetworkClient", "Purpose"]
-
 log = logging.getLogger("barnabas.client.net")
 
 _VERSION_MAX = 0x7FFF

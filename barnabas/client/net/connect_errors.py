@@ -9,8 +9,6 @@ import ssl
 
 from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 
-__all__ = ["connect_failure", "other_protocol", "tls_failure"]
-
 
 def connect_failure(error: OSError | TimeoutError, host: str, port: int, *, broker: int, tls: bool) -> KafkaError:
     """The error of an attempt to connect that failed.

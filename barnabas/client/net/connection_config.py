@@ -13,8 +13,6 @@ from barnabas.client.errors import IllegalState
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.security_config import SecurityConfig
 
-__all__ = ["ConnectionConfig"]
-
 INT32_MAX: Final = 2**31 - 1
 _LEAST: Final = {"request_timeout_ms": 1, "max_poll_records": 1, "max_poll_interval_ms": 1, "session_timeout_ms": 1}
 _MOST: Final = {"buffer_memory": 2**63 - 1}

@@ -20,8 +20,6 @@ from barnabas.runtime.scope import Scope
 if TYPE_CHECKING:
     from barnabas.protocol.messages.groups import FindCoordinatorResponse
 
-__all__ = ["Coordinators"]
-
 _KEY_TYPES = {"group": 0, "transaction": 1}
 _VERSION_MAX = 4
 

@@ -9,9 +9,6 @@ from barnabas.client.errors import KafkaError, RequestTimedOut, UnknownTopicOrPa
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.cluster import NetworkClient
 
-__all__ = ["Deadline"]
-
-
 MISSING_MS: Final = 2_000  # a broker may not know a topic yet that was created at another one
 
 

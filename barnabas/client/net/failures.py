@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from barnabas.client.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from barnabas.client.net.transport import Connection
 
-__all__ = ["all_failed", "check_login", "first_error", "hopeless", "no_answer", "refused_login", "unreachable_broker"]
-
 
 def first_error(connections: Iterable[Connection]) -> KafkaError | None:
     """Why the first of the connections that failed has failed."""

@@ -16,8 +16,6 @@ from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
-__all__ = ["NO_ID", "BrokerEndpoint", "ClusterMetadata", "PartitionInfo", "TopicInfo"]
-
 NO_ID = bytes(16)
 
 

@@ -10,8 +10,6 @@ Invariant: there is a broker that is not in `without`.
 
 from __future__ import annotations
 
-__all__ = ["News"]
-
 
 class News:
     """See the module.

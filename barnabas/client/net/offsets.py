@@ -24,8 +24,6 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "epoch_ends", "list_offsets"]
-
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3

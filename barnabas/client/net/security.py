@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.scram import ScramKeys
     from barnabas.runtime.kerberos import KerberosInitiator
 
-__all__ = ["ClientSecurity", "check_security"]
-
 
 class ClientSecurity:
     """See the module.
@@ -156,7 +154,8 @@ def _context(config: SecurityConfig) -> ssl.SSLContext:
         own: ssl.SSLContext = config.ssl_context
         return own
     if config.ssl_properties is not None:
-        from barnabas.runtime.tls import TlsError, TlsSettings, client_context  # here, because it imports a library
+        from barnabas.runtime.tls import TlsSettings, client_context
+        from barnabas.runtime.tls_stores import TlsError
 
         try:
             return client_context(TlsSettings.from_keys(config.ssl_properties.get))

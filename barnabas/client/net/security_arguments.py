@@ -11,8 +11,6 @@ from typing import TypedDict
 
 from barnabas.client.net.security_config import SaslMechanism, SecurityProtocol, TokenProvider
 
-__all__ = ["SecurityArguments"]
-
 
 class SecurityArguments(TypedDict, total=False):
     """The settings of SecurityConfig as keyword arguments."""

@@ -11,8 +11,6 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from barnabas.client.errors import IllegalState
 
-__all__ = ["SaslMechanism", "SecurityConfig", "SecurityProtocol", "TokenProvider"]
-
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 

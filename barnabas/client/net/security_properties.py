@@ -14,8 +14,6 @@ from barnabas.client.net.security_config import TokenProvider
 from barnabas.protocol.jaas import Jaas, JaasError, parse_jaas
 from barnabas.protocol.oauth_settings import LOGIN_KEYS, OAuthInvalid
 
-__all__ = ["SECURITY_PROPERTIES", "is_security_property", "oauth_tokens", "security_from_properties"]
-
 _PROTOCOL: Final = "security.protocol"
 _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"

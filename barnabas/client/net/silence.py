@@ -20,8 +20,6 @@ from barnabas.client.net.metadata import ClusterMetadata
 from barnabas.client.net.transport import Connection
 from barnabas.ports import Clock
 
-__all__ = ["Silence"]
-
 _UNANSWERED_MS = 2_000  # after this time without a byte from a broker that owes an answer, others are asked
 
 

@@ -35,8 +35,6 @@ from barnabas.protocol.sasl import SaslFailed
 from barnabas.runtime.framed_socket import FramedSocket
 from barnabas.runtime.scope import Scope
 
-__all__ = ["Connection"]
-
 _STEADY_MS = 1_000  # the loss of a connection that lasted this long starts with the shortest pause again
 _STALLED_MS = 300  # after this time another address is tried while the attempt continues
 _REFUSED_MS = 1_000  # the shortest pause after a login or a certificate was refused

@@ -6,8 +6,6 @@ import asyncio
 
 from barnabas.ports import Clock
 
-__all__ = ["Waiters"]
-
 
 class Waiters:
     """The tasks that wait for one kind of change. A cancelled task leaves the list at once."""

@@ -14,8 +14,6 @@ from barnabas.client.producer.routing import Routing
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transactions import Transactions
 
-__all__ = ["ProducerParts", "assemble_producer"]
-
 
 class ProducerParts(NamedTuple):
     """The parts of one producer."""

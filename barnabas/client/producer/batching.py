@@ -17,10 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from barnabas.client.types import TopicPartition
-from barnabas.protocol.record_codec import decode
-from barnabas.protocol.records import EncodedRecords, NewRecord
-
-__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD_MAX", "Accumulator", "PartitionQueue", "ProducerBatch", "record_size_max"]
+from barnabas.protocol.record_codec import NewRecord, decode
+from barnabas.protocol.records import EncodedRecords
 
 BATCH_OVERHEAD = 61  # the header of a batch
 # For a record without headers: length 5, attributes 1, timestamp 10, offset 5 (as Kafka counts them).

@@ -11,8 +11,6 @@ from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.types import Acks, CompressionType, TransactionVersion
 from barnabas.protocol.compression import Compression
 
-__all__ = ["ProducerConfig", "Serializer"]
-
 Serializer = Callable[[Any], bytes | None]
 
 _REQUIRED_ACKS: dict[int | str, int] = {"all": -1, -1: -1, 0: 0, 1: 1, "0": 0, "1": 1, "-1": -1}

@@ -28,8 +28,6 @@ from barnabas.client.types import RecordMetadata, TopicPartition
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
 
-__all__ = ["Delivery"]
-
 log = logging.getLogger("barnabas.client.producer")
 
 _EXPIRE_EVERY_MS = 50  # shortest time between two searches for overdue batches

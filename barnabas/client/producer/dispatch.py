@@ -16,8 +16,6 @@ from barnabas.client.types import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import build_batch
 
-__all__ = ["BatchResult", "Dispatch", "SenderConfig", "build_dispatch"]
-
 _TOPIC_ID_VERSION = 13
 _IMPLICIT_ADD_VERSION = 12
 _ANSWER_TIMEOUT_MS_MIN = 1_000

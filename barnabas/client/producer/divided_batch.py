@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from barnabas.client.errors import KafkaError, PartlyWritten
 from barnabas.client.types import RecordMetadata
 
-__all__ = ["DividedRecord", "divided"]
-
 Fail = Callable[[Sequence[asyncio.Future[RecordMetadata]], KafkaError], None]
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mypy_extensions import i64  # an int in Python, a machine word in mypyc; bits above 32 are masked off
 
-__all__ = ["murmur2", "partition_for_key"]
-
 
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2 of `data`, as an unsigned int."""

@@ -8,8 +8,6 @@ from typing import Any
 from barnabas.client.errors import SerializationFailed
 from barnabas.client.types import Headers, HeadersToSend
 
-__all__ = ["as_bytes", "checked_headers", "checked_timestamp", "serialized"]
-
 
 def as_bytes(data: Any, what: str, topic: str) -> bytes:
     """The bytes of a buffer. A mutable buffer is copied, because the record is sent later."""

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from barnabas.ports import Rng
 
-__all__ = ["StickyPartitioner"]
-
 
 class StickyPartitioner:
     """Chooses the partition of the records of one topic that have no key.

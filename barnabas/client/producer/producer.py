@@ -48,10 +48,8 @@ from barnabas.client.types import (
 )
 from barnabas.network_port import Network
 from barnabas.ports import Clock, Rng
-from barnabas.protocol.record_codec import RECORD_BYTES_MIN
-from barnabas.protocol.records import EncodedRecords, NewRecord
-
-__all__ = ["Producer"]
+from barnabas.protocol.record_codec import RECORD_BYTES_MIN, NewRecord
+from barnabas.protocol.records import EncodedRecords
 
 log = logging.getLogger("barnabas.client.producer")
 _new_tuple = tuple.__new__  # takes a third of the time of a named tuple's own constructor

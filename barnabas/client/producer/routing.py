@@ -24,8 +24,6 @@ from barnabas.client.producer.partitioning import StickyPartitioner
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = ["Routing", "TopicRoute"]
-
 
 class TopicRoute:
     """The partitions of one topic."""

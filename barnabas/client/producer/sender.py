@@ -29,8 +29,6 @@ from barnabas.limits import PRODUCER_EPOCH_MAX, RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.ports import Rng
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
-__all__ = ["Sender"]
-
 _STALE_LEADER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -12,8 +12,6 @@ from typing import Generic, Protocol, TypeVar
 
 from barnabas.client.errors import KafkaError, TransactionFailed
 
-__all__ = ["Transaction"]
-
 log = logging.getLogger("barnabas.client.producer")
 
 

@@ -19,8 +19,6 @@ from barnabas.client.producer.transaction_state import TransactionPhase
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 
-__all__ = ["TransactionCalls"]
-
 _CLOSE_TIMEOUT_MS = 5_000
 _OPEN = (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.ABORTABLE_ERROR)
 _ENDING = (TransactionPhase.COMMITTING, TransactionPhase.ABORTING, TransactionPhase.INITIALIZING)

@@ -21,15 +21,6 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 
-__all__ = [
-    "ProducerIdentity",
-    "add_offsets",
-    "add_partitions",
-    "end_transaction",
-    "init_producer_id",
-    "txn_offset_commit",
-]
-
 _TIMEOUT_MS_MAX = 0x7FFFFFFF
 _TWO_PHASE_VERSION = 6  # of InitProducerId; brokers support it without offering it in ApiVersions
 _INIT_VERSION_MAX = 5

@@ -13,17 +13,6 @@ from barnabas.client.errors import KafkaError
 from barnabas.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from barnabas.errors import ErrorCode
 
-__all__ = [
-    "ABORTABLE",
-    "ABORTABLE_OFFSETS",
-    "FENCED",
-    "VALID_PREVIOUS",
-    "OffsetsJob",
-    "Outgoing",
-    "Step",
-    "TransactionPhase",
-]
-
 # Error codes by their effect: the producer is fenced; the transaction must be aborted; the same for offsets only.
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 ABORTABLE = frozenset(

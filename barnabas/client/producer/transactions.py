@@ -58,8 +58,6 @@ from barnabas.protocol.messages.transactions import (
     TxnOffsetCommitResponse,
 )
 
-__all__ = ["CONCURRENT_BACKOFF_MS", "Transactions"]
-
 _HIDDEN_LOSSES_MAX = 5  # Kafka closes the connection after an unknown version; a single loss can have other causes
 CONCURRENT_BACKOFF_MS = 20  # pause after CONCURRENT_TRANSACTIONS: the previous transaction is still completing
 

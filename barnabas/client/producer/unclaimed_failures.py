@@ -23,8 +23,6 @@ from typing import Any
 from barnabas.client.errors import KafkaError, SendFailed
 from barnabas.client.producer.divided_batch import DividedRecord
 
-__all__ = ["ERRORS_MAX", "FUTURES_MAX", "UnclaimedFailures"]
-
 FUTURES_MAX = 10_000
 ERRORS_MAX = 100  # errors of one SendFailed; all records are counted
 

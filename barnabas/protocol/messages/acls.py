@@ -6,23 +6,8 @@ numbers are those of `protocol/acls.py`.
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Array, Int8, Int16, Int32, Message, String, field, message, struct
-
-__all__ = [
-    "AclCreation",
-    "AclCreationResult",
-    "AclDescription",
-    "AclsResource",
-    "CreateAclsRequest",
-    "CreateAclsResponse",
-    "DeleteAclsFilter",
-    "DeleteAclsFilterResult",
-    "DeleteAclsRequest",
-    "DeleteAclsResponse",
-    "DeletedAcl",
-    "DescribeAclsRequest",
-    "DescribeAclsResponse",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Int8, Int16, Int32, String
 
 
 @message(api_key=29, versions=(1, 3), flexible_since=2)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from barnabas.protocol.schema import Array, Bytes, Int16, Int64, Message, String, field, message
-
-__all__ = [
-    "SaslAuthenticateRequest",
-    "SaslAuthenticateResponse",
-    "SaslHandshakeRequest",
-    "SaslHandshakeResponse",
-]
+from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.wire import Array, Bytes, Int16, Int64, String
 
 
 @message(api_key=17, versions=(0, 1), flexible_since=None)

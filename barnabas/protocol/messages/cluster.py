@@ -7,52 +7,8 @@ UnregisterBroker 0, AllocateProducerIds 0, ControllerRegistration 0 (KIP-919), A
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    String,
-    UInt16,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "AllocateProducerIdsRequest",
-    "AllocateProducerIdsResponse",
-    "AlterPartitionRequest",
-    "AlterPartitionRequestPartition",
-    "AlterPartitionRequestTopic",
-    "AlterPartitionResponse",
-    "AlterPartitionResponsePartition",
-    "AlterPartitionResponseTopic",
-    "AssignReplicasToDirsRequest",
-    "AssignReplicasToDirsRequestDirectory",
-    "AssignReplicasToDirsRequestPartition",
-    "AssignReplicasToDirsRequestTopic",
-    "AssignReplicasToDirsResponse",
-    "AssignReplicasToDirsResponseDirectory",
-    "AssignReplicasToDirsResponsePartition",
-    "AssignReplicasToDirsResponseTopic",
-    "BrokerHeartbeatRequest",
-    "BrokerHeartbeatResponse",
-    "BrokerRegistrationRequest",
-    "BrokerRegistrationResponse",
-    "BrokerState",
-    "ControllerRegistrationRequest",
-    "ControllerRegistrationResponse",
-    "RegistrationFeature",
-    "RegistrationListener",
-    "UnregisterBrokerRequest",
-    "UnregisterBrokerResponse",
-]
-
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, UInt16, Uuid
 
 # -- AlterPartition ----------------------------------------------------------------------------------------------------
 

@@ -6,32 +6,8 @@ ConsumerGroupDescribe 0-1 (1: the protocol that a member uses, KIP-1099).
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Message,
-    String,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "ConsumerGroupDescribedGroup",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "ConsumerGroupMember",
-    "DescribedAssignment",
-    "DescribedTopicPartitions",
-    "HeartbeatAssignment",
-    "TopicIdPartitions",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, String, Uuid
 
 
 @struct

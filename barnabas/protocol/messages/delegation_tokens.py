@@ -6,20 +6,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from barnabas.protocol.schema import Array, Bytes, Int16, Int32, Int64, Message, String, field, message, struct
-
-__all__ = [
-    "CreateDelegationTokenRequest",
-    "CreateDelegationTokenResponse",
-    "DescribeDelegationTokenRequest",
-    "DescribeDelegationTokenResponse",
-    "DescribedDelegationToken",
-    "ExpireDelegationTokenRequest",
-    "ExpireDelegationTokenResponse",
-    "RenewDelegationTokenRequest",
-    "RenewDelegationTokenResponse",
-    "TokenPrincipal",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bytes, Int16, Int32, Int64, String
 
 
 @struct

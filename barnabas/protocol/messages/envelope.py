@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Bool, Bytes, Int16, Message, RecordMessage, String, field, message, record
-
-__all__ = ["DefaultPrincipalData", "EnvelopeRequest", "EnvelopeResponse"]
+from barnabas.protocol.schema import Message, RecordMessage, field, message, record
+from barnabas.protocol.wire import Bool, Bytes, Int16, String
 
 
 @record(versions=(0, 0), flexible_since=0)

@@ -8,36 +8,8 @@ watermark (KIP-1166).
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Records,
-    String,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "AbortedTransaction",
-    "EpochEndOffset",
-    "FetchPartition",
-    "FetchRequest",
-    "FetchResponse",
-    "FetchTopic",
-    "FetchableTopicResponse",
-    "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionData",
-    "ReplicaState",
-    "SnapshotId",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

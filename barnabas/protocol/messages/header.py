@@ -5,19 +5,8 @@ Which version goes with which request: `registry.request_header_version` and `re
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Int16,
-    Int32,
-    Message,
-    String,
-    field,
-    message,
-)
-
-__all__ = [
-    "RequestHeader",
-    "ResponseHeader",
-]
+from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.wire import Int16, Int32, String
 
 
 @message(versions=(0, 2), flexible_since=2)

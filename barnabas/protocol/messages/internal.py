@@ -8,54 +8,8 @@ and with their version as a field.
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Bytes,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    RecordMessage,
-    String,
-    Uuid,
-    field,
-    record,
-    struct,
-)
-
-__all__ = [
-    "ClassicMemberMetadata",
-    "ClassicProtocol",
-    "ConsumerGroupCurrentMemberAssignmentKey",
-    "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupMemberMetadataKey",
-    "ConsumerGroupMemberMetadataValue",
-    "ConsumerGroupMetadataKey",
-    "ConsumerGroupMetadataValue",
-    "ConsumerGroupPartitionMetadataKey",
-    "ConsumerGroupRegularExpressionKey",
-    "ConsumerGroupRegularExpressionValue",
-    "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupTargetAssignmentMemberValue",
-    "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataValue",
-    "CurrentTopicPartitions",
-    "EndTxnMarker",
-    "GroupMetadataKey",
-    "GroupMetadataValue",
-    "KRaftVersionRecord",
-    "LeaderChangeMessage",
-    "MemberMetadata",
-    "OffsetCommitKey",
-    "OffsetCommitValue",
-    "PartitionsSchema",
-    "SnapshotFooterRecord",
-    "SnapshotHeaderRecord",
-    "TargetTopicPartitions",
-    "TransactionLogKey",
-    "TransactionLogValue",
-    "Voter",
-]
+from barnabas.protocol.schema import RecordMessage, field, record, struct
+from barnabas.protocol.wire import Array, Bytes, Int8, Int16, Int32, Int64, String, Uuid
 
 
 @record(versions=(0, 0), prefix=0)

@@ -7,43 +7,8 @@ Follows KIP-35 and KIP-511 (ApiVersions), KIP-584 (features), KIP-516 (topic ids
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    String,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "ApiVersion",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "Cursor",
-    "DescribeClusterBroker",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "DescribeTopicPartitionsResponsePartition",
-    "DescribeTopicPartitionsResponseTopic",
-    "FinalizedFeatureKey",
-    "MetadataRequest",
-    "MetadataRequestTopic",
-    "MetadataResponse",
-    "MetadataResponseBroker",
-    "MetadataResponsePartition",
-    "MetadataResponseTopic",
-    "SupportedFeatureKey",
-    "TopicRequest",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
 INT32_MIN = -(2**31)
 

@@ -6,33 +6,8 @@ ListOffsets takes a timestamp, or one of: -1 latest, -2 earliest, -3 max timesta
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    String,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "EpochEndOffset",
-    "ListOffsetsPartition",
-    "ListOffsetsPartitionResponse",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListOffsetsTopic",
-    "ListOffsetsTopicResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "OffsetForLeaderPartition",
-    "OffsetForLeaderTopic",
-    "OffsetForLeaderTopicResult",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Int8, Int16, Int32, Int64, String
 
 
 @struct

@@ -7,31 +7,8 @@ transaction (KIP-890), 13 goes by topic id (KIP-516). Versions 0-2 are advertise
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Records,
-    String,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "BatchIndexAndErrorMessage",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionProduceData",
-    "PartitionProduceResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "TopicProduceData",
-    "TopicProduceResponse",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Int16, Int32, Int64, Records, String, Uuid
 
 
 @struct

@@ -10,60 +10,8 @@ Every message could speak of several topics and partitions; there is one, `__clu
 from __future__ import annotations
 
 from barnabas.ports import Buffer
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    Records,
-    String,
-    UInt16,
-    Uuid,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "BeginQuorumEpochRequest",
-    "BeginQuorumEpochRequestPartition",
-    "BeginQuorumEpochRequestTopic",
-    "BeginQuorumEpochResponse",
-    "DescribeQuorumRequest",
-    "DescribeQuorumRequestPartition",
-    "DescribeQuorumRequestTopic",
-    "DescribeQuorumResponse",
-    "DescribeQuorumResponsePartition",
-    "DescribeQuorumResponseTopic",
-    "EndQuorumEpochRequest",
-    "EndQuorumEpochRequestPartition",
-    "EndQuorumEpochRequestTopic",
-    "EndQuorumEpochResponse",
-    "FetchSnapshotId",
-    "FetchSnapshotLeader",
-    "FetchSnapshotRequest",
-    "FetchSnapshotRequestPartition",
-    "FetchSnapshotRequestTopic",
-    "FetchSnapshotResponse",
-    "FetchSnapshotResponsePartition",
-    "FetchSnapshotResponseTopic",
-    "LeaderEndpoint",
-    "NodeEndpoint",
-    "PreferredCandidate",
-    "QuorumEpochPartition",
-    "QuorumEpochTopic",
-    "QuorumListener",
-    "QuorumNode",
-    "QuorumReplica",
-    "VoteRequest",
-    "VoteRequestPartition",
-    "VoteRequestTopic",
-    "VoteResponse",
-    "VoteResponsePartition",
-    "VoteResponseTopic",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int16, Int32, Int64, Records, String, UInt16, Uuid
 
 INT32_MAX = 2**31 - 1
 

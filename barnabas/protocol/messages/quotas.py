@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, String, field, message, struct
-
-__all__ = [
-    "AlterClientQuotasRequest",
-    "AlterClientQuotasResponse",
-    "AlteredQuota",
-    "AlteredQuotaEntity",
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "DescribedQuota",
-    "DescribedQuotaEntity",
-    "QuotaAlteration",
-    "QuotaComponent",
-    "QuotaOperation",
-    "QuotaValue",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Float64, Int8, Int16, Int32, String
 
 
 @struct

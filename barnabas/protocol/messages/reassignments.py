@@ -5,21 +5,8 @@ AlterPartitionReassignments 0-1 (1: whether the replication factor may change, K
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Array, Bool, Int16, Int32, Message, String, field, message, struct
-
-__all__ = [
-    "AlterPartitionReassignmentsRequest",
-    "AlterPartitionReassignmentsResponse",
-    "ListPartitionReassignmentsRequest",
-    "ListPartitionReassignmentsResponse",
-    "ListPartitionReassignmentsTopics",
-    "OngoingPartitionReassignment",
-    "OngoingTopicReassignment",
-    "ReassignablePartition",
-    "ReassignablePartitionResponse",
-    "ReassignableTopic",
-    "ReassignableTopicResponse",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int16, Int32, String
 
 
 @struct

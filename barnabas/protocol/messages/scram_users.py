@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Array, Bytes, Int8, Int16, Int32, Message, String, field, message, struct
-
-__all__ = [
-    "AlterUserScramCredentialsRequest",
-    "AlterUserScramCredentialsResponse",
-    "AlteredScramUser",
-    "DescribeUserScramCredentialsRequest",
-    "DescribeUserScramCredentialsResponse",
-    "DescribedScramUser",
-    "ScramCredentialDeletion",
-    "ScramCredentialUpsertion",
-    "ScramUserName",
-    "UserCredentialInfo",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bytes, Int8, Int16, Int32, String
 
 
 @struct

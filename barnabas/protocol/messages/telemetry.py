@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Array, Bool, Bytes, Int8, Int16, Int32, Message, String, Uuid, field, message
-
-__all__ = [
-    "GetTelemetrySubscriptionsRequest",
-    "GetTelemetrySubscriptionsResponse",
-    "PushTelemetryRequest",
-    "PushTelemetryResponse",
-]
+from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.wire import Array, Bool, Bytes, Int8, Int16, Int32, String, Uuid
 
 
 @message(api_key=71, versions=(0, 0), flexible_since=0)

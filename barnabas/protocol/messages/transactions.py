@@ -8,61 +8,8 @@ InitProducerId 0-6 (3: KIP-360; 6: KIP-939), AddPartitionsToTxn 0-5 (4-5: betwee
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Message,
-    String,
-    field,
-    message,
-    struct,
-)
-
-__all__ = [
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnPartitionResult",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AddPartitionsToTxnResult",
-    "AddPartitionsToTxnTopic",
-    "AddPartitionsToTxnTopicResult",
-    "AddPartitionsToTxnTransaction",
-    "DescribeProducersPartitionResult",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeProducersTopic",
-    "DescribeProducersTopicResult",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribeTransactionsTransactionState",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "ListTransactionsTransactionState",
-    "ProducerState",
-    "TopicData",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitRequestPartition",
-    "TxnOffsetCommitRequestTopic",
-    "TxnOffsetCommitResponse",
-    "TxnOffsetCommitResponsePartition",
-    "TxnOffsetCommitResponseTopic",
-    "WritableTxnMarker",
-    "WritableTxnMarkerPartitionResult",
-    "WritableTxnMarkerResult",
-    "WritableTxnMarkerTopic",
-    "WritableTxnMarkerTopicResult",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-]
+from barnabas.protocol.schema import Message, field, message, struct
+from barnabas.protocol.wire import Array, Bool, Int8, Int16, Int32, Int64, String
 
 
 @message(api_key=22, versions=(0, 6), flexible_since=2)

@@ -6,8 +6,6 @@ from barnabas.errors import LocalProtocolError
 from barnabas.testing.audit.watch import WatchedRouter
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["settle_answer", "unwatch", "watch"]
-
 
 def _router(host: NodeHost) -> WatchedRouter:
     if not isinstance(host.faults, WatchedRouter):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from barnabas.client.admin.types import GroupMemberDescription
     from barnabas.testing.core import Core
 
-__all__ = ["DISTURBANCES", "Auditor"]
-
 # name → title in the table
 DISTURBANCES: Final = {
     "leader": "leader killed",

@@ -28,8 +28,6 @@ from barnabas.testing.errors import patience, unknown
 from barnabas.testing.history.failure import failure_text
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
-__all__ = ["Audit", "begin_audit"]
-
 LIMIT_S: Final = 60  # of a test's body under a disturbance, unless its first run took longer than a tenth of that
 LIMIT_FACTOR: Final = 10
 HANG_S: Final = 15.0  # later the run ends: the test, with its fixtures, hangs where no signal reaches it

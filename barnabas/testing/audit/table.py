@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from barnabas.testing.audit.disturbances import DISTURBANCES
 
-__all__ = ["Outcome", "audit_lines"]
-
 MarkedLine = tuple[str, dict[str, bool]]
 
 

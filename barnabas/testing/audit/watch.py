@@ -21,8 +21,6 @@ from barnabas.protocol.internal_topics import INTERNAL_TOPICS
 from barnabas.testing.faults.router import FaultyRouter, Way, is_internal, mapped
 from barnabas.testing.faults.rule import leaves, subjects
 
-__all__ = ["WATCHED", "WatchedRouter"]
-
 NAMES_MAX: Final = 100  # of each kind in one event
 # librdkafka asks for a coordinator behind its waiting Fetch. If the answer takes longer than its pause before a retry (100 ms), the
 # retry of a commit makes it forget the coordinator again, until the session is over (librdkafka#3645). The application is not the cause.

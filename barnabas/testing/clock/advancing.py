@@ -18,8 +18,6 @@ from typing import Any, Final, Protocol
 from barnabas.testing.core import Core
 from barnabas.testing.errors import patience
 
-__all__ = ["Moved", "catch_up", "move_forward"]
-
 STEPS_MAX: Final = 500  # due times on the way; the rest of the way is one jump
 STEPS_S: Final = 8.0  # real time for them
 WAIT_MS: Final = 2_000  # for the effects of one step

@@ -13,8 +13,6 @@ from typing import Final
 from barnabas.broker.replica.machine import Replica
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["begin", "check_logs", "clean", "expire", "move", "start_at"]
-
 STATE: Final = "clock"  # in the host: ids of groups
 POLL_FIRST_S: Final = 0.0005
 POLL_S: Final = 0.01

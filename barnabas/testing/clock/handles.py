@@ -19,8 +19,6 @@ from barnabas.testing.kit_thread import blocking, coroutine
 if TYPE_CHECKING:
     from barnabas.testing.core import Core
 
-__all__ = ["ClockAio", "KafkaClock"]
-
 DAYS_MAX: Final = 36_525  # 100 years, of all jumps together
 FORM: Final = "for example advance(hours=25) or advance(0.5)"
 

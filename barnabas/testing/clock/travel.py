@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from barnabas.ports import Clock
 
-__all__ = ["Travel"]
-
 
 class Travel:
     """The moved time of one broker.

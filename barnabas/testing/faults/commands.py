@@ -9,8 +9,6 @@ from barnabas.testing.faults.router import FaultyRouter, Rewrite
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["end", "install", "release", "remove"]
-
 
 def _router(host: NodeHost) -> FaultyRouter:
     if host.faults is None:

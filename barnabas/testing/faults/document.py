@@ -22,19 +22,6 @@ from typing import Any, Final
 from barnabas.testing.errors import KitError, unknown
 from barnabas.testing.faults.rule import Rule
 
-__all__ = [
-    "ACTIONS",
-    "DOCUMENT_BYTES_MAX",
-    "FAULTS_MAX",
-    "CheckedFault",
-    "parse_json",
-    "read",
-    "selected",
-    "wanted",
-    "with_action",
-    "written",
-]
-
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 1_000  # in one document, and installed at a time
 DEPTH_MAX: Final = 10  # of nested values in YAML

@@ -17,8 +17,6 @@ from barnabas.testing.faults.document import with_action, written
 from barnabas.testing.faults.rule import Rule
 from barnabas.testing.kit_thread import blocking, coroutine
 
-__all__ = ["Fault", "FaultAio"]
-
 REQUESTS_KEPT: Final = 1_000  # of each fault
 WAIT_S: Final = 10.0
 

@@ -24,15 +24,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from barnabas.testing.errors import KitError, KitTimeout, NearestNames, NotPossible, named_arguments
 from barnabas.testing.extension import Extension, settle
 from barnabas.testing.faults.document import FAULTS_MAX, CheckedFault, read, selected
-from barnabas.testing.faults.fault import Fault, FaultAio
+from barnabas.testing.faults.fault import Fault
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
     from barnabas.testing.core import Core
-
-__all__ = ["Fault", "FaultAio", "Faults"]
 
 
 class _Cluster(Protocol):

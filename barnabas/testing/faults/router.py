@@ -34,8 +34,6 @@ from barnabas.work import Work
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["FaultyRouter", "Way", "is_internal", "mapped"]
-
 HELD_MAX: Final = 10_000  # requests that faults hold in one broker
 CLOSE_AFTER_MS: Final = 1  # the half of an answer is written first
 

@@ -23,8 +23,6 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol import registry, wire
 from barnabas.testing.errors import KitError, unknown
 
-__all__ = ["ACTIONS", "PLACES", "Rule", "apis", "filters_of", "leaves", "subjects"]
-
 PLACES: Final = ("received", "applied", "replicated", "half_answered")
 ACTIONS: Final = ("error", "disconnect", "delay", "hold", "drop", "duplicate", "late", "throttle", "rewrite")
 DELAY_S_MAX: Final = 3_600.0

@@ -19,8 +19,6 @@ from barnabas.testing.history.read_checks import reads
 from barnabas.testing.history.transaction_checks import transactions
 from barnabas.testing.history.write_checks import duplicates, inversions, lost_writes
 
-__all__ = ["EACH_MAX", "NAMES", "check"]
-
 EACH_MAX: Final = 100  # anomalies of one name
 STORY_MAX: Final = 20
 NAMES: Final = (

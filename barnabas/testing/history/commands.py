@@ -9,8 +9,6 @@ from barnabas.testing.history.last_requests import last_requests
 from barnabas.testing.history.recorder import Recorder, RecordingRouter
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["last", "seen", "set_level"]
-
 
 def set_level(
     host: NodeHost,

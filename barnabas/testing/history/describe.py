@@ -17,8 +17,6 @@ from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.records import decode_records, iter_batches, read_header
 
-__all__ = ["DESCRIBED", "error_name", "or_null", "produced_batches", "refused_batches", "text"]
-
 Fields = dict[str, Any]
 TopicName = Callable[[bytes], str | None]
 

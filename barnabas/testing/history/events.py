@@ -13,24 +13,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, Final
 
-__all__ = [
-    "KINDS",
-    "Batch",
-    "Closed",
-    "Delivered",
-    "FaultMet",
-    "GroupChanged",
-    "HistoryEvent",
-    "MarkersWritten",
-    "OffsetsCommitted",
-    "OffsetsLooked",
-    "PartitionsAdded",
-    "Produced",
-    "ProducerIdGiven",
-    "TransactionEnded",
-    "event_of",
-]
-
 Batch = tuple[int, int, int, int, bool, bool]  # base and last offset, producer id and epoch, transactional, control
 Partition = tuple[str, int]
 

@@ -24,8 +24,6 @@ from barnabas.testing.history.events import (
     TransactionEnded,
 )
 
-__all__ = ["Anomaly", "Evidence", "client_of", "clock", "first_and_count", "offsets", "who", "with_groups"]
-
 Partition = tuple[str, int]
 
 

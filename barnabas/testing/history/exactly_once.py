@@ -16,8 +16,6 @@ from barnabas.testing.history.group_checks import GroupCommits, committed
 from barnabas.testing.history.read_checks import delivered
 from barnabas.testing.history.write_checks import acknowledged
 
-__all__ = ["CommittedRecord", "differences"]
-
 SHOWN_MAX: Final = 5  # records of each kind
 STORY_MAX: Final = 4  # sentences of each kind about one record
 

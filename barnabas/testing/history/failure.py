@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from barnabas.client.admin import TransactionDescription
     from barnabas.testing.core import Core
 
-__all__ = ["OpenTransaction", "failure_text"]
-
 ASKED_S: Final = 3.0
 LINES_MAX: Final = 120
 CHARS_MAX: Final = 140  # of a line

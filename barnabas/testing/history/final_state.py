@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["FinalState", "HeldLog", "LoggedBatch", "TransactionSegment", "TransactionStep"]
-
 Partition = tuple[str, int]
 
 

@@ -17,8 +17,6 @@ from barnabas.testing.history.events import Delivered, OffsetsCommitted
 from barnabas.testing.history.evidence import Anomaly, Evidence, client_of, clock, offsets, who
 from barnabas.testing.history.final_state import FinalState, HeldLog
 
-__all__ = ["GroupCommits", "commits_of", "offset_commits", "skipped", "went_back"]
-
 GroupPartition = tuple[str, str, int]  # group, topic, partition
 Accepted = tuple[OffsetsCommitted, int]  # the event and the offset
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from barnabas.testing.history.log_reader import LogReader
     from barnabas.testing.history.recorder import Recorder
 
-__all__ = ["EVENTS_MAX", "History"]
-
 EVENTS_MAX: Final = 200_000
 BYTES_MAX: Final = 256 * 1024 * 1024
 EVENT_BYTES: Final = 900  # of an event, about

@@ -17,8 +17,6 @@ from barnabas.testing.backend import INTERNAL_LISTENER
 from barnabas.testing.history.recorder import Entry, OutcomeText, Recorder
 from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, fetched, names_in, outcome, produced
 
-__all__ = ["last_requests"]
-
 WAITS: Final = "waits for its answer"
 
 

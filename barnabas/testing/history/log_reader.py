@@ -19,11 +19,11 @@ from barnabas.ports import Buffer
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.internal import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.record_codec import Record
 from barnabas.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
-    Record,
     decode_records,
     iter_batches,
     read_control,
@@ -31,8 +31,6 @@ from barnabas.protocol.records import (
 from barnabas.protocol.schema import decode_versioned
 from barnabas.testing.history.exactly_once import CommittedRecord
 from barnabas.testing.history.final_state import FinalState, HeldLog, LoggedBatch, TransactionStep
-
-__all__ = ["LogReader"]
 
 BATCHES_MAX: Final = 500_000
 RECORDS_MAX: Final = 1_000_000  # of one topic, for a comparison of records

@@ -16,8 +16,6 @@ from barnabas.testing.history.events import Batch, Delivered
 from barnabas.testing.history.evidence import Anomaly, Evidence, clock, offsets, who
 from barnabas.testing.history.final_state import HeldLog, LoggedBatch
 
-__all__ = ["delivered", "reads"]
-
 
 def delivered(event: Delivered) -> str:
     """The sentence about a delivery."""

@@ -36,8 +36,6 @@ from barnabas.testing.history.request_texts import FETCH, PRODUCE, TopicNames, o
 if TYPE_CHECKING:
     from barnabas.broker.handlers.all_needs import AllNeeds
 
-__all__ = ["LEVELS", "Entry", "OutcomeText", "Recorder", "RecordingRouter"]
-
 LEVELS: Final = ("off", "last", "all")
 CONNECTIONS_KEPT: Final = 200
 REQUESTS_KEPT: Final = 12  # of each connection

@@ -21,8 +21,6 @@ from barnabas.testing.history.failure import failure_text
 from barnabas.testing.history.handles import History
 from barnabas.testing.history.trace import SUFFIX
 
-__all__ = ["FOLDER", "add_to_report", "differences"]
-
 FOLDER: Final = "kafka-traces"
 NAME_CHARS_MAX: Final = 150
 WRITE_S: Final = 60.0

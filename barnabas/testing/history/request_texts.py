@@ -12,8 +12,6 @@ from typing import Any, Final
 from barnabas.testing.faults.rule import leaves, subjects
 from barnabas.testing.history.describe import error_name
 
-__all__ = ["FETCH", "PRODUCE", "TopicNames", "fetched", "names_in", "outcome", "produced", "subject"]
-
 LEAVES_MAX: Final = 500  # fields of an answer in which an error is looked for
 NAMES_SHOWN: Final = 3
 PRODUCE: Final = 0

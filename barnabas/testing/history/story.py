@@ -28,8 +28,6 @@ from barnabas.testing.history.evidence import offsets, who
 from barnabas.testing.history.final_state import TransactionStep
 from barnabas.testing.history.trace import HeldMarker
 
-__all__ = ["Now", "TransactionStory", "ids_of", "story"]
-
 FENCED: Final = frozenset(
     {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING", "TRANSACTION_TIMED_OUT"}
 )

@@ -18,8 +18,6 @@ from barnabas.testing.errors import KitError
 from barnabas.testing.history.events import KINDS, HistoryEvent, event_of
 from barnabas.testing.history.final_state import FinalState, TransactionStep
 
-__all__ = ["BYTES_MAX", "SUFFIX", "HeldMarker", "KafkaTrace", "markers_of", "read_trace", "write_trace"]
-
 FORMAT: Final = "kafkatrace"
 VERSION: Final = 1
 SUFFIX: Final = ".kafkatrace"

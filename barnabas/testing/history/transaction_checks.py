@@ -16,8 +16,6 @@ from barnabas.testing.history.evidence import Anomaly, Evidence, clock, who
 from barnabas.testing.history.final_state import FinalState, HeldLog, TransactionStep
 from barnabas.testing.history.write_checks import acknowledged
 
-__all__ = ["transactions"]
-
 PREPARED = {"PrepareCommit": "commit", "PrepareAbort": "abort"}
 EPOCH_MAX = 32_766
 STORY_MAX = 6

@@ -18,8 +18,6 @@ from barnabas.testing.history.events import Produced
 from barnabas.testing.history.evidence import Anomaly, Evidence, clock, offsets, who
 from barnabas.testing.history.final_state import HeldLog, LoggedBatch
 
-__all__ = ["duplicates", "inversions", "lost_writes"]
-
 SEQUENCES: int = 2**31
 Content = tuple[int, int, int]
 

@@ -11,8 +11,6 @@ import random
 from barnabas.runtime.randomness import uuid_from_bytes
 from barnabas.testing.simulation.loop import SimLoop
 
-__all__ = ["EPOCH_MS", "SimClock", "SimRng"]
-
 EPOCH_MS = 1_700_000_000_000  # wall clock at virtual time 0: 2023-11-14T22:13:20Z
 _NS_PER_MS = 1_000_000
 

@@ -20,8 +20,6 @@ from barnabas.testing.simulation.clock import SimRng
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.process import ProcessDead
 
-__all__ = ["SimDisk", "SimFile"]
-
 SYNC_MIN_US = 200
 SYNC_MAX_US = 5_000
 SLOW_SYNC_MAX_US = 200_000  # a device during its internal garbage collection

@@ -14,17 +14,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-__all__ = [
-    "TransactionHistory",
-    "TransactionOutcome",
-    "Violation",
-    "check_acknowledged",
-    "check_atomic",
-    "check_copy",
-    "check_live",
-    "check_stable",
-]
-
 V = TypeVar("V", bound=Hashable)
 P = TypeVar("P", bound=Hashable)
 _SHOWN = 5  # values named in a message

@@ -24,8 +24,6 @@ from barnabas.errors import BarnabasError
 from barnabas.testing.simulation.process import Process, ProcessDead, current_process
 from barnabas.testing.simulation.trace import Trace
 
-__all__ = ["Deadlock", "Livelock", "NotSimulated", "SimLoop", "TimeIsUp", "UnhandledError"]
-
 T = TypeVar("T")
 
 CALLBACKS_PER_INSTANT_MAX = 2_000_000  # callbacks at one virtual time: far more than any real load needs

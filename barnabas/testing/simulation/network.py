@@ -32,8 +32,6 @@ from barnabas.testing.simulation.transport import SimTransport
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Latency", "SimHost", "SimListener", "SimNetwork"]
-
 _FIRST_ADDRESS = IPv4Address("10.0.0.1")
 _LOCAL_NAMES = ("", "0.0.0.0", "127.0.0.1", "localhost", "::", "::1")
 _EPHEMERAL_PORT_FIRST = 32_768

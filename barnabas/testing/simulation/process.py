@@ -17,8 +17,6 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Process", "ProcessDead", "current_process"]
-
 _CANCELLATIONS_MAX = 100  # a task that still runs after this number of cancellations is dropped
 
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)

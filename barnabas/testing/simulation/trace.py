@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 
-__all__ = ["Trace"]
-
 
 class Trace:
     """The history of one simulated run.

@@ -26,8 +26,6 @@ from barnabas.testing.simulation.process import current_process
 if TYPE_CHECKING:
     from barnabas.testing.simulation.loop import SimLoop
 
-__all__ = ["SimTransport"]
-
 WINDOW_BYTES = 256 * 1024  # in transit or unread by the receiver: the size of a socket's buffers
 HIGH_WATER_BYTES = 64 * 1024  # asyncio's default
 _EOF = b""

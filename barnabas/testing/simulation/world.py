@@ -26,8 +26,6 @@ from barnabas.testing.simulation.network import Latency, SimHost, SimNetwork
 from barnabas.testing.simulation.process import Process, current_process
 from barnabas.testing.simulation.trace import Trace
 
-__all__ = ["Machine", "Ports", "Program", "World", "WorldFailed"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.testing.backend import Backend
 
-__all__ = ["AdminNetwork"]
-
 
 class AdminNetwork(AsyncioNetwork):
     """See the module.

@@ -32,8 +32,6 @@ from barnabas.testing.kit_thread import blocking, coroutine
 from barnabas.testing.world.disks import CALLS, CHANGE, PARTS_DONE, SPACE, PartDone
 from barnabas.testing.world.surroundings import DiskState, Surroundings
 
-__all__ = ["BrokerDisk", "DiskFault", "DiskFaultAio"]
-
 SECONDS_MAX: Final = 3_600.0
 WAIT_S: Final = 10.0
 

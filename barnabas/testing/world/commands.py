@@ -9,8 +9,6 @@ from barnabas.testing.world.disks import DiskRule
 from barnabas.testing.world.network import LinkRule
 from barnabas.testing.world.rot import flip
 
-__all__ = ["flip_bit", "lose_page_cache", "set_disk_faults", "set_links"]
-
 
 def set_links(host: NodeHost, rules: list[dict[str, Any]], ports: dict[str, int]) -> None:
     """Replaces all rules about links. `ports`: port of a listener for clients or brokers → id of its broker."""

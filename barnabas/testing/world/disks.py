@@ -26,8 +26,6 @@ from barnabas.ports import Buffer, Disk, DiskLock, File
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.world.page_cache import CachedFile, PageCache
 
-__all__ = ["CALLS", "CHANGE", "PARTS_DONE", "BrokerKilled", "DiskRule", "PartDone", "WorldDisk", "WorldFile"]
-
 T = TypeVar("T")
 
 PartDone = Literal["nothing", "half", "all"]

@@ -16,8 +16,6 @@ from barnabas.testing.errors import KitError, KitTimeout, NearestNames, checked_
 from barnabas.testing.kit_thread import blocking, coroutine
 from barnabas.testing.world.surroundings import Surroundings
 
-__all__ = ["ExpectedEnd", "ExpectedEndAio"]
-
 WAIT_S: Final = 10.0
 
 

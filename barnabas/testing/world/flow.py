@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-__all__ = ["FREE", "Flow", "merged"]
-
 
 @dataclass(frozen=True, slots=True)
 class Flow:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.fault import Fault
     from barnabas.testing.faults.handles import Faults
 
-__all__ = ["GroupActions", "GroupActionsAio", "evict", "members"]
-
 T = TypeVar("T")
 
 

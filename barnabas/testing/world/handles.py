@@ -17,8 +17,6 @@ from barnabas.testing.world.placement import move_coordinator
 from barnabas.testing.world.sides import Direction, check_link, checked_direction, linked_sides, side
 from barnabas.testing.world.surroundings import LinkState, Surroundings, with_cut
 
-__all__ = ["WorldAioMethods", "WorldMethods"]
-
 
 def world_of(handle: Handle, what: str) -> Surroundings:
     """The world of a cluster. Raises KitError if it does not run, NotPossible if it was started elsewhere."""

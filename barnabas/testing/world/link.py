@@ -22,8 +22,6 @@ from barnabas.ports import Buffer, Rng
 from barnabas.testing.world.flow import FREE, Flow
 from barnabas.testing.world.pipe import Pipe
 
-__all__ = ["LinkConnection", "LinkTransport"]
-
 BUFFER_BYTES: Final = 65_536  # of one read while a flow is not free
 WRITE_HIGH: Final = 65_536  # as asyncio's default
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: the close of the socket is a reset

@@ -19,8 +19,6 @@ from barnabas.testing.errors import KitError
 from barnabas.testing.world.sides import Direction, Side
 from barnabas.testing.world.surroundings import LinkState, Surroundings
 
-__all__ = ["Cut", "Link"]
-
 SECONDS_MAX: Final = 3_600.0
 BYTES_MAX: Final = 1 << 40
 

@@ -33,8 +33,6 @@ from barnabas.protocol.schema import decode_versioned, encode_versioned
 from barnabas.testing.faults.router import FaultyRouter
 from barnabas.testing.node_host import NodeHost
 
-__all__ = ["begin_move", "end_move", "move_progress"]
-
 Told = dict[str, str]  # {}: done; "missing": what it waits for; "refused": why it cannot be
 EMPTY: Final = b"\0\0\0\0\0\0\xff\xff\xff\xff"  # an assignment of version 0 without partitions
 

@@ -26,8 +26,6 @@ from barnabas.testing.world.link import LinkConnection
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["LinkRule", "WorldNetwork"]
-
 _CLIENT_ID: Final = struct.Struct(">ihhih")  # size, API key, version, correlation id, length of the client id
 
 

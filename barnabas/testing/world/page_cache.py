@@ -17,8 +17,6 @@ from typing import Final
 
 from barnabas.ports import Disk, File
 
-__all__ = ["CachedFile", "PageCache"]
-
 UNDO_BYTES_MAX: Final = 16 << 20  # of one file
 
 

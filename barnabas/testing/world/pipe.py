@@ -16,8 +16,6 @@ from typing import Final
 from barnabas.ports import Rng
 from barnabas.testing.world.flow import FREE, Flow
 
-__all__ = ["Pipe"]
-
 FULL_BYTES: Final = 1 << 20  # the sender is stopped
 BYTES_MAX: Final = 64 << 20  # waiting in one pipe; beyond it, the connection fails
 

@@ -15,8 +15,6 @@ from barnabas.testing.errors import KitError
 if TYPE_CHECKING:
     from barnabas.testing.core import Core
 
-__all__ = ["move_coordinator"]
-
 
 async def move_coordinator(core: Core, txn: object, group: object, to: object) -> int:
     """Returns the id of the new coordinator. Raises KitError if there is no other broker for it."""

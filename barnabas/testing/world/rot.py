@@ -9,8 +9,6 @@ from __future__ import annotations
 from barnabas.ports import Disk
 from barnabas.protocol.batch_layout import HEADER_SIZE, LENGTH_OVERHEAD, offset_of, struct_of
 
-__all__ = ["flip"]
-
 _EXTENT = struct_of("base_offset", "batch_length")
 _DELTA_OFFSET = offset_of("last_offset_delta")
 _LOG = ".log"

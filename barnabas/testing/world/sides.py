@@ -8,8 +8,6 @@ from typing import Final, Literal
 
 from barnabas.testing.errors import KitError, unknown
 
-__all__ = ["DIRECTIONS", "Direction", "Side", "check_link", "checked_direction", "linked_sides", "side"]
-
 Direction = Literal["both", "out", "in"]
 DIRECTIONS: Final[tuple[Direction, ...]] = ("both", "out", "in")
 CLIENTS: Final = "clients"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from barnabas.testing.backend import Backend
     from barnabas.testing.core import Core
 
-__all__ = ["DiskState", "LinkState", "Surroundings", "WorldHost", "with_cut"]
-
 T = TypeVar("T")
 
 CALLS_KEPT: Final = 1_000  # of each fault

@@ -20,7 +20,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.log_config import AppendOrigin
 from barnabas.storage.steps import INLINE_BYTES_MAX
 from tests.support.broker.nodes import Nodes, Peer

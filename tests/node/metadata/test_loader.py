@@ -24,7 +24,8 @@ from barnabas.broker.metadata.snapshot import snapshot_records
 from barnabas.broker.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
 from barnabas.errors import InvariantViolated
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, with_topic
 from tests.support.waiting import until

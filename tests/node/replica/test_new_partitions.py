@@ -15,7 +15,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog

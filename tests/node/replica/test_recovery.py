@@ -13,7 +13,8 @@ import pytest
 from barnabas.broker.replica import recovery
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.checkpoints import LOG_SIZE_CHECKPOINT
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes

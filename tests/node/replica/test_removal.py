@@ -12,7 +12,8 @@ from barnabas.broker.replica import upkeep
 from barnabas.broker.replica.directory import DISCARDED_AT_ONCE, SYNCED_AT_ONCE
 from barnabas.ports import File
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.storage.gated_disk import GatedDisk

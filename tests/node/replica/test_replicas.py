@@ -22,7 +22,8 @@ from barnabas.protocol.messages.admin import (
     DeleteTopicsRequest,
     IncrementalAlterConfigsRequest,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig

@@ -11,7 +11,8 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.transactions import InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.runtime.clock import SystemClock
 from barnabas.storage.checkpoints import PRODUCER_STATE_CHECKPOINT
 from barnabas.storage.disk import MemoryDisk

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from barnabas.broker.node import Node
-from barnabas.broker.peers import Peer, PeerError, PeerErrorKind, Peers
+from barnabas.broker.peer import Peer
+from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peers import Peers
 from barnabas.broker.slices import Offload
 from barnabas.client import Admin
 from barnabas.protocol.messages.metadata import MetadataRequest

@@ -7,7 +7,8 @@ from typing import Any
 
 from barnabas.broker.replica.machine import Replica
 from barnabas.ports import Clock
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening

@@ -17,7 +17,8 @@ from barnabas.client.producer.transactions import Transactions
 from barnabas.client.types import TopicPartition
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from barnabas.protocol.records import NewRecord, crc_ok, decode_records, encode_records, read_header
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import crc_ok, decode_records, encode_records, read_header
 from barnabas.protocol.schema import decode, encode
 from tests.support.rng import SeededRng
 

@@ -16,7 +16,8 @@ from barnabas.errors import BrokerError
 from barnabas.ports import Disk
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import ApiVersionsResponse
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread

@@ -16,7 +16,8 @@ from barnabas.broker.security.access import CLUSTER_NAME
 from barnabas.protocol.acls import AclOperation as Op
 from barnabas.protocol.acls import AclPermission, PatternType
 from barnabas.protocol.acls import AclResourceType as Kind
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.requests import Fields, request_of
 
 __all__ = [

@@ -12,10 +12,8 @@ from barnabas.protocol import registry
 from barnabas.protocol.messages.produce import (
     ProduceResponse,
 )
-from barnabas.protocol.records import (
-    NewRecord,
-    build_batch,
-)
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.protocol.schema import decode
 from tests.support.oracle.wire import Wire
 from tests.support.processes.attempts import attempts

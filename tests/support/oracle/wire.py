@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from struct import unpack
 from typing import Any
 
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.processes.attempts import attempts
 from tests.support.requests import answer_in, frame_of, request_of
 

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from barnabas.pipeline.decision_record import PreparedPart
 from barnabas.pipeline.decisions import CommitDecision, CommitHandle, Fence, TaskName
 from barnabas.pipeline.sink import SinkMessage, StreamSink
 from barnabas.pipeline.spark import BarnabasDataSource
 from barnabas.pipeline.topic_sink import TopicPart, TopicSink
-from barnabas.pipeline.two_phase_commit import CommitCoordinator, Part, PreparedPart, Task
+from barnabas.pipeline.two_phase_commit import CommitCoordinator, Part, Task
 
 FOLDER = "CHAOS_DIR"
 LOOK_SECONDS = 0.02

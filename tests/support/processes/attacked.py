@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.oracle.wire import Wire
 from tests.support.processes.huge.request import named, numbered
 from tests.support.processes.measured_producer import MeasuredProducer

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 
 from barnabas.protocol.primitives import encode_uvarint
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 
 INT_BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
 TOPICS = ("fuzz-a", "fuzz-b")

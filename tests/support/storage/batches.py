@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.ports import Disk
-from barnabas.protocol.records import NewRecord, build_batch
-from barnabas.storage.log_config import AppendOrigin, LogConfig
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
+from barnabas.storage.log_config import AppendInfo, AppendOrigin, LogConfig
 from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import AppendInfo, PartitionLog
+from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SYNCED_STATE
 
 NOW = 1_700_000_000_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from barnabas.ports import Disk, File
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches, read_control
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.cleanable import assess
 from barnabas.storage.cleaning import Cleaning
 from barnabas.storage.log_config import LogConfig

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from barnabas.protocol.records import decode_records, iter_batches
-from barnabas.storage.partition_log import LogSlice, PartitionLog
+from barnabas.storage.partition_log import PartitionLog
+from barnabas.storage.segment import LogSlice
 
 
 def values(log: PartitionLog, start: int = 0, end: int | None = None) -> list[int]:

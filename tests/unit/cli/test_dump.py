@@ -12,7 +12,8 @@ import pytest
 from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
 from barnabas.cli.dump import lines_of
 from barnabas.errors import RemoteProtocolError
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.saved_state import SYNCED_STATE

@@ -8,7 +8,8 @@ import pytest
 
 from barnabas.client.errors import CorruptRecords, KafkaError
 from barnabas.errors import ErrorCode
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.bench.fetcher import T0, T1, FetcherBench, batch, offsets
 
 

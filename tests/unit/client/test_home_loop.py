@@ -18,7 +18,7 @@ import pytest
 from barnabas.client import Admin, Consumer, IllegalState, Producer, SendFailed, TopicPartition
 from barnabas.client.consumer.ranges import RangeReader
 from barnabas.protocol.framing import FrameReader
-from barnabas.protocol.records import NewRecord
+from barnabas.protocol.record_codec import NewRecord
 from barnabas.runtime.framed_socket import FramedSocket
 
 Client = Admin | Consumer | Producer

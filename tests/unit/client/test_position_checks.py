@@ -24,7 +24,8 @@ from barnabas.protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.bench.fetcher import ID, T0, T1, FetcherBench, offsets
 
 

@@ -12,7 +12,8 @@ from barnabas.client.producer.transactions import Transactions
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
-from barnabas.protocol.records import NewRecord, build_batch, read_header
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, read_header
 from tests.support.bench.sender import TP, SenderBench
 from tests.support.rng import SeededRng
 

@@ -14,14 +14,8 @@ from barnabas.client.consumer.ranges import Chunk, PlacedBatch, deliverable
 from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.batch_layout import HEADER_SIZE
-from barnabas.protocol.records import (
-    NewRecord,
-    build_batch,
-    build_end_txn_marker,
-    decode_records,
-    iter_batches,
-    read_header,
-)
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, build_end_txn_marker, decode_records, iter_batches, read_header
 
 pytest.importorskip("pyarrow")
 from barnabas.pipeline.columns import COLUMNS, arrow_schema, decode

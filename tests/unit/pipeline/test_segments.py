@@ -17,7 +17,8 @@ from barnabas.pipeline.segments import (
     scan_segment,
     segments_of,
 )
-from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, build_end_txn_marker
 from barnabas.runtime.files import FileDisk
 
 

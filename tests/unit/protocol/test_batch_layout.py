@@ -10,7 +10,8 @@ import pytest
 
 from barnabas.protocol import batch_layout
 from barnabas.protocol.batch_layout import FIELDS, FROM_ATTRIBUTES, HEADER, UP_TO_CRC, offset_of, struct_of
-from barnabas.protocol.records import BatchHeader, NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import BatchHeader, build_batch
 
 PACKAGE = Path(__file__).parents[3] / "barnabas"
 # The constants of Kafka's DefaultRecordBatch.

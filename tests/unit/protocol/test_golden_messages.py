@@ -21,7 +21,8 @@ from barnabas.protocol.messages.internal import (
     Voter,
 )
 from barnabas.protocol.messages.metadata import ApiVersionsResponse, FinalizedFeatureKey
-from barnabas.protocol.records import Record, decode_records, iter_batches
+from barnabas.protocol.record_codec import Record
+from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import decode, decode_versioned, encode, encode_versioned
 

@@ -33,6 +33,16 @@ from barnabas.protocol.messages.internal import (
 )
 from barnabas.protocol.registry import API
 from barnabas.protocol.schema import (
+    Struct,
+    codec,
+    construct_of,
+    decode,
+    decode_beginning,
+    decode_versioned,
+    encode,
+    encode_versioned,
+)
+from barnabas.protocol.wire import (
     Array,
     Bool,
     Bytes,
@@ -43,18 +53,12 @@ from barnabas.protocol.schema import (
     Int64,
     Records,
     String,
-    Struct,
     UInt16,
     Uuid,
-    codec,
-    construct_of,
-    decode,
-    decode_beginning,
-    decode_versioned,
-    encode,
-    encode_versioned,
+    Wire,
+    present,
+    tagged,
 )
-from barnabas.protocol.wire import Wire, present, tagged
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -14,14 +14,12 @@ from barnabas.errors import LocalProtocolError, RemoteProtocolError
 from barnabas.limits import SEQUENCE_MAX
 from barnabas.protocol.batch_layout import CREATE_TIME, HEADER_SIZE, LOG_APPEND_TIME
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.record_codec import decode, decode_values, encode_kept, single
+from barnabas.protocol.record_codec import NewRecord, Record, decode, decode_values, encode_kept, single
 from barnabas.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     CONTROL_LEADER_CHANGE,
     BatchHeader,
-    NewRecord,
-    Record,
     build_batch,
     build_control_batch,
     build_end_txn_marker,

@@ -45,15 +45,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.schema import (
-    Array,
-    Float64,
-    Int8,
-    Int16,
     Message,
-    String,
-    UInt16,
-    UInt32,
-    Uuid,
     codec,
     construct_of,
     decode,
@@ -67,6 +59,7 @@ from barnabas.protocol.schema import (
     message,
     struct,
 )
+from barnabas.protocol.wire import Array, Float64, Int8, Int16, String, UInt16, UInt32, Uuid
 from barnabas.work import finished
 from tests.support.message_values import HEADERS, RECORDS, REQUESTS_AND_RESPONSES, every_version, messages
 

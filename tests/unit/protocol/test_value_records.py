@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import LocalProtocolError
-from barnabas.protocol.records import NewRecord, encode_records
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import encode_records
 from barnabas.protocol.value_records import VALUE_RECORD_OVERHEAD_MAX, encode_pairs, encode_values
 
 

@@ -14,15 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.broker.security.der import validity
-from barnabas.runtime.tls import (
-    TlsError,
-    TlsSettings,
-    check_ciphers,
-    client_context,
-    own_certificates,
-    server_context,
-)
+from barnabas.runtime.tls import TlsSettings, check_ciphers, client_context, own_certificates, server_context
 from barnabas.runtime.tls_store_process import stores_beside
+from barnabas.runtime.tls_stores import TlsError
 from tests.support.security.certificates import CertificateAuthority
 
 PREFIX = "listener.name.clients."

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.protocol.records import NewRecord, build_batch, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, iter_batches
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.partition_log import PartitionLog
 from tests.support.rng import SeededRng

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from barnabas.protocol.compression import Compression
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, iter_batches
 from barnabas.storage.cleanable import assess, group_segments
 from barnabas.storage.cleaning import Cleaning, CleaningAborted, CorruptSegment
 from barnabas.storage.compaction import OffsetMap

@@ -9,7 +9,8 @@ import pytest
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.topic_config import log_config
 from barnabas.protocol.compression import Compression, compress
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, read_header
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, read_header
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.inspection import Inspection
 from tests.support.storage.batches import NOW, open_log

@@ -10,7 +10,8 @@ import pytest
 
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.records import NewRecord, build_batch, decode_records, iter_batches, read_control
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, decode_records, iter_batches, read_control
 from barnabas.storage.aborted import AbortedTxn
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig

@@ -9,7 +9,8 @@ import pytest
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import RETAINED_BATCHES, SEQUENCE_MAX
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.producers import CompletedTransaction, MalformedSnapshot, PartitionProducers
+from barnabas.storage.producer_entries import MalformedSnapshot
+from barnabas.storage.producers import CompletedTransaction, PartitionProducers
 
 P = 7
 DAY = 86_400_000

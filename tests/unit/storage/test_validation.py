@@ -12,10 +12,8 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_ERRORS_MAX
 from barnabas.ports import Buffer
 from barnabas.protocol.compression import Compression, compress
-from barnabas.protocol.record_codec import encode_kept
+from barnabas.protocol.record_codec import NewRecord, Record, encode_kept
 from barnabas.protocol.records import (
-    NewRecord,
-    Record,
     build_batch,
     build_end_txn_marker,
     crc_ok,

@@ -36,8 +36,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
 
-__all__ = ["ClassicDecisions", "join_new_group"]
-
 
 def join_new_group(tables: GroupTables, call: JoinCall, at: At, effects: Effects, former: ConsumerGroup | None) -> None:
     """Decides a JoinGroup for a group without members: creates a classic group, unless the request names a member id.

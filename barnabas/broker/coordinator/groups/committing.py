@@ -19,8 +19,6 @@ from barnabas.broker.coordinator.groups.records import OffsetRecord
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["Committer", "check_classic", "check_consumer", "check_fetch", "check_missing"]
-
 MEMBER_EPOCH_VERSION = 9  # OffsetCommit and OffsetFetch have member epochs from this version on
 
 

@@ -41,8 +41,6 @@ from barnabas.protocol.messages.groups import (
     SyncGroupRequest,
 )
 
-__all__ = ["ConsumerDecisions"]
-
 
 class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     """A consumer group as a `Group`."""

@@ -45,8 +45,6 @@ from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 from barnabas.work import SLICE, Work
 
-__all__ = ["GroupCoordinator"]
-
 log = logger("kafka.coordinator.group")
 
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)  # codes that members do not know

@@ -16,18 +16,6 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
-__all__ = [
-    "At",
-    "Conversion",
-    "DeadlineKey",
-    "Effects",
-    "GroupDecision",
-    "HeartbeatCall",
-    "JoinCall",
-    "MemberAnswer",
-    "Responder",
-]
-
 DeadlineKey = tuple[str, str, str]
 """Kind, group id, and member id or "". Kinds: "session", "rebalance", "join", "sync"."""
 

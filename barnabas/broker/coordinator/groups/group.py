@@ -19,8 +19,6 @@ from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
 
-__all__ = ["Group", "OffsetExpiry"]
-
 
 class OffsetExpiry(NamedTuple):
     """How the offsets of a group expire (KIP-211).

@@ -10,8 +10,6 @@ from typing import Generic, Protocol, TypeVar
 from barnabas.broker.coordinator.groups.tables import GroupTables
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["ExistingGroup"]
-
 
 class AnyGroup(Protocol):
     """The state of a group, whichever protocol it has."""

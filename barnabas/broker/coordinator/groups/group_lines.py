@@ -9,8 +9,6 @@ from __future__ import annotations
 from barnabas.broker.coordinator.groups.records import ConsumerRecord, GroupRecord, Kind
 from barnabas.loggers import logger
 
-__all__ = ["on_expired", "on_joined", "on_record", "on_removed", "on_state"]
-
 log = logger("kafka.coordinator.group")
 
 

@@ -39,8 +39,6 @@ from barnabas.broker.coordinator.groups.settings import ConsumerSettings
 from barnabas.broker.coordinator.groups.topics import Topics, metadata_hash
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["check_upgrade", "downgraded", "rest_to_downgrade", "upgraded"]
-
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
     """Checks that a member of the consumer protocol may join a classic group with members.

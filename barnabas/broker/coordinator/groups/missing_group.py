@@ -21,8 +21,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, SyncGroupRequest
 
-__all__ = ["MissingGroup"]
-
 
 class MissingGroup:
     """A group that does not exist, as a `Group`."""

@@ -15,8 +15,6 @@ from barnabas.broker.coordinator.groups.group import Group
 from barnabas.broker.coordinator.groups.offsets import OffsetStore
 from barnabas.broker.coordinator.groups.records import NO_EXPIRY, CommittedOffset, OffsetRecord
 
-__all__ = ["expired_offsets"]
-
 
 def expired_offsets(
     present: Callable[[], Group], offsets: OffsetStore, retention_ms: int, now_ms: int

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.coordinator.host.decision import Undo
 
-__all__ = ["NO_PRODUCER_ID", "OffsetStore"]
-
 NO_PRODUCER_ID = -1
 CHUNK = 256  # keys in one list
 

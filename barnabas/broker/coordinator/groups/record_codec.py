@@ -29,8 +29,6 @@ from barnabas.protocol.messages.internal import (
 )
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["decode_record", "encode_record"]
-
 _OFFSET_VALUE_VERSION = 4
 _OFFSET_VALUE_VERSION_WITH_EXPIRY = 1  # the only version that has the field
 _GROUP_VALUE_VERSION = 3

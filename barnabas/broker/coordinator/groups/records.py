@@ -14,20 +14,6 @@ from typing import Any, NamedTuple
 
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
-__all__ = [
-    "NO_EXPIRY",
-    "NO_TOPIC_ID",
-    "AnyRecord",
-    "CommittedOffset",
-    "ConsumerRecord",
-    "GroupEpoch",
-    "GroupRecord",
-    "Kind",
-    "OffsetRecord",
-    "ResolvedRegex",
-    "TargetEpoch",
-]
-
 NO_TOPIC_ID = bytes(16)
 NO_EXPIRY = -1
 

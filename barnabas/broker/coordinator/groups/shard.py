@@ -44,8 +44,6 @@ from barnabas.errors import BrokerError
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest
 
-__all__ = ["GroupShard", "GroupShardOwner"]
-
 
 class GroupShardOwner(Environment, Protocol):
     """The coordinator of a shard."""

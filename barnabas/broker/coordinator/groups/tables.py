@@ -31,8 +31,6 @@ from barnabas.broker.coordinator.host.deadlines import Deadlines
 from barnabas.broker.coordinator.host.decision import ProducerStamp, Undo
 from barnabas.protocol.messages.internal import GroupMetadataValue
 
-__all__ = ["Environment", "GroupTables"]
-
 
 class Environment(Protocol):
     """What decisions read besides their shard."""

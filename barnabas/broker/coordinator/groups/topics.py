@@ -12,8 +12,6 @@ from zlib import crc32
 
 from barnabas.protocol.checksum import crc32c
 
-__all__ = ["Topics", "existing_names", "metadata_hash"]
-
 
 class Topics(Protocol):
     """The topics of the cluster as this node knows them."""

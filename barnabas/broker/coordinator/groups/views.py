@@ -24,8 +24,6 @@ from barnabas.protocol.messages.consumer_groups import (
 )
 from barnabas.protocol.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
 
-__all__ = ["describe_classic", "describe_consumers", "list_groups"]
-
 CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"
 

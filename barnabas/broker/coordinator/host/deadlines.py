@@ -16,8 +16,6 @@ import heapq
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Deadlines"]
-
 K = TypeVar("K", bound=Hashable)
 
 

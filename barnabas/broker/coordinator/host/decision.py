@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.replica.machine import VerificationGuard
-
-__all__ = ["Decision", "ProducerStamp", "Shard", "Undo"]
+from barnabas.broker.replica.verification_guard import VerificationGuard
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -15,8 +15,6 @@ from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 if TYPE_CHECKING:
     from barnabas.broker.reactor import Reactor
 
-__all__ = ["LoadLines"]
-
 PARTITIONS_NAMED: Final = 10
 COLLECTED_MS: Final = 200  # what happens within this time is one line
 

@@ -37,8 +37,6 @@ from barnabas.work import SLICE, Steps
 if TYPE_CHECKING:
     from barnabas.broker.replica.machine import Replica
 
-__all__ = ["LOAD_SLICE_BYTES", "Replayed", "replay_log"]
-
 log = logger("kafka.server")
 
 LOAD_SLICE_BYTES = 128 * 1024  # read at once while loading: 2 ms of the loop where every batch has one record

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["PartitionCoordinator"]
-
 
 class PartitionCoordinator(Protocol):
     """The coordinator of an internal topic."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["java_hash", "partition_for"]
-
 
 @lru_cache(maxsize=4096)  # every request of a group or transactional id needs it
 def java_hash(text: str) -> int:

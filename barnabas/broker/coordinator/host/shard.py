@@ -33,10 +33,9 @@ from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.loggers import logger
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.log_config import AppendOrigin
-
-__all__ = ["ShardHost"]
 
 log = logger("kafka.server")
 

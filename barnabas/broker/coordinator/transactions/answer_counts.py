@@ -14,8 +14,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["BOUNDS_MS", "AnswerCounts", "are_batches"]
-
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000)
 
 

@@ -27,8 +27,6 @@ from barnabas.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-__all__ = ["BrokerGateway"]
-
 NO_LEADER: Final = -1
 ADDITIONS: Final = "transactions"  # purposes of the connections
 MARKERS: Final = "markers"

@@ -22,8 +22,6 @@ from collections.abc import Hashable
 from barnabas.errors import RemoteProtocolError
 from barnabas.limits import FENCED_PRODUCERS_MAX
 
-__all__ = ["ConnectionFence"]
-
 
 class ConnectionFence:
     """The newest connection of each producer; connections are numbered in the order of their acceptance.

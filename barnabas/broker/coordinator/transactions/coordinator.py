@@ -50,8 +50,6 @@ from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["TransactionCoordinator"]
-
 log = logger("kafka.coordinator.transaction")
 
 COMPLETE_RETRY_MS = 100  # pause after a completion that could not be appended

@@ -20,8 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["HeldRequests", "Waiter"]
-
 
 class Waiter(Protocol):
     """The sender of a request that may be held.

@@ -15,8 +15,6 @@ from barnabas.broker.coordinator.transactions.shard import TransactionShard
 from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
 
-__all__ = ["TransactionalIdExpiry"]
-
 TOMBSTONES_PER_BATCH = 500  # about 20 ms of the loop
 PAUSE_MS = 50
 

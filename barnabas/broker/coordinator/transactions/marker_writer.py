@@ -28,9 +28,6 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.work import Work
 
-__all__ = ["MarkerWriter"]
-
-
 APPEND_UNITS: Final = 10  # of one marker: 25 microseconds, or half a millisecond if its files must be opened first
 
 

@@ -32,8 +32,6 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["MarkerChannel", "MarkerGateway"]
-
 log = logger("kafka.coordinator.transaction")
 
 RETRY_MS = 100  # between attempts for a partition

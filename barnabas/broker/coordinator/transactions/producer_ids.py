@@ -21,8 +21,6 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.loggers import logger
 
-__all__ = ["ProducerIds"]
-
 log = logger("kafka.coordinator.transaction")
 
 PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # requests the next block when fewer ids are left, as in Kafka

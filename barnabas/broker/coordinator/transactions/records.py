@@ -17,8 +17,6 @@ from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.messages.internal import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["TransactionRecord", "decode_record", "encode_record"]
-
 _KEY_TYPE = b"\x00\x00"  # prefix of TransactionLogKey, the only kind of key
 
 

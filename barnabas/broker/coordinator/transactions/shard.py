@@ -34,8 +34,6 @@ from barnabas.storage.checkpoints import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ProducerIdAndEpoch", "TransactionAnswer", "TransactionShard", "TransactionShardOwner"]
-
 _A = TypeVar("_A")
 _S = TransactionState
 _PREPARED = frozenset((_S.PREPARE_COMMIT, _S.PREPARE_ABORT))

@@ -25,17 +25,6 @@ from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = [
-    "EPOCH_FENCE",
-    "NO_EPOCH",
-    "NO_PRODUCER_ID",
-    "NO_TIMEOUT_MS",
-    "VALID_PREVIOUS",
-    "TransactionMetadata",
-    "TransactionState",
-    "check_transition",
-]
-
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 EPOCH_FENCE = 32_767  # highest int16: only fences and markers of TV2 have it

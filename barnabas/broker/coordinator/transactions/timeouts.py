@@ -22,8 +22,6 @@ from barnabas.broker.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.loggers import logger
 
-__all__ = ["TransactionTimeouts"]
-
 log = logger("kafka.coordinator.transaction")
 
 ABORT_RETRY_MS = 1_000  # pause after an abort that failed

@@ -7,8 +7,6 @@ import logging
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.loggers import logger
 
-__all__ = ["on_fenced", "on_transition"]
-
 log = logger("kafka.coordinator.transaction")
 
 

@@ -31,8 +31,6 @@ from barnabas.protocol.messages.transactions import (
 )
 from barnabas.storage.checkpoints import TopicPartition
 
-__all__ = ["Question", "VerificationChannel", "VerificationGateway"]
-
 PARTITIONS_PER_REQUEST = 10_000  # about 1 MB; a decoder accepts more (DECODED_ELEMENTS_MAX)
 
 Errors = dict[TopicPartition, ErrorCode]

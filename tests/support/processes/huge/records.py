@@ -10,7 +10,8 @@ import crc32c
 from barnabas.protocol.batch_layout import HEADER_SIZE
 from barnabas.protocol.compression import compress
 from barnabas.protocol.primitives import encode_varint
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from tests.support.processes.huge.request import ELEMENTS, HALF, WIDE, Huge, named, names, numbered
 from tests.support.requests import Fields
 

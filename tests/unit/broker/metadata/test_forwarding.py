@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.metadata.forwarding import forward
-from barnabas.broker.peers import Peer
+from barnabas.broker.peer import Peer
 from barnabas.broker.security.access import FullAccess
 from barnabas.broker.security.envelopes import forwarded_header
 from barnabas.broker.security.principal import ANONYMOUS

@@ -24,7 +24,8 @@ from barnabas.broker.quorum.snapshots import SnapshotId, encode_snapshot, list_s
 from barnabas.broker.quorum.voters import VoterSet
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
-from barnabas.protocol.records import NewRecord, build_batch, stamp
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, stamp
 from barnabas.runtime.files import FileDisk
 from barnabas.storage.disk import MemoryDisk
 from tests.support.clock import ManualClock

@@ -16,8 +16,9 @@ from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, L
 from barnabas.broker.slices import advance
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import LogOpening
-from barnabas.storage.partition_log import LogConfig, PartitionLog
+from barnabas.storage.partition_log import PartitionLog
 from barnabas.work import finished
 
 A, B, C = (bytes([at]) * 16 for at in (1, 2, 3))

@@ -17,7 +17,8 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.producer_entries import ProducerEntry
 from barnabas.work import finished

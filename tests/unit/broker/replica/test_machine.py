@@ -11,7 +11,8 @@ from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
-from barnabas.protocol.records import NewRecord, build_batch, build_end_txn_marker
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch, build_end_txn_marker
 from barnabas.work import finished
 from tests.support.bench.replica import ReplicaBench, ThreeReplicas
 from tests.support.clock import WALL_MS

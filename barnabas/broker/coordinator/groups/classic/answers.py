@@ -10,8 +10,6 @@ from barnabas.broker.coordinator.groups.classic.group import ClassicGroup
 from barnabas.broker.coordinator.groups.classic.state import GroupMember
 from barnabas.protocol.messages.groups import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
-__all__ = ["joined", "synced"]
-
 
 def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
     """Answers a JoinGroup with the current generation; the leader gets all members with their metadata."""

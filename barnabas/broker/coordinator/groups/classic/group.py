@@ -21,8 +21,6 @@ from barnabas.broker.coordinator.groups.group_lines import on_state
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, LocalProtocolError
 from barnabas.limits import SUBSCRIBED_NAMES_MAX
 
-__all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "subscribed_topics"]
-
 CONSUMER_PROTOCOL_TYPE = "consumer"
 KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each further one is compared
 

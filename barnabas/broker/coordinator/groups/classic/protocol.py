@@ -37,8 +37,6 @@ from barnabas.protocol.messages.groups import (
     SyncGroupResponse,
 )
 
-__all__ = ["ClassicProtocol"]
-
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # how long the first JoinGroup of a member may be parked; fixed in Kafka, too
 MEMBER_NAME_LENGTH_MAX = 1_000  # characters of a client id or instance id with which a member id begins
 EMPTY_ASSIGNMENT = b""

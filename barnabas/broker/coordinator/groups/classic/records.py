@@ -15,8 +15,6 @@ from barnabas.broker.coordinator.groups.classic.state import GroupMember, GroupS
 from barnabas.broker.coordinator.groups.records import GroupRecord
 from barnabas.protocol.messages.internal import GroupMetadataValue, MemberMetadata
 
-__all__ = ["group_from_record", "group_record"]
-
 
 def group_record(group: ClassicGroup, assignment: Mapping[str, bytes] | None = None) -> GroupRecord:
     """Returns the record of the group's current generation.

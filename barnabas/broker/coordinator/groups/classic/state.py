@@ -16,8 +16,6 @@ from enum import Enum
 
 from barnabas.broker.coordinator.groups.effects import Responder
 
-__all__ = ["VALID_PREVIOUS", "GroupMember", "GroupState", "Protocols"]
-
 Protocols = list[tuple[str, bytes]]
 """A member's protocols in its order of preference: (name, metadata)."""
 

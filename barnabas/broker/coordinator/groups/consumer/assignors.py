@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-__all__ = ["ASSIGNORS", "Assignor", "Partitions", "SubscribedMember", "assign_range", "assign_uniform"]
-
 Partitions = dict[bytes, tuple[int, ...]]
 """Topic id → partitions, ascending; only topics with partitions."""
 

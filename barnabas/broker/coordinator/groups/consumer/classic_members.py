@@ -39,8 +39,6 @@ from barnabas.protocol.messages.groups import (
     SyncGroupResponse,
 )
 
-__all__ = ["ClassicMembers"]
-
 MEMBER_ID_REQUIRED_VERSION = 4  # of JoinGroup: from it on, a new member joins again with the id that it is given
 
 _Protocols = tuple[tuple[str, bytes], ...]

@@ -22,8 +22,6 @@ from barnabas.protocol.messages.groups import (
 )
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
-__all__ = ["assignment_bytes", "owned_by_name", "read_assignment", "read_subscription"]
-
 VERSION_MAX = 3  # newer versions are read as this one, as in Kafka
 
 

@@ -31,8 +31,6 @@ from barnabas.broker.coordinator.groups.records import (
 from barnabas.broker.coordinator.host.decision import Undo
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = ["ConsumerGroup", "ConsumerGroupState"]
-
 T = TypeVar("T")
 FIRST_EPOCH = 1  # of a group without an epoch record: a member without topics has an epoch above 0, too
 

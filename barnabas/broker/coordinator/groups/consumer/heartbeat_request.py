@@ -22,8 +22,6 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, TopicIdPartitions
 
-__all__ = ["check_heartbeat", "is_full", "owned_partitions", "updated_metadata"]
-
 UNCHANGED = -1  # rebalance timeout of a request that does not change it
 
 

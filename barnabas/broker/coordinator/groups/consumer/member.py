@@ -22,22 +22,6 @@ from typing import NamedTuple
 from barnabas.broker.coordinator.groups.consumer.assignors import Partitions
 from barnabas.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "JOIN_EPOCH",
-    "LEAVE_EPOCH",
-    "LEAVE_STATIC_EPOCH",
-    "NOT_JOINED",
-    "ClassicMemberMetadata",
-    "ConsumerMember",
-    "CurrentAssignment",
-    "MemberMetadata",
-    "MemberState",
-    "Owned",
-    "PartitionEpochs",
-    "pairs",
-    "reconcile",
-]
-
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2  # of a static member that leaves and may join again

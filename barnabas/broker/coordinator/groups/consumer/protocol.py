@@ -53,8 +53,6 @@ from barnabas.protocol.messages.consumer_groups import (
     TopicIdPartitions,
 )
 
-__all__ = ["ConsumerProtocol", "Context"]
-
 
 class Context(NamedTuple):
     """What a decision depends on besides the group and the request: topics, settings of the group, time."""

@@ -46,8 +46,6 @@ from barnabas.protocol.messages.internal import (
 from barnabas.protocol.primitives import encode_uvarint
 from barnabas.protocol.schema import RecordMessage, decode_versioned, encode_versioned
 
-__all__ = ["decode_consumer_record", "encode_consumer_record"]
-
 _VERSION = 0
 _TARGET_PREFIX: Final = encode_versioned(ConsumerGroupTargetAssignmentMemberValue(topic_partitions=[]), _VERSION)[:2]
 _ONE_PARTITION: Final = Struct(">16sBiB")  # topic id, length of the array, its only partition, no tags

@@ -26,8 +26,6 @@ from barnabas.protocol.acls import AclOperation, AclResourceType
 if TYPE_CHECKING:
     from barnabas.broker.metadata.image import MetadataImage
 
-__all__ = ["RegexSearch"]
-
 REFRESH_INTERVAL_MS = 1_000
 NAMES_PER_SLICE = 200  # about 1 ms for each expression
 

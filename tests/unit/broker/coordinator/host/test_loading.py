@@ -20,9 +20,9 @@ from barnabas.broker.coordinator.transactions.shard import TransactionShard
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.internal import GroupMetadataValue, MemberMetadata
+from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import (
     CONTROL_LEADER_CHANGE,
-    NewRecord,
     build_batch,
     build_control_batch,
     build_end_txn_marker,

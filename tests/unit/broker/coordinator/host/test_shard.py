@@ -10,7 +10,8 @@ import pytest
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
 from barnabas.broker.coordinator.host.partitioning import java_hash, partition_for
 from barnabas.errors import BrokerError, ErrorCode
-from barnabas.protocol.records import NewRecord, build_batch
+from barnabas.protocol.record_codec import NewRecord
+from barnabas.protocol.records import build_batch
 from barnabas.storage.log_config import AppendOrigin
 from barnabas.storage.steps import DECODED_RECORDS, INLINE_BYTES_MAX
 from tests.support.bench.shard_host import HostBench, Registry, Threaded, ask
