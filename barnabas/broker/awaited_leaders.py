@@ -1,8 +1,5 @@
 """AwaitedLeaders: delays answers that name leaders while one of these leaders has just died and has no successor yet.
 
-Driven by: handlers (`pending`), published images (`on_image`), one timer.
-Emits: the answers, each through its Pending.
-
 A client whose connection to a broker ends asks another broker for metadata or for a coordinator at once, and keeps the answer long:
 librdkafka asks again for a partition without a leader after a second, for a coordinator after half a second, although the
 next leader is elected some milliseconds after the question. So an answer is made LOOK_MS after its request, when this node has

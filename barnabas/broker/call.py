@@ -1,7 +1,5 @@
 """Call, Pending and Done: a request as its handler sees it, and results that are given later.
 
-Driven by: `Connection`, which makes the call and takes the answer; the handler, which answers. Emits: the answer, once.
-
 There are two ways to return "a result or an error". A function that decides at once returns the result or raises
 BrokerError. A function that may finish later takes a `Done[T]` and never raises BrokerError.
 """

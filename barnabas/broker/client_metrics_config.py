@@ -1,7 +1,6 @@
 """Configuration of client metrics (resource type 16): which clients push which metrics, and how often.
 
-Driven by: the controller, which checks settings; the broker's telemetry, which reads them; DescribeConfigs.
-Emits: a `MetricsSubscription`, or the error of a wrong value. Error texts and codes are Kafka's.
+Error texts and codes are Kafka's.
 
 A pattern of `match` is compiled by `patterns`, which needs linear time; look-around and back references are refused, which Kafka
 takes. Follows KIP-714.

@@ -2,7 +2,6 @@
 
 Built once by the CLI or a test from Kafka's keys (`BrokerConfig({"node.id": "1", "log.dirs": "…"})`); `reconfigure` is called
 by the replay of ConfigRecords, so that readers see dynamic changes at their next read.
-Emits typed values by Kafka's key name; BrokerError(INVALID_CONFIG) for invalid values, naming key and value.
 
 Invariants: a value comes from the first of broker (dynamic), cluster default (dynamic), server.properties, default, that sets
 it; unknown keys are kept in `unknown_keys`, never an error (Kafka's rule: plugins have their own keys). A node with the

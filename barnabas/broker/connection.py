@@ -1,8 +1,5 @@
 """Connection: serves one client connection: the asyncio protocol around `protocol/connection.ServerConnection`.
 
-Driven by: the loop (`get_buffer`, `buffer_updated`, `pause_writing`…) and answers of waiting requests.
-Emits: requests to the router in the order of the connection; answers in the order of the requests, one write a wake-up.
-
 The core decides which request is served when, in which order answers leave, and whether to read on. This shell parses
 the request header, runs the handler and writes. A request that need not wait is answered inside `buffer_updated`: no
 task, no future, no queue. Requests of a login are served in a later turn (`Slices.later_for_login`). A request that waits has a slot in the core until its `Pending` is resolved. A large request

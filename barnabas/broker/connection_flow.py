@@ -1,9 +1,5 @@
 """ConnectionFlow: reads, writes, throttles and ends one connection, as its core decides.
 
-Driven by: the loop (`pause_writing`, `eof_received`, `connection_lost`…), the part that serves requests (`connection.Connection`), charges of
-requests (`quotas/enforcement`), the reactor's timers.
-Emits: turns for held requests; writes; reading that pauses and continues; the end of the connection.
-
 A throttled client (KIP-219) is muted: nothing is served or read until the throttle time is over.
 
 A client may leave while requests that it has sent are held. They may be Produce requests with acks=0, whose client waits for no answer.

@@ -1,7 +1,5 @@
 """Limits the number of connections of a server and the rate of new ones: max.connections and the related keys.
 
-Driven by: the server, for each connection that opens and closes, and when settings change. Emits: answers, no effects.
-
 A listener stops accepting for a while when it has reached its own limit, when connections arrive too fast, or when all listeners
 together have max.connections. The last limit does not stop the inter-broker listener (`protected`), so clients cannot keep
 brokers from connecting to each other; if that listener exceeds the limit, other listeners close connections (`excess`). A connection

@@ -1,7 +1,5 @@
 """CurrentImage: the metadata image that this node has published, and the parts that follow it.
 
-Driven by: the metadata loader, with each new image. Emits: calls of the followers and subscribers, in the order of their lists.
-
 A follower may take long: it applies the next image in slices, before that image is published. A subscriber is notified after the
 publication. Invariant: an image is published in one turn of the loop: no answer leaves between the first subscriber and the last.
 """

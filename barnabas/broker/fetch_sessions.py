@@ -1,8 +1,5 @@
 """Fetch sessions: remember each peer's partitions between its requests, so that idle partitions cost nothing.
 
-Driven by: the session id and epoch of Fetch requests; the answers, which update what the peer knows; progress of the replicas.
-Emits: the partitions of a request, those worth a read, and those for its answer.
-
 A partition is *ready* after it was named, after its replica moved, or if its last read found more than fitted: only ready ones
 are read. A follower whose partition is not ready had everything at its last fetch, whatever offset it named.
 

@@ -1,8 +1,5 @@
 """Configuration of consumer groups: the broker's `group.consumer.*`, and a group's own settings (GROUP resource).
 
-Driven by: the controller, which checks settings; the group coordinator, which reads them; DescribeConfigs.
-Emits: `ConsumerSettings`, or INVALID_CONFIG.
-
 A group's own value must be within the brokers' bounds when it is set; if changed bounds exclude it later, the nearest bound is
 used. Not served: the keys of share and streams groups.
 Follows KIP-848, KIP-1043's configs of groups, KIP-1263.

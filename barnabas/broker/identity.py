@@ -1,8 +1,5 @@
 """BrokerIdentity: identifies a data directory, and prepares a new one.
 
-Driven by: `Node.start`, as its first step, with the directory's lock held. Emits: meta.properties in a new directory; the ids of the
-cluster and the directory; whether the last stop was clean; an error with advice if the directory belongs to another node.
-
 A new directory gets the configured cluster id (cluster.id). Without one, nodes with the same voters must derive the same id without
 communication: they derive it from the list of voters. A lone node takes a random one.
 

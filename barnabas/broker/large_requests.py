@@ -1,8 +1,5 @@
 """LargeRequest: decodes, answers and encodes a large request in slices (`slices.Slices`), while its connection is held.
 
-Driven by: `Connection`, which starts it and cancels it when the peer disconnects; the slices of the node.
-Emits: the buffers of the answer, to the connection.
-
 A request is large if it has more elements than one turn can decode, or if its handler is a generator with more work than fits in
 one turn. The connection serves none of its later requests before the answer is encoded, so each connection has at most one
 large request. It keeps its frame until it is decoded (`kept_frame`).

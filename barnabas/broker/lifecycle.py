@@ -1,7 +1,6 @@
 """Lifecycle: registers the broker, keeps its session with the controller and performs its controlled shutdown.
 
-Driven by: `Node.start` and `Node.stop`, in this order: register, begin, unfence; shut_down. By each published image, and by time.
-Emits: BrokerRegistration and BrokerHeartbeat requests to the active controller; the broker epoch.
+By each published image, and by time.
 
 Every start registers the broker again, with a new incarnation id. The broker epoch is the offset of the registration record. The previous broker
 epoch comes from the clean-shutdown file; it is −1 if the last stop was not clean. The broker stays fenced until `unfence`, so that it

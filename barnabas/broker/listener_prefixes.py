@@ -1,7 +1,5 @@
 """Checks settings of one listener: the listener exists, and the rest of the name is one that is read.
 
-Driven by: `BrokerConfig`. Emits: BrokerError(INVALID_CONFIG). Pure.
-
 A setting that no code reads could be the one that asks for certificates or logins: `listener.name.CLIENT.ssl.client.auth=required` and
 `listener.name.clinet.…` would leave the listener open. Kafka ignores such settings without a word.
 """

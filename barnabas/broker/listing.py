@@ -1,6 +1,6 @@
 """BrokerListing: the brokers that this node lists to clients, with their addresses for the client's listener.
 
-Driven by: published images (a subscriber of `CurrentImage`) and the monotonic clock. Used by Metadata, DescribeCluster and leader hints.
+Used by Metadata, DescribeCluster and leader hints.
 
 A broker that was just fenced, or shuts down, is listed for one more session (broker.session.timeout.ms), though it leads nothing.
 Kafka lists a dead broker for that time until it detects the death; this controller detects it within a second. But clients treat a

@@ -1,8 +1,5 @@
 """Node: one node of a cluster, put together. The composition root of the broker package.
 
-Driven by: `start`, `stop`, `kill`; the metadata loader, which publishes every change through `current_image`.
-Emits: a served address; a data directory that another start, or Apache Kafka, can open.
-
 The composition root takes the four ports (clock, network, disks, random numbers). Every node follows the metadata quorum and
 replays its log. A node with the role controller votes and may become the active controller. A node with the role broker owns
 replicas, coordinators and client connections. Every node locks its data directory and reads its identity there. The parts get what

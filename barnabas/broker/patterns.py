@@ -1,8 +1,5 @@
 """Regular expressions of clients, matched in linear time: the part of RE2's syntax that is useful for names.
 
-Driven by: ListTransactions 2 and consumer groups, whose patterns come from clients.
-Emits: a `Pattern` whose `fullmatch` costs at most (states of the pattern) per character, whatever the pattern.
-
 Python's own matcher backtracks: a pattern of ten characters can block it, and with it the whole broker, without end. This is
 Thompson's construction with a cache of reached state sets (a lazy DFA), as in RE2.
 

@@ -1,9 +1,5 @@
 """Peer: this node's connection to one address of another node, for one purpose.
 
-Driven by: `Peer.send`, the loop's socket events, one timer a peer for the earliest deadline.
-Emits: requests in the order of `send`, pipelined; `done` of each request exactly once, with the response or a PeerError, never
-from inside `send`; then `lost` to the listeners of a connection that ended.
-
 A peer connects on the first send. While it connects, requests wait in a bounded queue. After a failed attempt it fails requests at
 once until its backoff (50 ms to 1 s) is over, so that callers learn soon that a node is gone. Each connect agrees on versions by
 ApiVersions, so that nodes of different releases can talk. An overdue answer closes the connection, as in Kafka. Answers come in

@@ -1,7 +1,4 @@
-"""PeerTraffic: what a node has exchanged with other nodes, for one purpose.
-
-Driven by: the connections of `Peers`. Emits: plain counts, read by the metrics.
-"""
+"""PeerTraffic: what a node has exchanged with other nodes, for one purpose."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Peers: this node's connections to other nodes, one for each address and purpose (`peer.py`).
 
-Driven by: the parts of the node that ask other nodes. Emits: peers, which connect on their first request.
-
 A node is `missing` if its connections ended within MISSING_MS and none is open again. That does not prove that it is gone, but clients
 are not sent to it. `refused` is for the controller.
 """

@@ -1,7 +1,4 @@
-"""Tells whether a process listens at an address.
-
-Driven by: `peers.py`, the liveness of brokers. Emits: a ProbeResult.
-"""
+"""Tells whether a process listens at an address."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Reactor: what every shell of a node needs from the process: clock, rng, scope, `soon`, `call_later`, the next turn, `fatal`.
 
-Driven by: the asyncio loop, and by the node, which attaches the loop at its start and stops or kills the reactor at its end.
-`client_time` is the same clock with the same timers, unless the node was given another clock for what it measures for clients.
-Emits: callbacks. `soon` runs them at the end of the present wake-up, `call_later` at their deadline, `next_turn` in the next turn of
-the loop, after everything that has arrived by then.
+`client_time` is the same clock with the same timers, unless the node was given another clock for what it measures for
+clients. `soon` runs them at the end of the present wake-up, `call_later` at their deadline, `next_turn` in the next
+turn of the loop, after everything that has arrived by then.
 
 An InvariantViolated from a callback is fatal; any other exception is logged and changes nothing else. The reactor holds no parts of
 the node: a shell that needs one takes it as an argument.

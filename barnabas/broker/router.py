@@ -1,8 +1,5 @@
 """Router: finds the handler of a request, runs it and encodes its answer.
 
-Driven by: `Connection`, one frame at a time, in the order of the connection.
-Emits: the bytes of the answer at once, or a `Pending` that gives them later, or nothing (Produce with acks=0).
-
 A handler is a function `handler(needs, call) -> response | Pending | None`, or a generator that returns one of these and yields after
 each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
 its handlers work on. Its table `HANDLERS` lists each handler under its request class, beside the function

@@ -1,8 +1,5 @@
 """Server: accepts a node's client connections, limits their shared memory and closes idle ones.
 
-Driven by: the node (`bind`, `accept`, `serve`, `close`, `abort`), connections that open and close, a timer.
-Emits: connections that read, pause and end.
-
 Addresses are bound first and refuse connections until `accept`; requests of accepted connections are served once the node is ready.
 All connections share a `protocol/memory_budget`. Connections that are silent, or whose peer reads none of its answers, release their
 buffers and are closed after `connections.max.idle.ms`.

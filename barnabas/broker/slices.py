@@ -1,7 +1,5 @@
 """Slices: runs all long work of a node, one slice in each turn of the loop. `barnabas/work.py` states the rule.
 
-Driven by: callers with work (`work.Work`), and the loop. Emits: the result of the work, passed to its callback; C code, to a thread.
-
 All work takes turns: each turn of the loop runs one slice of the work that has waited longest. Work in a `Line` waits until fewer than
 `at_once` others of the line are in progress, because each holds much memory. A line runs its work in the order of arrival.
 

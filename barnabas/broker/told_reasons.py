@@ -1,7 +1,6 @@
 """ToldReasons: which reasons the log has for clients that are closed at their first bytes, so that each is logged once a minute.
 
-Driven by: connections. Emits: whether a reason was logged before. A client that tries again, such as one with TLS at a listener without
-TLS, would otherwise fill the log.
+A client that tries again, such as one with TLS at a listener without TLS, would otherwise fill the log.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Timers: deadlines of all waiting requests and tasks of a broker, behind one timer of the loop.
 
-Driven by: `call_later`, `cancel`, and the loop's timer.
-Emits: callbacks whose deadline has passed, in the order (deadline, arrival), CALLS_PER_TURN in a turn of the loop at most. A callback
-that a callback arms with a delay of 0 runs in a later turn, so a chain of them does not hold up the loop.
+A callback that a callback arms with a delay of 0 runs in a later turn, so a chain of them does not hold up the loop.
 
 A waiting request (acks=all, fetch min bytes, a join) is an entry with a threshold, kept by its owner, and a deadline, kept here.
 Most entries are cancelled long before their deadline: an entry in a heap costs a tenth of a loop timer,

@@ -1,6 +1,6 @@
 """Refuses to start brokers with data directories where Python cannot serve them: on Windows.
 
-Driven by: `serve`, `up` and `demo`, first of all. Emits: one line on stderr. Client commands work everywhere.
+Client commands work everywhere.
 
 The file disk reads and writes at positions (`os.pread`), locks as Java does (`fcntl`) and syncs folders; Windows has none of them.
 """

@@ -1,7 +1,5 @@
 """TLS, users and access control of a cluster on this machine: certificates, settings of the nodes, and files for clients.
 
-Driven by: `local_cluster`. Emits: files in DATA/security, which only their owner may read, and SCRAM users in new data directories.
-
 The nodes prove themselves to each other, too. Between voters: by their certificates with TLS, else by a password (PLAIN). Between brokers,
 on the listener of the clients: as the user `broker`, or by certificate if there are no users.
 

@@ -1,8 +1,5 @@
 """The kills of `barnabas demo`, and how long each kill delayed the copy.
 
-Driven by: the copy's progress (`on_progress`). Emits: SIGKILLs to brokers and to the worker, restarts of the brokers,
-and for each kill the longest pause between two committed transactions before the next kill.
-
 Invariants: a kill happens only during the copy. A broker is killed only while all replicas of every partition are in
 sync, so that min.insync.replicas always holds. A killed process is started again before the next kill. At least 10 s
 pass between two kills of the same broker, so that the controller does not treat it as unstable.

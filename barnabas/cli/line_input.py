@@ -1,7 +1,5 @@
 """The input of `produce`: blocks of bytes become lines, and lines become records.
 
-Driven by: blocks of one file or of standard input. Emits: values or records with their places, in the order of the input.
-
 A line ends with a line feed; the last one may lack it. A carriage return belongs to the line, unless `crlf` removes it. An empty
 line is a record with an empty value. Lines above the limit are refused without being kept in memory; the others follow.
 """

@@ -1,8 +1,5 @@
 """A cluster on this machine: starts, watches, kills and stops one `barnabas serve` process per node.
 
-Driven by: `barnabas up` and `barnabas demo`. Emits: the bootstrap address once every broker serves, and `on_death` for
-a process that ends unexpectedly.
-
 Each node keeps its data in DATA/node-N and its stderr in DATA/node-N.log. `local_ports` chooses the ports. A lock in DATA keeps other
 clusters away.
 

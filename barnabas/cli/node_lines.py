@@ -1,6 +1,6 @@
 """Shows lines of the nodes' logs while they run: warnings and worse, each with the name of its node.
 
-Driven by: a timer of the loop. It reads what was appended to the log files since, so a node never waits for a reader.
+It reads what was appended to the log files since, so a node never waits for a reader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reassignments of partitions: their checks, start, progress and end. `partition reassign`, `balance` and `cancel` use it.
 
-Driven by the commands; emits requests of an Admin. Follows KIP-455 and the order of kafka-reassign-partitions: checks, throttles,
-reassignments; when all are complete, throttles are removed.
+Follows KIP-455 and the order of kafka-reassign-partitions: checks, throttles, reassignments; when all are complete,
+throttles are removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Reads records for `consume`, prints them, and commits what was printed.
 
-Driven by: polls. Emits: output in one write for each poll; commits.
-
 A record is printed when a completed write has passed its last byte to the file, terminal or pipe. What a pipe's reader does with it
 afterwards is unknown, so records in the pipe's buffer count as printed.
 

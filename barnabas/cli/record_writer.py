@@ -1,8 +1,5 @@
 """Writes the records of `produce` in large batches, and counts what the brokers acknowledge.
 
-Driven by: the input, which adds lines (only values) or records, and says when to send what waits; acknowledgements.
-Emits: encoded batches; transactions; the counts and the first failure.
-
 Invariants: `written` counts acknowledged records only (with transactions: of committed ones); records for one partition keep their
 order; a batch waits for acknowledgements if the producer's buffer is full, so memory is bounded.
 """

@@ -3,7 +3,7 @@
     SCRAM-SHA-256=[name=alice,password=alice-secret]
     SCRAM-SHA-512=[name=alice,iterations=8192,salt="MWx2NHBkbnc0ZndxN25vdGN4bTB5Y3Rwcw==",saltedpassword="…"]
 
-Driven by: the command line. Emits: UserScramCredentialRecords, or ValueError. No error shows a password.
+No error shows a password.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Judges a data directory: what Apache Kafka 4.3.1 would refuse, lose, set aside, rebuild or not notice at a start, and why.
 
-Driven by `storage check`. The rules were compared with Kafka 4.3.1 on damaged directories (tests/oracle/test_storage_check.py repeats
-some of the comparisons). Four were not: duplicate directory.id values, a metadata.version above the supported ones, a damaged metadata
-snapshot, and a metadata log that begins above every snapshot.
-Barnabas differs where a finding says so: after a clean stop it refuses a log that ends early, where Kafka does not notice.
+The rules were compared with Kafka 4.3.1 on damaged directories (tests/oracle/test_storage_check.py repeats some of the
+comparisons). Four were not: duplicate directory.id values, a metadata.version above the supported ones, a damaged
+metadata snapshot, and a metadata log that begins above every snapshot. Barnabas differs where a finding says so: after
+a clean stop it refuses a log that ends early, where Kafka does not notice.
 
 Severities, the worst first: "refuse": Kafka does not start, or takes the directory offline; "lose": it starts and deletes records;
 "stray": it sets a partition's folder aside; "unnoticed": it starts and fails later, or silently misses records; "rebuild": it repairs

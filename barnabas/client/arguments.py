@@ -1,7 +1,6 @@
 """Checks public calls before they do anything: the event loop, and the arguments by their annotations.
 
 Used by: `checks_calls`, a decorator of the classes Producer, Consumer and Admin, and `checked`, of single functions.
-Emits: IllegalState, whose text names the call, the argument and what it must be, or the event loop (`home_loop`).
 
 A call gets the values that were checked: an iterable of items comes as a list, a pair of topic and partition as TopicPartition, an
 integer of another library (NumPy) as an int, a time in fractions of milliseconds as the next int. The annotations of a call are read at its first use. Types without a rule here (type variables, protocols) accept everything.

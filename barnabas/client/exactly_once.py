@@ -1,7 +1,5 @@
 """The read–process–write loop: consume, transform, produce, and commit the offsets in the same transaction as the results.
 
-Driven by: the records of a consumer. Emits: one transaction per poll, with the produced records and the consumer's offsets.
-
 Invariants: the committed position advances only with a committed transaction, so read_committed consumers see the result of each
 input record exactly once, whichever process crashes at whatever point. An aborted transaction takes the consumer back to the
 first record of that transaction, so the same consumer can continue. Only this loop commits the consumer's offsets: settings that

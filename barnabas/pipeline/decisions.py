@@ -1,8 +1,7 @@
 """The exactly-once protocol of the sink, as pure functions: starts, decides, commits and aborts micro-batches.
 
-Driven by: a batch's start, its tasks and its end. Each is a generator that yields effects and receives their results.
-The caller (`two_phase_commit`, or the simulation, which runs the same functions) performs the effects. Emits: the
-effects below.
+Each is a generator that yields effects and receives their results. The caller (`two_phase_commit`, or the simulation,
+which runs the same functions) performs the effects.
 
 Why no row is lost or doubled:
 - One transaction of `S.driver` decides a batch, under the producer epoch with which the batch began. A driver that was

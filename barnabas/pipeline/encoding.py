@@ -1,8 +1,5 @@
 """Encodes Arrow columns as record batches: many rows at once, without a Python object per record.
 
-Driven by: `topic_rows` with columns of one topic and partition. Emits: records of format v2 as `EncodedRecords`, and
-the partitions of keys (Kafka's murmur2).
-
 How: numpy computes the varints before and between the columns for all rows. Arrow joins them with the columns, row by
 row, into one binary array; its data buffer holds the records of a batch. Rows with headers are encoded one by one.
 

@@ -5,7 +5,6 @@ pre_commit syncs the file and its folder. Commit renames it into the output dire
 unique per attempt. A repeated commit finds the file in place, or its mark (`.done`), because a reader of the output may
 have removed the file.
 
-Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open). Emits: files.
 Invariants: a file in the output directory is complete and decided. Driver and tasks must share a file system with an
 atomic rename.
 """

@@ -1,8 +1,5 @@
 """Plans which task reads which offsets: the pure part of the source.
 
-Driven by: the offsets of the cluster, the options, the filters that Spark pushes down. Emits: ranges of offsets for
-tasks, the end offsets of micro-batches.
-
 Invariants: the ranges of a plan are disjoint, in order within a partition, and cover the requested offsets; the same
 input gives the same plan.
 

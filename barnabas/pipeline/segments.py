@@ -1,8 +1,7 @@
 """Reads the segments of stopped log directories: lists them, follows their transactions, returns their records.
 
-Driven by: an export. Emits: segments with their offsets, the aborted transactions of a partition and its first open
-one, chunks of records. It writes nothing. It ignores index files: it reads each segment from beginning to end and
-follows transactions by their records and markers.
+It writes nothing. It ignores index files: it reads each segment from beginning to end and follows transactions by their
+records and markers.
 
 Invariants: a batch with a wrong checksum ends the partition if it is in the last segment, as in a broker's log
 recovery; it is an error in any other segment. Follows KIP-98.

@@ -8,7 +8,7 @@ Spark's hooks, and what the writers do there:
   start, which the tasks' messages contain, and commits. `abort()` runs in a third process: it reads the decision first.
   After a driver's death Spark repeats the batch whose commit it has not logged, under the same number.
 
-Driven by: Spark. Emits: rows in topics and files. The protocol is in `decisions`.
+The protocol is in `decisions`.
 """
 
 from __future__ import annotations

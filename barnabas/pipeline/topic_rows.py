@@ -3,9 +3,6 @@
 Columns are those of Spark's Kafka connector: `value`, and optionally `key`, `headers`, `topic`, `partition`. The
 partition of a row is the one in its column, else that of its key (murmur2, as Java's producer). Other rows go in groups
 to the partitions in turn.
-
-Driven by: a task's part, with Arrow record batches. Emits: encoded batches to the producer; `count`, the number of
-rows.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ commit (KIP-939) it is prepared and has no timeout. On another cluster its coord
 `transaction_timeout_ms`. A process with the transactional id, producer id and epoch can end it: the driver, or a later
 driver.
 
-Driven by: tasks (begin, write, pre_commit), the coordinator (commit, abort, list_open).
-Emits: records by the bundled producer, requests of `transaction_requests`.
 Invariants: a task never commits; a part has the name of its attempt, and no other task begins it.
 """
 

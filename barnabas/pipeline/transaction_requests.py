@@ -3,9 +3,9 @@
 A producer handles only its own transaction. The driver of a sink ends those of its tasks, decides in one that another
 of its processes began, and reads group offsets without waiting.
 
-Driven by: the coordinator and the participants of a sink. Emits: requests to coordinators. Requests are repeated after
-lost connections and retriable errors: decided ones without limit, all others for `timeout_ms`. Follows KIP-98, KIP-447
-(stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch before succeeds).
+Requests are repeated after lost connections and retriable errors: decided ones without limit, all others for
+`timeout_ms`. Follows KIP-98, KIP-447 (stable offsets), KIP-664 (listing), KIP-890 (a repeated EndTxn of the epoch
+before succeeds).
 """
 
 from __future__ import annotations

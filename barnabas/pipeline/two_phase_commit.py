@@ -5,8 +5,7 @@ writes to it and prepares it (`pre_commit`): from then on the part is durable, b
 for all tasks and all participants, by an offset commit of the sink's group in Kafka. Then it commits every prepared
 part, with retries. Parts that are in no decision are aborted.
 
-Driven by: Spark's writers (`sink`), or any other engine that repeats batches under the same number. Emits: calls of the
-participants, requests of `transaction_requests`. The protocol is in `decisions`.
+The protocol is in `decisions`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """ServerConnection: decides when a server serves a connection's requests and when it sends their answers, without I/O.
 
-Driven by: a shell that reads frames, serves requests and writes answers (`broker/connection.py`).
-Emits: frames to serve, answers to write, and whether to read on.
-
 The shell serves frames in turns. In a turn it offers each frame of a read (`admits`) or takes held frames
 (`next_held`), and serves those that it gets. Then it ends the turn and writes the answers (`end_turn`).
 

@@ -1,8 +1,5 @@
 """The client side of a connection, without I/O: the requests that wait for answers, and the versions that both sides support.
 
-Driven by: on_connecting, on_connected, send, on_frame, on_own_answer, reauthenticate, on_lost, on_timer.
-Emits: buffers to write; `done` of each request, exactly once, with its decoded response or with the error of `on_lost`.
-
 Invariants: states change by VALID_PREVIOUS. The first request is ApiVersions (KIP-511: with the highest known version, then with one that
 the broker supports; KIP-35), then the connection authenticates if it has a SASL mechanism (`login.py`). Other requests are accepted
 only when READY. Answers arrive in request order. An overdue answer closes the connection, as in Kafka, because later answers would

@@ -1,8 +1,5 @@
 """FrameReader: splits a byte stream into frames, without I/O.
 
-Driven by: a transport's `get_buffer`/`buffer_updated` (asyncio.BufferedProtocol). Emits: views of whole frames without
-their 4-byte length.
-
 Invariants: a length is checked before memory is allocated for it, first against the largest frame of all, then against
 the limit of the API. Resident memory never exceeds four times the bytes that the peer has sent, or a first allocation of
 16 KiB and a second one of 64 KiB. No call copies more than 256 KiB of a frame.

@@ -1,6 +1,5 @@
 """The tagged fields of a response header, which a client skips.
 
-Driven by: `protocol/exchange.py`. Emits: the position of the response's body.
 Follows KIP-482.
 """
 

@@ -1,7 +1,5 @@
 """JAAS: parses the text of `sasl.jaas.config`: a login module with options.
 
-Driven by: the broker's configuration of a listener, and properties of a client. Emits: a `Jaas`.
-
 The text is `MODULE FLAG key="value" …;` as in Java's JAAS files. A value is a word or a quoted text with the escapes of
 Java's StreamTokenizer. Comments are `// …`, `/* … */`. Exactly one module is allowed, as in Kafka's per-listener settings.
 

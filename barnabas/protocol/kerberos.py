@@ -1,7 +1,5 @@
 """GSSAPI (Kerberos): what the cores need of a security context, and the client's side of the mechanism.
 
-Driven by: `login.py`, with the broker's messages. Emits: the next message, None when the mechanism is satisfied; SaslFailed.
-
 Messages of the context go both ways until it is complete. Then the broker offers security layers in a wrapped message, and the client
 chooses none: requests are protected by TLS or not at all. Follows RFC 4752; `runtime/kerberos.py` has the contexts.
 

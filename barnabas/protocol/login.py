@@ -1,7 +1,6 @@
 """One authentication on a connection: SaslHandshake, then SaslAuthenticate until the mechanism is satisfied.
 
-Driven by: `protocol/exchange.py`, with the broker's answers. Emits: the next request, None when the connection is authenticated;
-SaslFailed with a text for the user. The same sequence renews a session (KIP-368).
+The same sequence renews a session (KIP-368).
 
 Follows KIP-43 (SaslHandshake), KIP-152 (SaslAuthenticate and its errors), KIP-368 (session lifetime).
 """

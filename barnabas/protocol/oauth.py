@@ -1,7 +1,5 @@
 """OAuth requests for tokens and what their answers mean, without I/O: client_credentials, client assertions, jwt-bearer.
 
-Driven by: `runtime/endpoint_tokens.py`. Emits: headers and body of a request; the token of an answer; when a token is renewed.
-
 Invariants: no error text contains a secret, an assertion or a token. A token is not verified here: the broker does that.
 Follows RFC 6749 4.4 (client_credentials), RFC 7523 (assertions), KIP-768, KIP-1139 and KIP-1258. The bytes of requests are those of
 Kafka 4.3.1, which writes a scope as it is configured unless `sasl.oauthbearer.header.urlencode` is true.

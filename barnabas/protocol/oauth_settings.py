@@ -1,8 +1,5 @@
 """OAuthSettings: Kafka's keys of a login by OAUTHBEARER, as a client and a node's connections to other nodes use them.
 
-Driven by: `login_settings`, with a function that looks up a key, and the options of the JAAS text. Emits: settings; OAuthInvalid that names
-the key and what to write.
-
 Invariants: no error text and no `repr` contains a secret. A key that is set has its effect or is refused.
 Follows KIP-768, KIP-1139 and KIP-1258. As in Kafka, the TLS settings of the endpoint are options `ssl.…` of the JAAS text, and keys win over
 the older options clientId, clientSecret and scope. Kafka reads the lists of allowed URLs and files from Java's system properties; here they

@@ -5,8 +5,8 @@ A run is a series of records with equal lengths of all their parts. A slice of t
 its step is a column: the same byte of every record. C code compares it with one repeated byte, or with the bytes of
 consecutive offset deltas. The first record with another byte ends the run.
 
-Driven by: `record_walk`, for long batches. Invariant: accepts only records that the loop there accepts, with the same
-results. Records with headers, and records with a timestamp below the first one, are left to the loop.
+Invariant: accepts only records that the loop there accepts, with the same results. Records with headers, and records
+with a timestamp below the first one, are left to the loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The client side of SASL: a conversation for each mechanism, without I/O.
 
-Driven by: `protocol/exchange.py`, which carries the messages in SaslAuthenticate requests. Emits: the next message, None when the
-mechanism is satisfied; SaslFailed.
-
 A conversation is used once. `work` is a computation that takes longer than a turn of the loop; a shell may run it in a thread.
 Follows RFC 4616 (PLAIN), RFC 7628 and KIP-255, KIP-342 (OAUTHBEARER); `scram.py` has SCRAM.
 """

@@ -1,7 +1,5 @@
 """The client side of SCRAM-SHA-256 and SCRAM-SHA-512, without I/O.
 
-Driven by: `protocol/exchange.py`. Emits: client-first, client-final; None when the broker has proved that it knows the password, too.
-
 Invariants: the broker's signature is checked, so a server without the password is noticed. Iterations are bounded on both sides:
 few would weaken the password, many would stop the client. As in Kafka, names and passwords are UTF-8 without SASLprep.
 `ScramKeys` keeps the keys of the last salts, so that the connections of one client compute them once.

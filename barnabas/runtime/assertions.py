@@ -1,6 +1,5 @@
 """Assertions of OAuth clients (RFC 7523): read from a file, or signed here with a private key; blocks while it reads files.
 
-Driven by: `endpoint_tokens.py`, in a thread. Emits: the text of an assertion; TokenNotGiven, whose text contains neither key nor assertion.
 As in Kafka, the claims are those of the settings, then those of the template, then iat, exp, nbf and jti.
 """
 

@@ -1,7 +1,5 @@
 """Temporary directories of clusters of this machine, and the removal of those whose owner was killed.
 
-Driven by: the test kit in mode "process", `barnabas up`. Emits: directories, and their removal.
-
 Each directory holds a lock file that its owner locks until it removes the directory. A directory whose lock is free has no owner
 left: the next cluster of its kind that starts removes it, unless a node still runs on it. A directory gets its final name when its lock is held, so that no other process finds
 it unlocked before.

@@ -1,7 +1,7 @@
 """The limit of the process's file descriptors, and its division between files and connections.
 
-Driven by: `barnabas serve` at its start. Partition files get a third of the limit, up to OPEN_FILES_MAX. RESERVED descriptors are kept
-for everything else that a node opens. Client connections get the rest: the node refuses a connection before it fails to open a file.
+Partition files get a third of the limit, up to OPEN_FILES_MAX. RESERVED descriptors are kept for everything else that a
+node opens. Client connections get the rest: the node refuses a connection before it fails to open a file.
 """
 
 from __future__ import annotations

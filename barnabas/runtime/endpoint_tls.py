@@ -1,7 +1,4 @@
-"""The TLS context for an OAuth endpoint, by the options `ssl.…` of a JAAS text, as in Kafka.
-
-Driven by: tokens of an endpoint, and a node's signing keys. Emits: a context; OAuthInvalid.
-"""
+"""The TLS context for an OAuth endpoint, by the options `ssl.…` of a JAAS text, as in Kafka."""
 
 from __future__ import annotations
 

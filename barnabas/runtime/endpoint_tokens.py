@@ -1,7 +1,5 @@
 """EndpointTokens: the tokens of an OAuth token endpoint, kept and renewed before their end.
 
-Driven by: logins of a client or of a node, which ask for a token before each authentication. Emits: tokens; TokenNotGiven, without secrets.
-
 A token is got once and given to all logins until it is due for renewal (`sasl.login.refresh.*`). The first login after that time gets the
 next one. If the endpoint does not answer within RENEWAL_MS_MAX, logins get the former token as long as it is valid, and the endpoint is
 asked again after RETRY_MS. Logins at the same time wait for one request; its failure is the failure of all of them. A request runs in a thread of its own

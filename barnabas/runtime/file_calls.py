@@ -1,8 +1,4 @@
-"""System calls on files and folders: sync, remove, and the same for many of them in parallel.
-
-Driven by: `FileDisk`, on its worker threads or on the calling thread. Emits: the system's OSErrors; a file or folder
-that is not there is not an error where the name of the function says so.
-"""
+"""System calls on files and folders: sync, remove, and the same for many of them in parallel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The file disk: the Disk port over a real data directory.
 
-Driven by: storage and the broker, through the port. Emits: files with Kafka's names; the system's OSErrors, unchanged.
-
 Reads and writes are `pread` and `pwrite` on the calling thread. fsync runs on one worker thread; the next round of fsyncs serves all
 calls that arrived during the present one (group commit). `discard` has its own thread. Descriptors are opened on first use, and at most
 `open_files_max` stay open: the least recently used ones are closed, and opened again when needed. So thousands of partitions fit into

@@ -1,7 +1,6 @@
 """A TCP connection that splits its bytes into Kafka's frames: the asyncio protocol of `client/transport.py` and `broker/peer.py`.
 
-Driven by: the loop. Emits: `on_socket_open`, `on_socket_bytes` and `on_socket_lost` to its owner. After `detach` it calls the owner
-no more.
+After `detach` it calls the owner no more.
 """
 
 from __future__ import annotations

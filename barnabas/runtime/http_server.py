@@ -1,7 +1,5 @@
 """A small server of HTTP/1.1: the test kit's admin port and a node's metrics use it.
 
-Driven by: sockets; h11 parses and prints HTTP/1.1. Emits: whole requests to a `Service`, one of a connection at a time; answers.
-
 A request that changes something runs to its end when its client goes away; one that only reads or waits ends with its client.
 
 Invariants: every connection has a deadline at each moment, its own or that of the work for its request. At CONNECTIONS_MAX a new

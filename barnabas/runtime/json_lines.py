@@ -1,7 +1,5 @@
 """JSON values in both directions over a connected socket, one per line: the link between a process and a child that it has started.
 
-Driven by: the loop, `send`. Emits: `on_value` for each line of the peer, `on_end` once when the peer has closed or died.
-
 A value leaves before `send` returns, unless the peer is slow to read. So it arrives although this process dies right after.
 """
 

@@ -1,7 +1,5 @@
 """Security contexts of Kerberos: an acceptor with a keytab, and an initiator with a keytab or a ticket cache.
 
-Driven by: the broker's logins, and the client side of GSSAPI. Emits: contexts of `protocol/kerberos.py`; GssFailed with the library's text.
-
 The package `gssapi` (the extra `gssapi`) calls the Kerberos library of the machine, which reads its krb5.conf (KRB5_CONFIG). The calls
 release Python's lock. They block: an acceptor reads its keytab and writes its replay cache, an initiator asks the KDC. So every method
 but the constructors belongs in a thread. The keytab is read again by each login, so a new one counts at once. An initiator with a keytab

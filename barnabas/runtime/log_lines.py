@@ -1,6 +1,6 @@
 """Log lines: how a record of `logging` becomes a line of text or of JSON, and how many lines of one kind are written.
 
-Driven by: the handler that a program installs (`cli/logs.py`). A *kind* of line is a logger, a level and a template.
+A *kind* of line is a logger, a level and a template.
 
 Invariants: a record is one line, except a traceback, whose lines are indented in text; no value can begin a line or forge a detail,
 because control characters are escaped and values with spaces are quoted; a value takes VALUE_CHARS_MAX characters at most; of each kind

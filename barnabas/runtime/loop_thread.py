@@ -1,8 +1,5 @@
 """A thread with an event loop of its own, and calls into it from other threads.
 
-Driven by: `run` and `submit` with a coroutine, `call` with a function, `pause`, `resume`, `end`; from any other thread.
-Emits: results and exceptions of the coroutines; the end of the thread, with every task of its loop cancelled.
-
 `pause` stops everything that runs on the loop, as SIGSTOP stops a process: the kernel still accepts connections and bytes for it.
 A wait has a deadline, so no caller waits without limit.
 

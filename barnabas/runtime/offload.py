@@ -1,6 +1,6 @@
 """A thread for work of C code that releases Python's lock; and threads for calls that may block for seconds.
 
-Driven by: `run` and `in_own_thread` with a function. Emits: the end of the function, or its exception. The first call starts the thread.
+The first call starts the thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the operating system says about this process: CPU time, memory, open files, bytes read from and written to disks.
-
-Driven by: calls. Emits: numbers; None where the system has no such number (other systems than Linux have no /proc).
-"""
+"""What the operating system says about this process: CPU time, memory, open files, bytes read from and written to disks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Receive buffers of TLS connections: one for all connections of a thread.
 
-Driven by: `TlsConnection`, in the thread of its loop. A loop handles each read before the next one, so its connections can share a
-buffer. Loops of other threads read at the same time and need buffers of their own.
+A loop handles each read before the next one, so its connections can share a buffer. Loops of other threads read at the
+same time and need buffers of their own.
 """
 
 from __future__ import annotations

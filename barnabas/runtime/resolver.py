@@ -1,7 +1,5 @@
 """Resolver: looks up the addresses of host names in its own threads, so that a slow name server hardly delays other names.
 
-Driven by: `addresses`. Emits: the addresses, or the error of the lookup.
-
 Clients look up the name of a removed container or machine repeatedly, and each lookup may take the name server's timeout of many
 seconds. The loop's own getaddrinfo has few threads for all names: lookups of running hosts would wait for those of removed hosts.
 Here all calls for one name share a lookup, and a new lookup begins at most every AGAIN_S. If earlier addresses of the name are known,

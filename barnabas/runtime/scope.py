@@ -1,9 +1,5 @@
 """Scope: a group of tasks that are started and cancelled in creation order.
 
-Driven by: `start` and `child`, the ends of its tasks, `cancel` or `stop`.
-Emits: the cancellation of its tasks and inner scopes; the first exception of a task, to `on_crash`, to the callers of `join`, and to
-the `async with` block.
-
 Invariants: no task runs after its scope's `stop` has returned. Cancellation is the only way to stop a scope. A crash is not a
 cancellation: the first exception of a task cancels the other tasks and is kept. The order is always the creation order, never the
 order of a set, so a simulated run repeats (asyncio.TaskGroup and asyncio.wait iterate over sets, which are ordered by memory address).

@@ -1,8 +1,5 @@
 """TLS contexts made from Kafka's ssl.* settings, for servers and for clients.
 
-Driven by: a node's listeners and its connections to other nodes, and clients that are configured by Kafka's properties.
-Emits: `ssl.SSLContext`, or TlsError that names the setting and the remedy.
-
 Python loads keys from files only: a key goes through an anonymous file in memory (memfd), or through a private temporary file that
 is removed at once. Keys and passwords appear in no error, log line or `repr`.
 """

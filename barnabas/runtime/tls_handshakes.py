@@ -1,10 +1,5 @@
 """HandshakeGate: limits the TLS handshakes of a listener that run at once, and logs the failed ones.
 
-Driven by: `tls_transport.TlsConnection`, once the client's first message is complete (`enter`), when its next one has arrived (`go_on`), and
-when its handshake ends (`leave`).
-Emits: `go_on_handshake` of connections in the order of their messages; `begin_handshake` of waiting connections, the newest first; `fail` of
-handshakes that keep others waiting.
-
 A connection costs no TLS state before its first message is complete, so slow clients keep no others waiting. Handshakes start and go on for
 at most TURN_S in a turn of the loop: a signature takes 0.1 to 5 ms, a client's certificate 0.4 ms. If HANDSHAKES_MAX run and others wait, the oldest one fails once it is older
 than PATIENCE_S. The newest starts first: behind thousands that stall, a client would wait until its own deadline.

@@ -1,7 +1,5 @@
 """Opens TLS stores that have a password in a process of their own.
 
-Driven by: a node that serves, in a thread. Emits: the stores, or TlsError.
-
 The store says how many iterations its password takes: milliseconds with usual numbers, days with others. For PKCS12 stores Python's lock is held
 all that time, so a thread alone would stop the event loop. Passwords and keys go through pipes.
 """

@@ -1,7 +1,6 @@
 """Key stores and trust stores of Kafka's ssl.* settings: PEM, inline or in a file, and PKCS12 (needs cryptography).
 
-Driven by: `runtime/tls.py`. Emits: PEM text, or TlsError that names the setting and the remedy. No error holds a key or password.
-Files are read whole, up to STORE_BYTES_MAX. KIP-651 describes the PEM settings.
+No error holds a key or password. Files are read whole, up to STORE_BYTES_MAX. KIP-651 describes the PEM settings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """TlsConnection: TLS between a plain transport and a protocol, for asyncio and uvloop alike.
 
-Driven by: the loop, as the protocol of a plain transport; the application's protocol, whose transport it is.
-Emits: `connection_made` to the application after the handshake, then its bytes; records to the plain transport, one write for all that
-the application writes at once.
-
 The loops' own TLS would keep two buffers of 256 KiB for each connection, and start a handshake with the first byte. Here all connections
 of a thread share one receive buffer, because a read is handled before the next begins. A server's handshakes take turns (`HandshakeGate`).
 

@@ -1,7 +1,7 @@
 """TokenCall: one POST to a token endpoint by http or https; blocks, so a thread of its own runs it.
 
-Driven by: `endpoint_tokens.py`. Emits: status and body of the answer; OSError, HTTPException, errors of `tls`. A redirection is not followed, because it would
-carry the client's secret to another place, and no proxy is used. The answer's size is limited.
+A redirection is not followed, because it would carry the client's secret to another place, and no proxy is used. The
+answer's size is limited.
 """
 
 from __future__ import annotations

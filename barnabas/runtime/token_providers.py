@@ -1,6 +1,6 @@
 """Providers of tokens for OAUTHBEARER that Kafka's keys can name: an endpoint, a file, and tokens without a signature.
 
-Driven by: logins of a client or of a node, before each authentication. Emits: tokens. The objects can be sent to other processes.
+The objects can be sent to other processes.
 """
 
 from __future__ import annotations

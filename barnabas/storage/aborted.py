@@ -1,7 +1,5 @@
 """Aborted transactions of a segment: Kafka's .txnindex.
 
-Driven by: the log, when an abort marker is appended or recovered. Emits: the transactions that a read_committed consumer must skip.
-
 An entry is 34 bytes: version int16 (0), producer id, first offset, last offset (of the marker), and the last stable offset
 after the marker was appended, int64 each.
 

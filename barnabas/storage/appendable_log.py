@@ -1,7 +1,6 @@
 """Appends to a partition's log: batches from clients, markers, batches from the leader; begins a new segment when one is full.
 
-Driven by: the replica that owns the log, with `now_ms`. Emits: offsets of appends; BrokerError for batches that Kafka refuses,
-OSError for failures of the disk. `PartitionLog` adds the opening, removal of records and durability.
+`PartitionLog` adds the opening, removal of records and durability.
 
 Invariants: state in memory changes only after the write succeeded. The base offsets of segments ascend, and only the last segment
 grows.

@@ -1,8 +1,5 @@
 """Selects the part of a compacted log to clean and its priority: pure functions over the log's segments and configuration.
 
-Driven by: the cleaner, at each check of a log. Emits: the range of offsets that one cleaning may change, its dirty ratio, and the
-groups of segments, each of which becomes one segment.
-
 Invariants: nothing is cleaned at or above the last stable offset, in the active segment, or before min.compaction.lag.ms; a group's
 offsets span less than 2³¹.
 Follows KIP-58 (min.compaction.lag.ms) and KIP-354 (max.compaction.lag.ms).

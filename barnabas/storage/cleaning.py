@@ -1,7 +1,6 @@
 """Cleans one compacted log, in steps that are short enough for an event loop.
 
-Driven by: the caller that iterates over `Cleaning.steps`. It syncs the files of each step before it requests the next step, and it may
-pause or stop between two steps. Emits: `.cleaned` segments, each of which replaces a group of segments; the results, in attributes.
+It syncs the files of each step before it requests the next step, and it may pause or stop between two steps.
 
 Three passes. The first collects the last offset of each key in the dirty part, until the map is full. The second rewrites all segments
 up to that offset: it writes, syncs and swaps in one group at a time. The third syncs the last names and then moves `cleaned_to`.

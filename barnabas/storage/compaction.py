@@ -1,8 +1,5 @@
 """Compaction: selects the records of a compacted log that stay, and rewrites their batches. The core of the cleaner.
 
-Driven by: `storage/cleaning.py`, twice with the same batches in the order of offsets: once to collect keys, once to rewrite.
-Emits: the bytes of each batch that stays, and the aborted transactions that readers must still skip.
-
 Compaction keeps:
 - the last record of each key, but no record of an aborted transaction;
 - a tombstone until its delete horizon, which the first cleaning of its batch sets (attribute bit 6, in place of the base timestamp);

@@ -1,8 +1,5 @@
 """The memory disk: a Disk port that simulates power losses and disk faults.
 
-Driven by: the Disk port, as the file disk; `kill`, `crash` and `fail` of tests and simulations.
-Emits: OSError for a requested fault, and from every handle that was opened before a kill or a crash.
-
 A crash keeps, of file contents, all synced writes; of each later write all, nothing or a prefix that ends at a sector, drawn for each
 write. A lost write below a kept one leaves zeros, as delayed allocation does. Changes of names (create, rename, remove, mkdir) are kept
 as by a journaling file system: a prefix of the uncommitted changes survives. Any sync commits all earlier changes of names. `replace` is

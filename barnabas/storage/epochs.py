@@ -1,8 +1,5 @@
 """Leader epoch cache: the start offset of each leader epoch.
 
-Driven by: a new leader epoch, appended batches, truncation of the log's start or end. Emits: answers to OffsetForLeaderEpoch, and the
-entries of the leader-epoch-checkpoint file (the log writes them when the cache is dirty).
-
 Invariants: epochs and start offsets both strictly increase from entry to entry.
 Follows KIP-101, KIP-279.
 """

@@ -1,7 +1,5 @@
 """Offset index and time index of a segment, in Kafka's file formats.
 
-Driven by: the segment that owns them. Emits: file positions, and bytes for the .index and .timeindex files.
-
 Offset index: entries of relative offset uint32 and file position uint32. The offset is the last offset of a batch. Time index:
 entries of timestamp int64 and relative offset uint32: up to that offset no record has a larger timestamp. Both are arrays in memory,
 searched by bisection. The files get new entries from time to time, and are complete when a segment is rolled or closed.

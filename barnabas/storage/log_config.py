@@ -1,7 +1,6 @@
 """The configuration of a partition log, the origin of an append, and its result.
 
-Driven by: the broker, from topic and server keys. Values are plain numbers and strings, in Kafka's units.
-Defaults are those of Kafka 4.3.1.
+Values are plain numbers and strings, in Kafka's units. Defaults are those of Kafka 4.3.1.
 """
 
 from __future__ import annotations

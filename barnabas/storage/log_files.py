@@ -1,7 +1,5 @@
 """The files of one partition's folder: writes small files, and tracks unsynced files and files to remove.
 
-Driven by: the partition log. Emits: the files that a sync must cover; files that were renamed to `.deleted` and are removed later.
-
 A sync runs concurrently with appends: `mark` numbers the changes that it covers, and `synced` removes only those from the list. The
 list does not contain the active .log: the recovery point tells the log whether the file must be synced.
 

@@ -1,7 +1,4 @@
-"""LogOpening: the facts about a partition's log that its owner knows before the folder is read.
-
-Driven by: owners of logs (replicas, the metadata log, tools). Emits: nothing; the partition log and recovery read it.
-"""
+"""LogOpening: the facts about a partition's log that its owner knows before the folder is read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The log of one partition: segments, producer state, epochs and offsets, in a folder with Kafka's layout.
 
-Driven by: the replica that owns it, synchronously, with `now_ms`. Emits: offsets of appends, slices of whole batches, the files that
-a sync must cover; BrokerError for requests that Kafka refuses, OSError for failures of the disk.
-
 This module opens and closes the log, removes records and keeps account of what is durable; `readable_log` reads, `appendable_log`
 appends.
 

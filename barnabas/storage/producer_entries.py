@@ -1,8 +1,6 @@
 """Entries of the producer state of a partition, and the files that have them.
 
-Driven by: `producers`, which changes the entries; the partition log, which saves them. Emits: the bytes of .snapshot files in Kafka's
-format, packed in slices from a capture; entries read from such bytes. A .snapshot has the last batch of each producer. Its earlier
-batches have bytes of their own, which Kafka does not know.
+A .snapshot has the last batch of each producer. Its earlier batches have bytes of their own, which Kafka does not know.
 
 Invariants: a capture has the entries of one moment, whatever changes while it is packed.
 """

@@ -1,7 +1,5 @@
 """ProducerRebuild: rebuilds the producer state of a log at an offset from its snapshots, saved states and batches.
 
-Driven by: recovery, at a start; the partition log, after a truncation. Emits: a PartitionProducers; damaged snapshot files are removed.
-
 Invariants: a state is complete (`PartitionProducers.complete`) only if it has every producer that ever wrote to the log. The state is
 complete if the log begins at offset 0 and is read from there without a gap, or if it comes from a snapshot up to `complete_to`. It is
 never complete if committed records were lost, which the file LOST_PRODUCERS in the log's folder records.

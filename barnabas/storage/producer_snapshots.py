@@ -1,7 +1,5 @@
 """ProducerSnapshots: the producer snapshot files of one log, and which of them have a complete state.
 
-Driven by: the partition log: at a roll, at a clean stop, at a truncation. Emits: `.snapshot` files in Kafka's format.
-
 Kafka's format has no field for whether a state was complete (`PartitionProducers.complete`). The offset `complete_to` replaces it: each
 snapshot of this log up to this offset has a complete state, and so has a state that is rebuilt from the log up to it. Each log directory
 keeps these offsets in a checkpoint file that Kafka ignores. If the checkpoint is old or missing, or Kafka has written to the log since,

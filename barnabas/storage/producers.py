@@ -1,8 +1,5 @@
 """Producer state of one partition: the last batches of each producer, and the open transactions.
 
-Driven by: batches before their append (`check_data`, `check_marker`), batches appended or replayed (`append_data`, `append_marker`), the
-high watermark. Emits: refusals, duplicates with their original offsets, completed transactions, snapshot files.
-
 Checks do not change the state: after a failed write it is still correct.
 
 A state is `complete` while it has every producer that ever wrote to the log. Then an unknown producer that does not begin at

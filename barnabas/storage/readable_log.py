@@ -1,7 +1,5 @@
 """Reads a partition's log: records, timestamps, aborted transactions, the last stable offset and leader epochs. `PartitionLog` adds the writes.
 
-Driven by: replicas and handlers. Emits: slices of whole batches, offsets, BrokerError for requests that Kafka refuses.
-
 Invariants: log_start_offset ≤ last stable offset ≤ log_end_offset.
 Follows KIP-98 (transactions).
 """

@@ -1,7 +1,5 @@
 """Recovers a partition's folder: reads its files, checks and repairs them, and rebuilds the state.
 
-Driven by: PartitionLog.open. Emits: segments, producer state, epoch cache and offsets; the folder without leftovers of a crash.
-
 After a clean stop files are trusted, and the producer snapshot at the log's end makes a read of batches unnecessary. Nothing is truncated
 then: a damaged log is not changed and raises DamagedLog.
 

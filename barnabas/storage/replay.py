@@ -1,7 +1,5 @@
 """Reads the batches of a file, and replays them into producer state.
 
-Driven by: recovery, follower appends, searches. Emits: positions and header fields of batches, completed transactions.
-
 Invariants: `batch_headers` and `scan` stop at the first position without a whole batch of magic 2 whose offsets ascend. They never
 raise because of the contents of a file.
 """

@@ -1,8 +1,5 @@
 """Saved state of a log: the state at an offset, so that a start need not read the log below it.
 
-Driven by: the partition log, which saves its state from time to time; recovery, which reads it. Emits: a file in the
-partition's folder, which Kafka ignores, and the entries that .index and .timeindex lack.
-
 `synced-state-checkpoint` is written after a sync of everything that it describes, so whatever loses unsynced writes leaves it valid: a
 power loss, a volume that is detached, or reverted to a snapshot.
 

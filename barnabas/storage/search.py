@@ -1,6 +1,6 @@
 """Searches a timestamp in one batch of a log.
 
-Driven by: segments. Emits: the first record at or after the timestamp. The batch may have many records and gaps between offsets.
+The batch may have many records and gaps between offsets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """One segment of a log: a .log file with its offset index, time index and aborted transactions.
 
-Driven by: the partition log. Emits: slices of whole batches, positions, offsets of timestamps, the bytes of its index files.
-
 A read or a search that finds a damaged batch raises CORRUPT_MESSAGE each time and logs it once. It never skips the batch, and never
 returns an empty result instead.
 

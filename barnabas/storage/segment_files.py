@@ -1,8 +1,5 @@
 """The files of one segment: the .log with its offset index, time index and aborted transactions, in memory and on disk.
 
-Driven by: `Segment`, which appends and reads; the log, which saves its state (`storage/saved_state.py`). Emits: entries that the index
-files lack.
-
 Indexes and the aborted list are kept in memory. Those of a segment to which this process did not write are read on first use.
 `index_changes` returns the entries that the index files lack: the log writes them from time to time, at a roll and at the close.
 

@@ -1,7 +1,5 @@
 """The segments of a log, in order, and look-ups over all of them.
 
-Driven by: the partition log. Emits: slices, aborted transactions, offsets of timestamps.
-
 Invariants: there is at least one segment. Base offsets ascend. The last segment is the active one, and only it grows.
 """
 

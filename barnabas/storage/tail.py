@@ -1,7 +1,5 @@
 """Keeps the newest batches of a log in memory, for readers near the log's end.
 
-Driven by: appends of single batches. Emits: slices, without access to the disk.
-
 Invariants: the tail has consecutive batches up to the log's end, or none. It has at most TAIL_BYTES_MAX bytes, and no batch above
 TAIL_BATCH_BYTES_MAX, so that a thousand busy partitions take only tens of megabytes.
 """

@@ -1,7 +1,5 @@
 """Checks a batch before a leader appends it, and sets its header fields.
 
-Driven by: the partition log, with bytes from a client or a coordinator. Emits: the batch to write with its header fields, or Kafka's refusal.
-
 Always checked: one whole batch of magic 2, its size, its checksum, base offset 0, lastOffsetDelta + 1 = count, no control bit from
 clients, consistent producer fields. The records of a client's batch are checked, too (`storage/inspection`): their lengths, offsets and
 timestamps, and their keys if the topic is compacted. A batch that takes more than a millisecond is inspected in a thread beforehand,

@@ -1,7 +1,5 @@
 """The admin port: faults and brokers of a cluster over HTTP on 127.0.0.1, for tests in any language. Off unless a user switches it on.
 
-Driven by: `runtime.http_server`, in the kit's thread. Emits: whole requests to `AdminRoutes`; JSON answers.
-
 A web page must not reach it. A browser names the page in `Origin`, and after DNS rebinding the page's own name in `Host`: a request with
 an `Origin`, or with a `Host` other than this machine's, is refused.
 """

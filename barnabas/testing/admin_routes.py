@@ -8,8 +8,6 @@
 | POST /v1/faults/ID/release | what it holds goes on |
 | GET /v1/brokers, POST /v1/brokers/ID/ACTION | the brokers; kills, stops, pauses, resumes, restarts one |
 | GET /v1/leaders?topic=T&partition=0, POST /v1/leaders | the leader of a partition; makes another broker its leader |
-
-Driven by: `AdminPort`, with whole requests. Emits: a status and a JSON value, or an HttpRefusal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Backend: what carries the brokers of a cluster. Each mode of the kit is one class of this protocol.
 
-Driven by: `Core` (core.py), in the kit's event loop. Emits: `on_event`, for extensions.
-
 Every coroutine has its own deadline or ends by the deadline of its caller; `abandon` never waits.
 """
 

@@ -1,6 +1,6 @@
 """The bundled client for tests: producer, consumer and admin as coroutines under `.aio`, and the same with blocking methods.
 
-Driven by: a test. The clients themselves run in the kit's thread, so they work without an event loop of the test, and in any.
+The clients themselves run in the kit's thread, so they work without an event loop of the test, and in any.
 
 Invariants: each call has a deadline. `Maker` closes every client it has made, the latest first.
 """

@@ -5,8 +5,8 @@
         run_my_application(kafka.bootstrap_servers)
         kafka.kill(2)
 
-Driven by: a test, from any thread; `async with` and `.aio` from any asyncio or trio loop. Every method blocks until it is done, with
-a deadline. The work runs in the kit's own thread (`kit_thread.py`), so no event loop of the test ever runs a broker.
+Every method blocks until it is done, with a deadline. The work runs in the kit's own thread (`kit_thread.py`), so no
+event loop of the test ever runs a broker.
 """
 
 from __future__ import annotations

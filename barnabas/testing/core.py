@@ -1,7 +1,5 @@
 """Core: what a cluster handle does, as coroutines of the kit's event loop. `Cluster` and `.aio` hand their calls to it.
 
-Driven by: `Cluster` and `ClusterAio`. Emits: calls of its backend, and requests of an admin client.
-
 What every Kafka can do goes over the Kafka protocol, through the bundled admin client. What only brokers of the kit can do (kill,
 pause, what each broker knows) goes through the backend.
 

@@ -1,7 +1,5 @@
 """CoreBase: what all calls of a cluster share: their deadlines, their order, and the kit's own admin client.
 
-Driven by: `Core` (core.py), in the kit's loop. Emits: events of brokers, to the extensions.
-
 Invariants: the calls of one cluster run one at a time, in their order. A wait has a deadline, and its error names what was missing.
 """
 

@@ -1,7 +1,5 @@
 """Extension: a part of the kit that keeps something in running brokers: faults, cuts, the state of disks, an offset of the clock.
 
-Driven by: `Core`, in the kit's thread, for each of `Core.extensions`. Emits: commands to brokers (`node_commands.py`).
-
 A broker that restarts is a new host that knows nothing. It gets the commands of `before_start` before its node takes the first step,
 and `on_started` is awaited when it serves. A paused broker takes no command; `on_resumed` is awaited when it continues.
 """

@@ -1,8 +1,5 @@
 """The work of the pytest fixtures: the session's brokers, a fresh Kafka for each test, and what a test leaves behind.
 
-Driven by: the fixtures of `plugin.py` and `factories.py`. Emits: cluster handles; `LeakedClientWarning` for a client that is still
-connected when its test has ended.
-
 A fresh Kafka is new brokers (docs/adr/0004-test-kit.md). With several brokers a cluster that is as new again after a test is taken
 again, and spare clusters of the shape that was used last start while a test runs.
 

@@ -1,7 +1,5 @@
 """Handle: start, stop and calls of a cluster handle; `Cluster` adds the public methods.
 
-Driven by: `Cluster`, `ClusterAio`. Emits: coroutines of `Core`, run in the kit's thread.
-
 Invariants: a cluster that was started is stopped at the latest when the process ends. A handle refuses use in a forked child.
 """
 

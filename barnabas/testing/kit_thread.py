@@ -1,8 +1,5 @@
 """The kit's thread: one event loop of the process that runs the work of all cluster handles and blocking clients.
 
-Driven by: `wait` from a plain thread, `wait_async` from a coroutine on asyncio or trio; `keep` and `release` of what must be ended at
-the latest with the process. Emits: results, or KitTimeout; at the end of the process, the calls that `keep` was given.
-
 The thread starts on first use. A forked child has none of its threads: there the next use starts a new one, and nothing that the
 parent started is ended by the child.
 """

@@ -1,7 +1,4 @@
-"""Clients that a test has left connected, as sentences for a warning.
-
-Driven by: the fixtures, at the end of a test. Emits: questions to the brokers, through `Core`.
-"""
+"""Clients that a test has left connected, as sentences for a warning."""
 
 from __future__ import annotations
 

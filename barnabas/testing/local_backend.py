@@ -1,6 +1,6 @@
 """Base of the modes that start brokers on this machine: ports, settings, state and failures of the brokers of one cluster.
 
-Driven by: `Core`, in the kit's loop. A mode adds what carries a broker: `thread_backend.py`, `process_backend.py`.
+A mode adds what carries a broker: `thread_backend.py`, `process_backend.py`.
 
 Invariants: the ports of all brokers stay reserved until `abandon`, also while a broker is down.
 """

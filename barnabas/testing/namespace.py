@@ -1,8 +1,5 @@
 """Namespace: one test's use of brokers that other tests use, too; what the test made is deleted at its end.
 
-Driven by: the fixture `kafka` with isolation "namespace". Emits: requests to delete topics and groups; brokers that the test killed or
-paused run again.
-
 On brokers of the kit every new topic and group belongs to the test, because the tests of a session run one after the other. On a
 Kafka of others only what the kit made for the test is deleted: the topics of `create_topic`, and groups by the names that the
 fixtures gave. Transactional ids stay: Kafka has no request to delete them.

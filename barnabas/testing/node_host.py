@@ -1,8 +1,5 @@
 """NodeHost: one node with its disks, inside the running event loop; the same for a thread of this process and for a process of its own.
 
-Driven by: a backend, or the main program of a node's process: `start`, `stop`, `kill`, `command`.
-Emits: events through `emit`, for extensions; `on_fatal` if the node stops by itself; `on_kill` if a fault of a disk ends it.
-
 A host belongs to one incarnation of a node: a restart makes another host on the same disks.
 
 Extensions work in two ways. A command (`node_commands.py`) is a function of a host and of arguments that are JSON values. A port that

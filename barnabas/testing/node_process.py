@@ -1,10 +1,7 @@
 """The main program of a node's process in mode "process".
 
-Driven by: one socket to the process that started it, with one JSON value per line. The first line has the node's settings and the
-directory of the cluster. Every later line is a command: {"id": 1, "name": "partitions", "arguments": {}}; the name "stop" stops the
-node cleanly and ends the process. Emits: {"ready": true} once the node serves, or {"error": text}; {"id": 1, "value": …} or
-{"id": 1, "error": text} for each command; {"event": name, "value": …} for what an extension reports; {"failed": text} if the node
-stops by itself; {"killed": what it loses} right before SIGKILL at a call of its disk.
+The first line has the node's settings and the directory of the cluster. Every later line is a command: {"id": 1,
+"name": "partitions", "arguments": {}}; the name "stop" stops the node cleanly and ends the process.
 
 Invariants: the end of the socket is the end of the starting process. The node then ends at once, and removes the directory of the
 cluster, which has no owner any more.

@@ -1,7 +1,4 @@
-"""The kit's own commands to one node: what it knows, and the topics of the coordinators. `node_commands.py` has their names.
-
-Driven by: `NodeHost.command`, in the node's loop.
-"""
+"""The kit's own commands to one node: what it knows, and the topics of the coordinators. `node_commands.py` has their names."""
 
 from __future__ import annotations
 

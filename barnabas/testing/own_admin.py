@@ -1,7 +1,4 @@
-"""OwnAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have.
-
-Driven by: `Core` and the parts of the kit, in the kit's loop. Emits: requests.
-"""
+"""OwnAdmin: the kit's own admin client, with the one request that administrators of Kafka do not have."""
 
 from __future__ import annotations
 

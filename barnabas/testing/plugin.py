@@ -1,7 +1,7 @@
 """The pytest plugin: options, the marker `kafka`, and fixtures for a Kafka in tests. docs/testing/reference.md lists them.
 
-Driven by: pytest, by the entry point `pytest11`. It imports nothing of the package but the keys of `stash.py`: a run whose
-tests use no Kafka pays only for that. The fixtures' work is in `fixtures.py`, which the first use imports.
+It imports nothing of the package but the keys of `stash.py`: a run whose tests use no Kafka pays only for that. The
+fixtures' work is in `fixtures.py`, which the first use imports.
 """
 
 from __future__ import annotations

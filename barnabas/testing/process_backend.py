@@ -1,7 +1,5 @@
 """Mode "process": each node is a process with real files in a temporary directory; `kill` is SIGKILL, `pause` is SIGSTOP.
 
-Driven by: `Core`, in the kit's loop. Emits: settings and commands over a socket to each process (`node_process.py`).
-
 A child ends when its socket ends, so none is left when this process dies, however it dies. A stopped child could not notice that. So
 each child has a process group of its own in this session: when the starting process dies, the kernel ends the stopped processes of
 such an orphaned group (SIGHUP, SIGCONT).

@@ -1,7 +1,7 @@
 """Mode "remote": a Kafka that was started elsewhere, of any kind, known by its bootstrap servers.
 
-Driven by: `Core`. What the Kafka protocol can do, `Core` does by its admin client; everything else raises NotPossible.
-The brokers that the first answer lists are the brokers of the handle.
+What the Kafka protocol can do, `Core` does by its admin client; everything else raises NotPossible. The brokers that
+the first answer lists are the brokers of the handle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Renewal: makes a cluster that a test has used as it was when it was new, for the next test.
 
-Driven by: `Spares`, in the kit's thread. Emits: deletions of topics, groups and transactional ids; whether the cluster is as new.
-
 Three brokers need 28 ms of processor time to start; to delete what a short test has left takes a few. A cluster is taken again only if
 each broker's state afterwards equals that before the first test: topics and their leaders, settings, features, registrations, groups,
 transactional ids, replicas, connections. So what a test did to the brokers needs no list here: a restart is another registration, an

@@ -1,7 +1,4 @@
-"""The kit's commands of a renewal, inside a node's loop: what is left of a test. `node_commands.py` has their names.
-
-Driven by: `renewal.py`. Emits: tombstones for groups and transactional ids.
-"""
+"""The kit's commands of a renewal, inside a node's loop: what is left of a test. `node_commands.py` has their names."""
 
 from __future__ import annotations
 

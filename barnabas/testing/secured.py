@@ -1,8 +1,7 @@
 """Certificates and a user for brokers whose security the test leaves to the kit: `Cluster(security_protocol="SASL_SSL")`.
 
-Driven by: the shape of a cluster. Emits: settings of brokers, and of clients. One process of tests has one authority, one certificate for
-127.0.0.1 and localhost, and one password, so that clusters of the same shape stay interchangeable. The files are in a temporary
-directory, which is removed when the process ends.
+One process of tests has one authority, one certificate for 127.0.0.1 and localhost, and one password, so that clusters
+of the same shape stay interchangeable. The files are in a temporary directory, which is removed when the process ends.
 """
 
 from __future__ import annotations

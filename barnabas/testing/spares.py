@@ -1,7 +1,5 @@
 """Spares: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
 
-Driven by: the fixture `kafka`, which takes one for each test with several brokers and gives it back. Emits: running clusters.
-
 Three brokers need 28 ms of processor time and an election to start, so a test should not wait for them. A cluster that was given back is
 made as new (`renewal.py`), or ended if that is impossible. Spares have the shape that was used last. They start one after the other, so
 that each is ready as early as possible.

@@ -1,7 +1,5 @@
 """Starts: brokers that start while the test goes on (`start(wait=False)`, `restart(2, wait=False)`).
 
-Driven by: `Core`, in the kit's loop. Emits: calls of its backend; `on_started` for each broker that serves.
-
 Invariants: a broker has at most one start. The error of a start is raised by `ready`, or else told at the end of the cluster, unless
 the broker was killed or started again.
 """

@@ -1,6 +1,6 @@
 """Mode "thread": the nodes run in this process, on memory disks, each in a thread with an event loop of its own.
 
-Driven by: `Core`, in the kit's loop. A node's thread does all work of that node, so `pause` stops exactly one node.
+A node's thread does all work of that node, so `pause` stops exactly one node.
 
 Invariants: a node that is down has no thread, and its port stays reserved. Its disk keeps its contents until the cluster ends.
 """

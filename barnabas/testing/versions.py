@@ -1,7 +1,5 @@
 """Versions: brokers that serve clients as an older release of Apache Kafka does, `Cluster(as_version="3.6")`.
 
-Driven by: `NodeHost`, which sets the release of its router, and the router, for each request. Emits: what `Router` emits.
-
 Such a broker announces the APIs, versions and features of the release, as far as it serves them itself. A request above them gets what
 Kafka answers: ApiVersions an answer of version 0 with UNSUPPORTED_VERSION (KIP-511), all others a closed connection. A new cluster has
 the release's levels of `transaction.version`, `group.version` and `eligible.leader.replicas.version`, so older brokers know neither

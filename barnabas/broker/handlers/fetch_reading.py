@@ -1,8 +1,5 @@
 """PartitionReader: reads the partitions of one Fetch request.
 
-Driven by: the Fetch handler, for each partition that may have records. Emits: the data of a partition, or why it has
-none.
-
 A follower's fetch offset acknowledges everything below it. Consumers read up to the high watermark or the last stable
 offset, from the nearest replica if they name a rack (KIP-392). Follows KIP-73 (throttles), KIP-320 (leader epochs),
 KIP-392, KIP-595 (divergence).

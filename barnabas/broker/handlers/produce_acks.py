@@ -1,7 +1,5 @@
 """The batches of a Produce request, and its answer while it waits for their acknowledgement.
 
-Driven by: the Produce handler, replicas (`when_committed`, `when_durable`), one timer. Emits: the answer, once.
-
 The answer names for each partition REQUEST_TIMED_OUT if its batch is not acknowledged in time, and
 NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync when it is.
 """

@@ -1,8 +1,4 @@
-"""Refusals of whole requests that carry one error for each element of the request: a request may have 99,000 elements.
-
-Driven by: functions that refuse requests, which are generators here. Emits: the answer at once if it takes less than a slice, else the rest of
-the work.
-"""
+"""Refusals of whole requests that carry one error for each element of the request: a request may have 99,000 elements."""
 
 from __future__ import annotations
 

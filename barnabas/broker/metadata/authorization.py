@@ -1,7 +1,5 @@
 """Authorizes requests that the controller decides: refuses parts that a client may not change, and passes the rest to the decision.
 
-Driven by: `QuorumController.handle`, with the Access of the client. Emits: a decision that answers for all parts. Pure.
-
 Kafka authorizes these requests on the controller, also those that brokers forward. The rules are those of its ControllerApis: CREATE and
 DELETE of the cluster include all topics; a topic that a client may not describe is refused in the same way whether it exists or not; the
 settings of a new topic are hidden from a client that may not describe them.

@@ -1,8 +1,5 @@
 """Log lines about a new metadata image: topics, settings, brokers, leaderships and in-sync replicas.
 
-Driven by: the node, with each image before it is published, in slices. Emits: lines of the loggers `kafka.server.metadata` and
-`state.change.logger`.
-
 Invariant: one image writes at most NAMED_MAX lines of each kind that names a topic or partition; more of them become one line with their
 number. So a request that creates 10,000 partitions writes a few lines. The slices are the same at every level of the log, so that a
 simulated run does not depend on it.

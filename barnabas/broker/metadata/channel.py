@@ -1,8 +1,5 @@
 """ControllerChannel: forwards requests of a node's other parts to the active controller, on this node or another.
 
-Driven by: `request` and its named forms, the quorum's leader (`on_leader`, `on_active`), answers of peers, deadlines, images.
-Emits: requests to this node's controller or to another node's over a peer connection; each `done` exactly once.
-
 A request waits while no controller is known. It is sent to the next one when a controller answers NOT_CONTROLLER, its connection
 ends, or the quorum has another leader, until its timeout. So it may take effect twice, as in Kafka's own forwarding: every request sent
 here is harmless when repeated, though an administrator may then get TOPIC_ALREADY_EXISTS for the topic that the request created.

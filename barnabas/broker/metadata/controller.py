@@ -1,8 +1,5 @@
 """QuorumController: the active controller while this node leads the metadata quorum. Queues, decides and appends requests.
 
-Driven by: requests (`handle`, `submit`), the quorum's leadership (`on_leading`, `on_not_leading`), published images (`on_image`).
-Emits: batches of records to the quorum; answers.
-
 It decides on its own image, which holds everything appended, committed or not. Requests of one wake-up are decided one after another, one
 batch each, and synced together. An answer is sent once its records are committed *and* in the published image, so that the requester
 finds the change there; an answer without records waits for the records that it is based on. The next wake-up decides without waiting

@@ -1,7 +1,6 @@
 """Elections: changes a partition when brokers start, stop, lose data, or request another ISR.
 
 Pure: `Elections` reads one image and a configuration; `change` returns the PartitionChangeRecord of one partition, or None.
-Driven by: registration, fencing, unfencing, controlled shutdown, lost directories, AlterPartition, ElectLeaders, leader balance.
 
 Rules, in this order: the present leader stays if it may; else the first replica, in the order of the assignment, that is in the ISR
 and may lead; if the ISR is empty, one of the eligible leaders (KIP-966: they hold everything that was acknowledged, because

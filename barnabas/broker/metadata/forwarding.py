@@ -1,7 +1,6 @@
 """Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590).
 
-Driven by: the channel to the controller, for every request of a client. Emits: one request to the controller's node, and its opened
-answer. Long requests are encoded, and long answers decoded, in slices.
+Long requests are encoded, and long answers decoded, in slices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Liveness: the sessions of brokers with the active controller. The shell around BrokerSessions: timers and probes.
 
-Driven by: heartbeats and registrations, closed heartbeat connections, published images, timers, the begin and end of the controller.
-Emits: decisions to the controller (fencing, unfencing, registration, leader balance), probes of registered listeners.
-
 A broker whose heartbeat connection closed is probed. A new controller probes every unfenced broker, because a broker that died
 together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead; it is then
 fenced under the suspected epoch. A broker whose listener accepts keeps its session.

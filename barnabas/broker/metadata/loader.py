@@ -1,9 +1,5 @@
 """MetadataLoader: replays the committed metadata log into images, and publishes them. Runs on every node.
 
-Driven by: the quorum, whose one listener it is (`broker.quorum.delivery.QuorumListener`).
-Emits: each new image with its delta, through `CurrentImage`; the quorum's leadership to controller and channel; snapshots when
-they are due.
-
 Each call of `on_committed` leads to one published image. A snapshot replaces everything; its delta is the difference to the last
 published image.
 

@@ -1,9 +1,5 @@
 """ImageBuilder: builds the next MetadataImage from an image and records, with the delta.
 
-Driven by: the loader at start-up (snapshot, then log) and the controller after each append, record by record.
-Emits: a new image and a MetadataDelta; InvariantViolated for records that contradict the image (a partition of no topic, a
-change of no partition), which means that the log is damaged.
-
 Invariants: the base image is never changed; the records between BeginTransactionRecord and its EndTransactionRecord count together, or,
 after AbortTransactionRecord, not at all; a builder may be asked for an image between any two records.
 Follows KIP-868 (metadata transactions), KIP-966 (eligible leaders), KIP-858 (directories).

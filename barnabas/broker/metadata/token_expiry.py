@@ -1,8 +1,4 @@
-"""TokenExpiry: removes expired delegation tokens, on the active controller.
-
-Driven by: a timer of delegation.token.expiry.check.interval.ms, which the first image starts. Emits: decisions of the controller, one
-after the other while there are more expired tokens.
-"""
+"""TokenExpiry: removes expired delegation tokens, on the active controller."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """ClientSeries: what clients have pushed (KIP-714), and how many of them there are.
 
-Driven by: `Exposition`, at each scrape. Emits: kafka_server_client_metrics_*, and kafka_client_* with the clients' own metrics.
-
 A client's metric org.apache.kafka.producer.connection.creation.rate is kafka_client_producer_connection_creation_rate, with the labels
 client_instance_id, client_id, client_software_name and client_software_version and those that the client has sent. At most NAMES_MAX
 names are shown; further ones are left out.

@@ -1,8 +1,5 @@
 """ColumnTable: the samples of some series with one row for each partition, read column by column, as cached text.
 
-Driven by: a collector, which says which rows there are and gives each page its columns; `Exposition`, which writes the text. Emits: blocks
-of whole lines.
-
 A busy node changes some numbers of each of its 10,000 partitions between two scrapes. A page holds PAGE_ROWS rows. One list comprehension
 reads a column of a page, one comparison of lists finds out whether the text of its series is still right, and one formatting makes it.
 Rows with other keys, or without a value in some series, are in a `LineTable` of the same series, whose lines follow.

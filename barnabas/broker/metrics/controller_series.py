@@ -1,8 +1,5 @@
 """The series of kafka.controller: the state of the cluster, elections, and the times of the active controller.
 
-Driven by: `Exposition`; images, for unclean elections; the controller's decisions. Emits: families, on every node with the role
-controller, as in Kafka: a standby controller counts partitions and brokers, too.
-
 The counts of a topic are made again only if its image is another one.
 """
 

@@ -1,7 +1,5 @@
 """EndOffsets: the high watermarks of partitions that other brokers lead, for the lag of groups that this broker coordinates.
 
-Driven by: `refresh` before a scrape. Emits: ListOffsets requests to the leaders, as a consumer's; offsets by topic and partition.
-
 Leaders are asked only at a scrape, and at most once every FRESH_MS. A scrape waits WAIT_S at most; an answer that comes
 later serves the next scrape. The offsets of a leader that does not answer within ANSWER_MS are forgotten: their lag is not exported.
 

@@ -1,7 +1,5 @@
 """Endpoint: /metrics and the health of a node over HTTP, at the address of `metrics.listen`.
 
-Driven by: `runtime.http_server`; the node, which opens it before everything else and closes it last. Emits: answers.
-
 | path | answer |
 |---|---|
 | /metrics | every series; OpenMetrics or the text format by Accept, gzip by Accept-Encoding |

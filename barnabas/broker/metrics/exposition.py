@@ -1,7 +1,5 @@
 """Exposition: writes what all collectors give, in the Prometheus text format 0.0.4 or as OpenMetrics 1.0.
 
-Driven by: the endpoint, one scrape at a time. Emits: the pieces of the answer, in slices of the loop.
-
 A collector is a function without arguments. It returns an iterator of `prometheus_client` families, of `LineTable`s for what has
 thousands of rows, and of None where a slice may end. It is called for every scrape, and reads counters that the node keeps anyhow.
 

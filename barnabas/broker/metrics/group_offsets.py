@@ -1,7 +1,5 @@
 """The rows of committed offsets: one for each partition of a topic that a group has committed an offset of, and their sums.
 
-Driven by: `GroupSeries`, topic by topic. Emits: two tables; None where a slice may end.
-
 A group has a row for every partition of such a topic. Only the rows that have changed are touched, since a topic may have thousands.
 
 Invariant: a scrape that is given up in the middle of a topic leaves rows that the next one brings up to date, or drops.

@@ -1,8 +1,5 @@
 """The series of consumer groups, under the names of kafka_exporter: members, committed offsets and lag.
 
-Driven by: `Exposition`; `EndOffsets.refresh`, before each scrape. Emits: tables with a row for each group, for each topic that a group has
-committed an offset of, and for each partition of such a topic.
-
 The coordinator of a group exports it, and no other broker, so that a sum over all brokers counts everything once. The lag of a
 partition is the leader's high watermark minus the committed offset, at least 0. As in kafka_exporter, offset and lag are -1 for a
 partition without a commit, lag_sum leaves such partitions out, and current_offset_sum has their -1. Unlike there, lag_sum is missing while

@@ -1,7 +1,5 @@
 """Health: whether a node is alive, started and ready, and why not, in words.
 
-Driven by: the endpoint, for each request; it only reads attributes. Emits: None, or the reason as one line.
-
 A node with the role broker is ready while it serves clients and nothing is missing: its metadata are loaded, it is unfenced, every
 log is open, no log directory has failed and the loop runs. A controller alone is ready once it has the metadata and knows the leader.
 """

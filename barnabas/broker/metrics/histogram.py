@@ -1,7 +1,5 @@
 """Histogram: the distribution of durations over the last minutes, in a fixed number of buckets.
 
-Driven by: `record`, where a duration is known; `turn`, once a minute. Emits: quantiles, the mean, the greatest value, a count.
-
 Kafka's histograms (Yammer's, with exponential decay) weigh the last five minutes most. These count the present minute and the
 WINDOWS - 1 before it alike. The bounds of the buckets grow by GROWTH, so a quantile is within 7 % of the exact one.
 """

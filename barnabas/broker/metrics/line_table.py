@@ -1,7 +1,5 @@
 """LineTable: the samples of some series with one row for each partition, topic or group, as cached text.
 
-Driven by: a collector, which puts and drops rows; `Exposition`, which writes the text. Emits: blocks of whole lines.
-
 A node has 10,000 partitions with ten series each. The text of PAGE_ROWS rows of one series is a page; it is made again only if a value of
 one of its rows has changed. The order of the rows is that of their first `put`, as far as dropped rows leave no room.
 

@@ -1,7 +1,6 @@
 """LoopWatch: how late the loop runs its timers, and how much of the time it works.
 
-Driven by: a timer every TICK_MS. Emits: the latest stall and the longest pause; the share of the last minute in which the loop had
-nothing to do, from the CPU time of its thread. A wait for the disk counts as nothing to do.
+A wait for the disk counts as nothing to do.
 """
 
 from __future__ import annotations

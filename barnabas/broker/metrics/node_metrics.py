@@ -1,7 +1,5 @@
 """NodeMetrics: the metrics and the health of one node, put together.
 
-Driven by: the node, which opens it first and closes it last. Emits: answers over HTTP (`endpoint`).
-
 Only a node with `metrics.listen` imports this package: another one pays neither start-up time nor memory for it.
 """
 

@@ -1,7 +1,4 @@
-"""The series of a node that only this broker has: fences, refusals, pauses of the loop, recovery, fences by probes.
-
-Driven by: `Exposition`. Emits: families, from integers that the parts of the node keep anyhow.
-"""
+"""The series of a node that only this broker has: fences, refusals, pauses of the loop, recovery, fences by probes."""
 
 from __future__ import annotations
 

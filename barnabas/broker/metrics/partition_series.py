@@ -1,7 +1,5 @@
 """The series of partitions: kafka.cluster:type=Partition, kafka.log:type=Log, and their sums of kafka.server:type=ReplicaManager.
 
-Driven by: `Exposition`. Emits: a table with a row for each open replica of this node, and gauges.
-
 The values of a page of replicas are read at each scrape; its text is made again only if they have changed.
 """
 

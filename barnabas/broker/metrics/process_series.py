@@ -1,7 +1,4 @@
-"""The process: the series of the Prometheus client libraries, and the disk bytes that Kafka reads from /proc/self/io.
-
-Driven by: `Exposition`. Emits: families. prometheus_client's own ProcessCollector lists the directory of all open files for every scrape.
-"""
+"""The process: the series of the Prometheus client libraries, and the disk bytes that Kafka reads from /proc/self/io."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The series of the metadata quorum: kafka.server:type=raft-metrics, raft-channel-metrics and broker-metadata-metrics.
 
-Driven by: `Exposition`; ticks of the loop's watch, for rates. Emits: families.
-
 The channel's counts are those of this node's own requests to voters, as in Kafka. No no-op records are written here, so the lag of the
 last applied record is 0 while the node has applied everything that is committed.
 """

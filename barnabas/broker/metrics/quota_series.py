@@ -1,7 +1,6 @@
 """The series of quotas: what clients with quotas use, and for how long they are throttled.
 
-Driven by: `Exposition`. Emits: families with the names that the JMX exporter gives Kafka's metrics by default (types Produce, Fetch, Request and
-ControllerMutation). They have at most CLIENTS_MAX clients of each quota: those that were active last.
+They have at most CLIENTS_MAX clients of each quota: those that were active last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Request meters: how many requests of each kind came, how long they took, and which errors they met.
 
-Driven by: measured routes, which a router makes when the metrics ask for them. Emits: counts and histograms.
-
 A request begins when its bytes are decoded. Its local time ends when its handler has answered or begun to wait, its remote time when a
 request that waited has its answer. Kafka's queues have no counterpart: a request is handled as soon as it is read. Time in which a
 request is held behind an earlier one of its connection is not in it.

@@ -1,7 +1,6 @@
 """The series of the server: connections by listener, requests that wait, idle time, the state of the broker.
 
-Driven by: `Exposition`. Emits: families. The loop of a node is its network threads and its request handlers in one, so both idle
-shares are that of the loop.
+The loop of a node is its network threads and its request handlers in one, so both idle shares are that of the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The series of topics and partitions under the names of kafka_exporter: offsets, leaders, replicas; and the brokers of the cluster.
 
-Driven by: `Exposition`. Emits: tables and gauges.
-
 Each series comes from one node, so that a sum over all nodes counts everything once: a partition from its leader; a partition without a
 leader, the topics and the brokers from the active controller. Without a leader `leader` is -1, and there are no offsets.
 

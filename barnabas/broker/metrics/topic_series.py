@@ -1,7 +1,4 @@
-"""The series of kafka.server:type=BrokerTopicMetrics: what comes in and goes out, by topic and in all.
-
-Driven by: `Exposition`. Emits: a table with a row for each topic and one without labels for all topics, deleted ones included.
-"""
+"""The series of kafka.server:type=BrokerTopicMetrics: what comes in and goes out, by topic and in all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The series of transactions: open and prepared ones by coordinator, how long they complete, and open ones by partition.
 
-Driven by: `Exposition`. Emits: families, and a table with a row for each led partition that has an open transaction.
-
 An open transaction with two-phase commit may be prepared at its producer: the coordinator learns that only when a later producer takes
 it over (KIP-939), and counts it as kept. The age of a transaction by partition begins with the first scrape that shows it, because
 timestamps of records are the client's; the age at the coordinator begins with the transaction.

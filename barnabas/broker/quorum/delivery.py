@@ -1,7 +1,5 @@
 """ListenerContext: calls the quorum's listener with snapshots, committed batches and changes of the leader.
 
-Driven by: `Quorum`, at its open and after every input. Emits: calls of a `RaftListener`.
-
 Invariants: every committed batch is delivered once and in order; `on_leading` is called after everything before the own
 epoch was delivered, `on_not_leading` before anything of a later epoch is. While the listener holds, it gets no batch
 and no `on_leading`.

@@ -1,7 +1,5 @@
 """Election: counts the votes of one candidate, or pre-votes of one prospective candidate.
 
-Driven by: `RaftMachine`. Emits: which voters to ask next and when; won, lost, or open.
-
 An election is won when a majority grants its vote, and lost when the voters that may still grant are too few for a majority. An
 unreachable voter is asked again after a pause. Two candidates and a dead voter are a tie. So after a voter has refused, the candidate
 does not wait for voters that are unreachable or have not answered for PATIENCE_MS: the address of a dead voter may have vanished

@@ -1,7 +1,5 @@
 """EpochState: role, epoch, leader and vote of a member of the quorum. Only this module changes them.
 
-Driven by: `RaftMachine`. Emits: `quorum-state`, durable before a change counts.
-
 Invariants: a role follows only its predecessors in `VALID_PREVIOUS`; the epoch never goes back; an epoch has one vote and
 one leader. Follows KIP-595.
 """

@@ -1,7 +1,6 @@
 """Following: a follower's state about its leader; applies what the follower fetched.
 
-Driven by: `RaftMachine` (replies to fetches, failures, time). Emits: the next request to the leader; the high watermark; a whole
-snapshot, which the shell installs. Truncates the log, or writes to it.
+Truncates the log, or writes to it.
 
 Invariants: nothing below the high watermark is truncated; a batch is written only if its epoch is valid under this leader. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
 """

@@ -1,7 +1,5 @@
 """SnapshotInstaller: replaces a follower's log by a snapshot of the quorum's leader, without blocking the loop.
 
-Driven by: `Quorum`, after every input. Emits: the log at the snapshot's end; `on_installed` of the machine; calls of its owner.
-
 The steps: the snapshot is checked in slices, written aside and synced, gets its name, and this is synced; then the log begins at its
 end, and this is synced. During that time the node serves and votes. It fetches nothing before the last step, so nothing is written behind
 a part of the old log.

@@ -1,8 +1,5 @@
 """Leadership: a leader's state about its replicas; computes the high watermark and the replies to fetches.
 
-Driven by: `RaftMachine` (fetches, answers to BeginQuorumEpoch, syncs of the own log). Emits: the high watermark, replies to
-fetches, when to send BeginQuorumEpoch to which voter, when to resign without a majority.
-
 Invariants: an offset is committed once a majority of voters holds it durably, and only together with a record of the leader's
 own epoch (Raft §5.4.2); the leader counts itself up to its synced end. Follows KIP-595, KIP-836.
 """

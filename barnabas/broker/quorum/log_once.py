@@ -1,7 +1,4 @@
-"""LogOnce: logs each quorum misconfiguration once, however often it occurs.
-
-Driven by: `RaftMachine` and the handlers of the quorum's requests. Emits: log lines that name what to correct.
-"""
+"""LogOnce: logs each quorum misconfiguration once, however often it occurs."""
 
 from __future__ import annotations
 

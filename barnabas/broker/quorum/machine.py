@@ -1,9 +1,7 @@
 """RaftMachine: one member of the metadata quorum, by KRaft's rules. The core; `quorum.py` is its shell.
 
-Driven by: requests of other members (`on_vote` … `on_snapshot_fetch`, answered at once), replies and failures of its own requests
-(`on_reply`, `on_failure`), time (`on_timer`), its own records (`append`), the end of a sync (`on_synced`).
-Emits: replies; requests to send (`take_outgoing`); its next wake-up time (`wake_at_ms`); role, epoch and leader as attributes. It
-writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises is durable.
+It writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises
+is durable.
 
 The machine has three layers, and each calls only those below it: elections, timers and dispatch of replies (this module), the log's
 way from the leader to the others (`replication`), role and epoch (`member`).

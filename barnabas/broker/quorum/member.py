@@ -1,8 +1,6 @@
 """QuorumMember: role, epoch, leader and vote of one member of the metadata quorum, and the changes of its role.
 
-Driven by: the layers above it, `replication` and `machine`; the announcements of a new and of a resigning leader
-(`on_begin_epoch`, `on_end_epoch`); the epoch and the leader that any message names.
-Emits: requests to send (`take_outgoing`); role, epoch and leader as attributes. It writes `quorum-state` before a change counts.
+It writes `quorum-state` before a change counts.
 
 Invariants: an epoch has one leader; the epoch never goes back. State of a role ends with it, except that a prospective
 candidate keeps its leader.

@@ -1,9 +1,6 @@
 """Quorum: this node's member of the metadata quorum. The shell around `RaftMachine`.
 
-Driven by: the node (`open`, `start`, `stop`), the active controller (`append`, `when_committed`), handlers (`answer`), answers of
-peers, one timer, syncs. It handles encoded values and does not know their content.
-Emits: requests to voters; to its listener the snapshot, every committed batch once and in order, and the leader; the calls that
-wait for a commit.
+It handles encoded values and does not know their content.
 
 Every input is passed to the machine, then `_advance` sends the machine's requests, delivers committed batches, answers waiting calls
 and sets the timer. All appends of one wake-up advance together at its end. A sync runs off the loop; the next sync covers everything

@@ -1,8 +1,5 @@
 """RaftLog: the metadata log on disk, `__cluster_metadata-0` with its snapshots, in Raft's terms.
 
-Driven by: `RaftMachine`, synchronously (appends, truncations, reads, snapshots); the shell, which syncs. Emits: log positions,
-bytes, InvariantViolated if the directory contradicts itself, OSError if the disk fails.
-
 A snapshot represents everything below its end offset: the log may begin there, or further back.
 
 Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written after it; otherwise a power cut

@@ -1,8 +1,5 @@
 """Replication: how the metadata log passes from the leader to the other members of the quorum.
 
-Driven by: its own records (`append`), the end of a sync (`on_synced`), fetches of other members (`on_fetch`, `on_snapshot_fetch`),
-replies to its own fetches. Emits: the high watermark; replies to fetches; the next fetch.
-
 A leader advances the high watermark by the voters' progress, and resigns if it lost their majority. A follower fetches from its
 leader; an unattached node asks the voters in turn who leads.
 

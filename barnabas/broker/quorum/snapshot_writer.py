@@ -1,9 +1,6 @@
 """SnapshotWriter: decides when a snapshot of the metadata log is due, encodes it in slices and writes it with its syncs
 off the loop. It also checks and stores the snapshots that come from the quorum's leader.
 
-Driven by: the loader of the metadata, through `Quorum.snapshots`; `Quorum`. Emits: snapshot files, and a log without what they
-replace.
-
 Shell of `RaftLog`: it writes aside, syncs, and gives the file its name. Follows KIP-630: a snapshot has its name only
 when it is durable.
 """

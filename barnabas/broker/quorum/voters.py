@@ -1,8 +1,5 @@
 """The voters of the metadata quorum: static voters, or the voter set in the log (KIP-853).
 
-Driven by: the metadata log, which passes the control records (KRaftVersion, KRaftVoters) of log and snapshots.
-Emits: the voter ids; the control records that a new snapshot must carry; errors if voter lists disagree.
-
 A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log; one formatted for
 controller.quorum.voters has neither. The node keeps either; it upgrades nothing.
 

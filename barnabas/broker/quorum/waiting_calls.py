@@ -1,7 +1,5 @@
 """Calls that wait on the metadata log: for a commit, or for records to fetch.
 
-Driven by: `Quorum`, which calls `release` after every input. Emits: the answers, in order.
-
 A call is removed before it is answered, because an answer may make new calls.
 """
 

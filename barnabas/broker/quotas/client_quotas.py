@@ -1,7 +1,5 @@
 """QuotaMeter: what each client uses of its quotas, and how long it must be throttled.
 
-Driven by: the metadata image (`set_quotas`), requests of clients with their user, client id, amount and time. Emits: throttle times.
-
 Only clients with a quota are measured. At most TRACKED_MAX measures are kept for each quota: the least recently used one is forgotten, and
 one that was idle for IDLE_MS, because a client can invent client ids. A forgotten client begins as a new one.
 All times are monotonic milliseconds; throttle times as well. Follows KIP-13 (bytes), KIP-124 (request time), KIP-599 (mutations).

@@ -1,7 +1,5 @@
 """ConnectionRates: how fast each address may open connections (connection_creation_rate, KIP-612).
 
-Driven by: the metadata image (`set_limit`), and the server for each accepted connection. Emits: throttle times, at most one sample.
-
 Only addresses with a limit are measured, at most TRACKED_MAX of them: the least recently used one is forgotten. A connection that is refused
 does not count. Times are monotonic milliseconds. Follows Kafka's ConnectionQuotas.
 """

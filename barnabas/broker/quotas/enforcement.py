@@ -1,8 +1,5 @@
 """QuotaEnforcement: charges requests and connections of clients to their quotas, and throttles those that exceed them.
 
-Driven by: published images, connections (`charge` before a request is handled, `Charge` until it is answered), accepted connections.
-Emits: throttle_time_ms in answers; connections that are muted for as long.
-
 The answer leaves at once, and the connection serves and reads nothing until the throttle time is over (KIP-219). A throttled consumer gets an
 empty Fetch answer. Requests that only brokers send are exempt, if the client may send them (CLUSTER_ACTION). Without quotas `active` is False, and connections ask for no charge.
 """

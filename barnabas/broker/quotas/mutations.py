@@ -1,7 +1,5 @@
 """Mutation quotas: how many partitions a client may create and delete (controller_mutation_rate, KIP-599).
 
-Driven by: the metadata image, and the decisions of the active controller, which take permits for each topic. Emits: refusals, throttle times.
-
 A client has a bucket of tokens, which may be overdrawn once. While it is overdrawn, a *strict* client is refused with
 THROTTLING_QUOTA_EXCEEDED: CreateTopics since version 6, DeleteTopics since 5, CreatePartitions since 3. Clients of earlier versions are only
 throttled. A request that only validates takes permits, too, as in Kafka. Another active controller begins with full buckets.

@@ -1,7 +1,5 @@
 """QuotaTable: the limits of one quota, and which of them applies to a client.
 
-Driven by: the metadata image's quotas. Emits: the bound of a client, and with whom it shares it.
-
 The most specific entity applies: 1 user and client id, 2 user and default client id, 3 user, 4 default user and client id, 5 default user and
 default client id, 6 default user, 7 client id, 8 default client id. A quota of a user without client id is shared by all of its clients; every
 other quota counts for each (user, client id), or for each client id. A client without client id has only quotas of users.

@@ -1,7 +1,5 @@
 """SampledRate and TokenBucket: measure what a client uses, as Kafka's quotas do.
 
-Driven by: `client_quotas` and `connection_rates`, with amounts and times. Emits: rates, and times until a rate is legal.
-
 A rate counts whole samples: it divides the sum of the last samples by the time since the oldest of them began, at least by one sample less
 than their number. So a client that begins may use about the quota of all samples at once. All times are monotonic milliseconds.
 Follows Kafka's Rate, SampledStat, TokenBucket and QuotaUtils (KIP-13, KIP-124, KIP-599).

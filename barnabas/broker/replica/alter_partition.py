@@ -1,7 +1,5 @@
 """IsrChanges: sends ISR changes to the controller; one AlterPartition carries all proposals of a node in one wake-up.
 
-Driven by: proposals of replicas, the controller's answers. Emits: one request at a time, answers to the replicas.
-
 Invariants: only the newest proposal of a replica is sent; every proposal is answered. Follows KIP-497, KIP-903.
 """
 

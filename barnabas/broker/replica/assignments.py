@@ -1,8 +1,4 @@
-"""DirectoryAssignments: reports the log directory of a replica if it differs from the metadata log (KIP-858).
-
-Driven by: replicas that are opened. Emits: AssignReplicasToDirs to the active controller, repeated until it is answered; one request
-carries all reports of one wake-up, or of the time of the pending request.
-"""
+"""DirectoryAssignments: reports the log directory of a replica if it differs from the metadata log (KIP-858)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Cleaner: chooses compacted logs and cleans them in steps, so that other work can run.
 
-Driven by: a timer, every log.cleaner.backoff.ms while there is nothing to do. Emits: cleaned segments in the logs (`storage/cleaning`),
-their end offsets in cleaner-offset-checkpoint, one log line for each cleaning.
-
 The cleaner cleans one log at a time, the one with the greatest dirty ratio first, of leaders and followers. A cleaning has steps of
 about a millisecond with a pause after each, so that requests wait for one step at most. It keeps to
 log.cleaner.io.max.bytes.per.second. Syncs run off the loop. The cleaner abandons a log that was truncated, deleted or reconfigured

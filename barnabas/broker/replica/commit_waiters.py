@@ -1,7 +1,5 @@
 """CommitWaiters: callbacks that wait until a replica's high watermark has reached an offset.
 
-Driven by: the replica. Emits: each callback once, with None or with the error because of which this node will not commit the offset.
-
 A callback may change its replica: append, fail it, add another callback. Callbacks added during a call wait for the next call.
 Invariant: callbacks run in the order of their offsets, those of one offset in the order of their arrival.
 """

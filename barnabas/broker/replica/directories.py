@@ -1,8 +1,5 @@
 """LogDirectories: finds the directory of each replica of a node, and chooses one for a new replica.
 
-Driven by: `find` at the start, `home_of` for every replica that is opened, I/O errors of a directory.
-Emits: the directory of a replica, or None if that has failed; ids for registration and heartbeats.
-
 A replica is in the directory that has its folder. One without a folder is placed where the metadata log says, else in the online
 directory with the fewest replicas, the first of those. While a directory is offline, a replica that the metadata log places in a
 directory unknown here is not created: the failed directory may hold it.

@@ -1,9 +1,5 @@
 """LogDirectory: one log directory with its replicas, checkpoints and group commit.
 
-Driven by: `read` at the start, sync requests of replicas, I/O errors, `close` at the stop.
-Emits: the contents of checkpoint files; one sync for all logs that requested it in a wake-up or during the previous sync;
-`on_failure`, once, at the end of the wake-up of the first I/O error.
-
 Invariants: a failed directory stays failed until the next start: nothing in it is acknowledged, and a failed sync is never repeated,
 because data that the system dropped would count as written. Checkpoints keep the offsets of a partition whose folder could not be
 opened. Follows KIP-112 (several directories) and KIP-858 (their ids).

@@ -1,7 +1,5 @@
 """Durability: tells how much of one replica's log may be acknowledged, and runs callbacks that wait for a sync.
 
-Driven by: appends to the log and truncations, the requested sync. Emits: sync requests, one at a time, and callbacks.
-
 A log that need not flush (`flush.messages` as Kafka has it) is acknowledged from the page cache: replication is its durability.
 Invariants: a needed sync is requested once; after a truncation nothing is acknowledged, and followers append nothing, before the
 truncation is synced: a power loss could bring old bytes back among new ones.

@@ -1,8 +1,5 @@
 """EarlierRefusals: how a leader refuses a batch whose earlier batches were refused for a passing reason.
 
-Driven by: the replica, at each refusal because it does not lead or too few replicas are in sync; `Replicas`, when it opens a log whose
-partition was refused before. Emits: the error for a client.
-
 A producer has several batches in flight. The first one may arrive before this node is the leader, before the log is open, or while
 too few replicas are in sync, and a later one right after. The later one then leaves a gap in the sequence. For OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka takes a
 new producer epoch and sends all of them again, also those that an earlier leader has written: records are doubled. For

@@ -1,8 +1,5 @@
 """FetchPlan: decides what a follower fetches next from one leader. The client's side of a fetch session.
 
-Driven by: replicas that begin or stop following this leader, its responses, time. Emits: requests, changes of the replicas (append,
-high watermark), truncations, partitions that must first ask for the leader's log start and end.
-
 A request names the changes since the previous one: new partitions, moved offsets, epochs (KIP-227). Two requests may be pending at once:
 the second carries changes that cannot wait until the first has waited its time. A refused partition is removed from the session and
 added again after a pause, which is short at first, because the leader may learn of its election a little later.

@@ -1,8 +1,5 @@
 """Fetchers: fetches partitions from their leaders, with one connection and one fetch session for each leader.
 
-Driven by: replicas that begin or stop following (`follow`, `unfollow`), responses, lost connections, ended pauses.
-Emits: Fetch requests, truncations in slices, ListOffsets if a log is out of its leader's range.
-
 All partitions of a leader share one round trip. The next request is sent with the response to the previous one, after the syncs that
 topics demand; a change of the assignment does not wait for a long-polled request (`fetch_plan`). The plan and the replicas hold the
 rules; this module holds addresses, timers and retries.

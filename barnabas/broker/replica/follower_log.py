@@ -1,8 +1,5 @@
 """Applies answers of the followed leader to a replica's log: appends fetched batches, truncates where the logs diverge.
 
-Driven by: `FetchPlan`, with the parts of a Fetch response and the leader's offsets. Emits: changes of the log and of
-the high watermark, and progress of the replica for its watchers.
-
 A truncation first rebuilds the producers in slices, which may read a whole segment. Until it has them, the log is as it was
 before the leader's answer: it may be read, saved, closed, and this replica may become the leader.
 

@@ -1,8 +1,5 @@
 """InSyncReplicas: a partition leader's state about its followers, and its ISR proposals.
 
-Driven by: followers' fetches, the metadata image, answers of the controller, time. Emits: the offset that every in-sync
-replica holds, and proposals: ISRs for the controller (AlterPartition).
-
 Invariants: one proposal at a time; until it is answered the *maximal* ISR counts: a joining replica is already counted for the high
 watermark, a leaving one is still counted. A proposal with unknown outcome stays until newer metadata replaces it.
 A replica joins once it holds everything committed and everything before this leader's epoch, and its broker is alive in the same broker epoch as its fetch.

@@ -1,8 +1,5 @@
 """LogFolders: the folders of a node's partitions. Finds, opens, renames and removes them.
 
-Driven by: `Replicas`, which decides which partitions this node has; timers. Emits: the logs to open (`unopened`), opened logs
-(`open`), folders renamed to `-stray` or `-delete`.
-
 Invariants: a folder without a partition in the image is renamed to `-stray`, as in Kafka, and never deleted. A folder renamed to
 `-delete` is removed after file.delete.delay.ms, or at the next start. A log that ends below its high watermark counts as a log
 that lost records.

@@ -1,9 +1,5 @@
 """Replica: one partition's log with leadership, high watermark and callbacks that wait for it.
 
-Driven by: appends and reads of handlers and coordinators, fetches of followers, leadership from the metadata image, `on_synced`
-after syncs; `follower_log` while another node leads. Emits: appended offsets, slices of the log, the callbacks of `when_committed` and
-`when_durable`, ISR proposals, and `on_progress` to its watchers.
-
 The high watermark is the offset that every in-sync replica holds. This node's own part counts at once, unless the topic demands a flush
 (`flush.messages`): then after the sync. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966).
 

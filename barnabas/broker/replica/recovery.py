@@ -1,8 +1,5 @@
 """Opens the logs of a node at its start, in slices of the loop, requested ones first.
 
-Driven by: `Replicas.load`, requests for partitions that are not open yet (`want`), timers. Emits: opened logs to `adopt`, failures
-of a directory, progress in the log.
-
 A first pass visits every log. Logs that need little reading are opened at once; the others wait. `run_before_serving` returns when
 the pass is complete and no log waits, or after a second. Then the node serves, and the waiting logs come online one by one: first logs of
 internal topics, then those that a client, a follower or a coordinator requested.

@@ -1,9 +1,5 @@
 """Replicas: all partitions that this node holds; applies metadata images to them.
 
-Driven by: `load` at the start, the metadata image and its deltas (`apply`), failed directories, `close` at the stop.
-Emits: opened, renamed and deleted folders; elections and resignations for the coordinators; directories of new replicas for
-the controller.
-
 Opening a new folder takes about a millisecond. If one image has many new partitions, the first are opened before the image is
 published, the others later or when a client writes to them, so the request that created a large topic is answered first. `recovery`
 opens the folders that exist at the start; `log_folders` finds, opens and renames folders.

@@ -1,8 +1,5 @@
 """Replication throttles: limit the copy rate of replicas that are out of sync, on leaders and on followers.
 
-Driven by: the fetch handler (leader) and the fetch plans (follower), which record the bytes of throttled replicas and ask before
-each fetch. Emits: whether such a replica waits.
-
 A replica is throttled if its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
 and it is out of sync: replicas in sync are never delayed. The rate is that of the last replication.quota.window.num samples of
 replication.quota.window.size.seconds each. It is checked before a fetch, not during it: one fetch may exceed it, and the next waits.

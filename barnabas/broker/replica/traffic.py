@@ -1,7 +1,5 @@
 """Traffic: what clients and followers have written to and read from the topics of this node, counted where it happens.
 
-Driven by: appends of replicas, answers of Produce and Fetch. Emits: plain integers that only grow, read by the metrics.
-
 A node without metrics has no Traffic, and its replicas count nothing. A batch that a producer repeats counts once. The counts of a topic
 end with it; those of all topics do not.
 """

@@ -1,7 +1,5 @@
 """Upkeep: the periodic work on a node's logs.
 
-Driven by: timers of the node, at Kafka's intervals. Emits: checkpoints, retention, syncs by time, expired producers.
-
 Each pass visits the replicas in slices, so that a thousand partitions do not block the loop. This module does not decide what is
 acknowledged. Beyond Kafka: every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
 state of the log (`storage/saved_state.py`), so that a recovery reads a minute of writes instead of a whole segment.

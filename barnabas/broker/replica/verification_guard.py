@@ -1,7 +1,4 @@
-"""VerificationGuard: what an append needs that waited for the verification of its transaction (KIP-890).
-
-Driven by: `Replica.verification_guard`. Emits: itself, as an argument of `Replica.append`.
-"""
+"""VerificationGuard: what an append needs that waited for the verification of its transaction (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """AclIndex: the ACLs of one metadata image, arranged so that a question reads only the ACLs that can answer it.
 
-Driven by: the authorizer, which asks for the ACLs that match, and makes the next index from the changes of an image.
-Emits: the ACL that allows or denies; an index never changes after it is made.
-
 An ACL is found by resource type, pattern (type and name), principal and host. A question reads at most one literal pattern of the name,
 one prefixed pattern for each length of prefix that exists, the literal pattern "*", and in each of them four pairs of principal and host:
 the time does not grow with the number of ACLs.

@@ -1,8 +1,4 @@
-"""AuditLog: the lines of the authorizer's decisions, in the format of Kafka's `kafka.authorizer.logger`.
-
-Driven by: the authorizer. Emits: what was denied at level INFO; what was allowed at DEBUG; at TRACE what was not listed, because the
-client may not see it, and questions for `authorized_operations`.
-"""
+"""AuditLog: the lines of the authorizer's decisions, in the format of Kafka's `kafka.authorizer.logger`."""
 
 from __future__ import annotations
 

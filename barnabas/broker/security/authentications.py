@@ -1,6 +1,6 @@
 """Authentications: how many clients of one listener proved who they are, and how many did not.
 
-Driven by: TLS handshakes and logins. Emits: counters, under Kafka's names in the metrics. A stranger that guesses passwords shows here.
+A stranger that guesses passwords shows here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Authorizer: decides what principals may do, by the ACLs of the published image. Kafka's StandardAuthorizer.
 
-Driven by: `Access` objects of connections, which ask; the node, which passes each next image (`follow`) and publishes it (`on_image`).
-Emits: decisions; each decision that is for the audit log, to `DecisionAudit`.
-
 Rules, in this order: a super user may do everything; until the image is loaded nothing is decided; a DENY; an ALLOW; if no ACL of any
 principal is about the resource, `allow.everyone.if.no.acl.found`; else it is denied. `acl_index` holds the rules of matching.
 

@@ -1,7 +1,4 @@
-"""The authorizer's configuration keys, and the authorizer that they ask for.
-
-Driven by: the node, with its static configuration. Emits: settings of the authorizer, or BrokerError(INVALID_CONFIG).
-"""
+"""The authorizer's configuration keys, and the authorizer that they ask for."""
 
 from __future__ import annotations
 

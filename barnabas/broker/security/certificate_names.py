@@ -1,7 +1,5 @@
 """The principal of a client certificate: its subject as Java prints it (RFC 2253), and ssl.principal.mapping.rules.
 
-Driven by: `node_tls`, for each connection with a client certificate. Emits: names, or CertificateNameError.
-
 The subject is read from the certificate's DER bytes, which OpenSSL has verified. As Java's X500Principal.getName does, names of the types
 CN, C, L, ST, O, OU, STREET, DC and UID are printed as text, others as a dotted number with the value in hex.
 The rules are those of Kafka's SslPrincipalMapper: RULE:pattern/replacement/[LU] and DEFAULT, separated by commas; the first pattern that matches

@@ -1,7 +1,6 @@
 """Reads certificates as DER: the elements of a value, the fields of a certificate, and the time until which it is valid.
 
-Driven by: names of client certificates, and warnings about certificates that end. The bytes come from OpenSSL, or from the node's own
-key store.
+The bytes come from OpenSSL, or from the node's own key store.
 """
 
 from __future__ import annotations

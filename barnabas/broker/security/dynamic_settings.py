@@ -1,6 +1,5 @@
 """Checks settings of security before they are altered: stores that can be used, and listeners on which clients can log in.
 
-Driven by: AlterConfigs and IncrementalAlterConfigs of a broker, after the client's permission. Emits: BrokerError(INVALID_REQUEST).
 Pure, except that stores are read from their files, in a thread.
 
 Deviation from Kafka, which checks stores only: a login module that cannot be read, or mechanisms that are not served, would lock out

@@ -1,7 +1,4 @@
-"""Envelopes: a client's request with its principal and address, as bytes for the active controller, and back (KIP-590).
-
-Driven by: the channel to the controller, which seals requests and opens answers; the handler of Envelope, which opens requests. Pure.
-"""
+"""Envelopes: a client's request with its principal and address, as bytes for the active controller, and back (KIP-590)."""
 
 from __future__ import annotations
 

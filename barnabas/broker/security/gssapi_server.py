@@ -1,8 +1,5 @@
 """GSSAPI (Kerberos): the server's side of one exchange.
 
-Driven by: `sasl_session`, with the client's messages. Emits: the answers; the identity, whose name the rules make of the ticket's
-principal; LoginFailed.
-
 Messages of the security context go both ways until it is complete. Then the server offers "no security layer" in a wrapped message,
 and the client chooses it. The client's authorization id has no effect, as in Kafka: the principal of the ticket counts.
 

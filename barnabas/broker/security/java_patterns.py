@@ -1,7 +1,5 @@
 """Java's regular expressions in settings: patterns, and replacements with references to groups.
 
-Driven by: `certificate_names`, `kerberos_names`. Emits: compiled patterns, replaced texts; ValueError for what Python's `re` does not have.
-
 Patterns run on Python's `re`, which backtracks: they come from the configuration only, and callers limit the texts.
 """
 

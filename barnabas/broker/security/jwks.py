@@ -1,7 +1,5 @@
 """SigningKeys: the keys that sign OAuth tokens, from a file or a URL, renewed while the node serves.
 
-Driven by: `login` (`start`, `keys`, `on_refused`), a timer. Emits: key sets; one log line for each failure and each change.
-
 The document is read and parsed in a thread of its own, so neither the loop nor other work waits for it. A document that cannot be read
 keeps the former keys; the next attempt follows after a growing pause. A token that no key fits causes a renewal, at most one in
 `jwks.endpoint.retry.backoff.max.ms`. Logins before the end of the first reading wait for it (`when_read`).

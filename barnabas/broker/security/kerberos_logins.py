@@ -1,7 +1,5 @@
 """KerberosLogins: the logins by GSSAPI of a node's listeners.
 
-Driven by: `login`, for each exchange; the start of the node, which checks the keytabs. Emits: exchanges; INVALID_CONFIG; log lines.
-
 Steps of an exchange run in one thread of this node, because they read and write files. An acceptor is kept for each keytab and principal:
 a setting that is altered counts from the next login.
 """

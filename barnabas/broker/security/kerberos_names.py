@@ -1,7 +1,5 @@
 """The name of a Kerberos principal in the cluster, by sasl.kerberos.principal.to.local.rules.
 
-Driven by: `gssapi_server`, for each login. Emits: names, or KerberosNameError.
-
 A principal is `service/host@REALM` or `user@REALM`. The first rule that applies decides: DEFAULT takes the first component of a principal
 of the default realm. RULE:[n:format](match)s/pattern/replacement/g/L builds a text for principals of n components ($0 is the realm,
 $1 the first component), applies if the whole text matches, replaces the first match of the pattern (g: all), and changes its case (L, U).

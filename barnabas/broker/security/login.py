@@ -1,7 +1,4 @@
-"""ServerLogins: makes the logins of connections for a node's SASL listeners, and looks up users, tokens and keys for them.
-
-Driven by: the server, for each new connection; exchanges. Emits: logins (`server_login`); credentials.
-"""
+"""ServerLogins: makes the logins of connections for a node's SASL listeners, and looks up users, tokens and keys for them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """LoginSteps: the long steps of a node's logins, one after the other in a thread.
 
-Driven by: logins. Emits: the end of each step. A step whose connection has ended leaves the queue, so that the queue has one step for each
-open connection at most, however slowly the thread works.
+A step whose connection has ended leaves the queue, so that the queue has one step for each open connection at most,
+however slowly the thread works.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The authorizer of a node, connected to its metadata. Imported only by nodes that have one.
-
-Driven by: the node, once. Emits: an authorizer that follows the published image and writes the audit log.
-"""
+"""The authorizer of a node, connected to its metadata. Imported only by nodes that have one."""
 
 from __future__ import annotations
 

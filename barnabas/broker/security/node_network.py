@@ -1,7 +1,7 @@
 """NodeNetwork: the Network of a node's connections to other nodes: TLS where the other node's listener uses it.
 
-Driven by: `peers.py`. Emits: connections of the network below. The address decides about the listener: the address of a voter is that of a
-controller listener, every other one that of the inter-broker listener. There is no way back to plaintext.
+The address decides about the listener: the address of a voter is that of a controller listener, every other one that of
+the inter-broker listener. There is no way back to plaintext.
 """
 
 from __future__ import annotations

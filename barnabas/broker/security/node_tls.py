@@ -1,8 +1,5 @@
 """NodeTls: the TLS contexts of a node: of its listeners, and of its connections to other nodes.
 
-Driven by: the node (`open` at the start, `reload` when settings or files change), accepted connections, `NodeNetwork`.
-Emits: contexts; principals of client certificates; log lines, also about certificates that end soon.
-
 Each listener has one context for connections from clients and one for connections to the same listener of other nodes, with the same
 stores. A reload makes both anew; if that fails the old ones stay. Open connections keep the context of their handshake. Once the node
 serves, stores are read in a thread, those with a password by a process of their own. Reloads may overlap: contexts of an earlier one never replace those of a later one.

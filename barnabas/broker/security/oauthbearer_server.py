@@ -1,6 +1,5 @@
 """BearerServer: the server's side of OAUTHBEARER, and the rules for the claims of its tokens.
 
-Driven by: `sasl_session`, with the client's messages. Emits: the answers; the identity with the token's expiry.
 Follows RFC 7628, RFC 7519 (JWT), KIP-255 and KIP-768. Signatures are checked by joserfc (extra `security`).
 
 Invariants: a token without a signature is accepted only by `unsecured_claims`, which a configuration must name; ALGORITHMS never contains

@@ -1,8 +1,5 @@
 """PeerLogins: how a node logs in at other nodes.
 
-Driven by: `peer.py`, for each connection and each renewal of a session: `prepare`, then a conversation. Emits: conversations of PLAIN, SCRAM,
-OAUTHBEARER and GSSAPI; INVALID_CONFIG.
-
 The address decides about the listener: the address of a voter is that of a controller listener, every other one that of the
 inter-broker listener. The credentials are the options `username` and `password` of the JAAS text of the listener and the mechanism, as
 in Kafka; they and the mechanism are read at each login, so a changed password counts from the next one. Errors name keys, never values.

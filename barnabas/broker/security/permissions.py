@@ -1,7 +1,5 @@
 """Permission checks of handlers: the refusal of each type of resource, and the names of one request that are allowed.
 
-Driven by: handlers, with the Access of a request's client. Emits: answers to "is it allowed", or the BrokerError of the refusal. Pure.
-
 Follows Kafka: a request asks once for each different name, so that the audit log has one line for each.
 """
 

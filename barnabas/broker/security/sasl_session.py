@@ -1,8 +1,5 @@
 """SaslSession: the logins of one connection: handshake, exchange, re-authentication and the end of a session.
 
-Driven by: ApiVersions, SaslHandshake and SaslAuthenticate requests, raw tokens, the end of the session; `login` is its shell.
-Emits: `LoginStep`s: what is answered, whether the connection ends, who the client is and for how long.
-
 Invariants: before the first login is complete the client may ask ApiVersions once, then SaslHandshake, then its tokens; STEPS_MAX
 requests at most. A session that has ended accepts nothing but a handshake. A re-authentication keeps mechanism and principal.
 Follows KIP-43, KIP-152 and KIP-368. Errors, and what is closed without an answer, are those of Kafka 4.3.1.

@@ -1,7 +1,5 @@
 """SaslSettings: the settings of the logins on one listener, and the check of a configuration that enables SASL.
 
-Driven by: `BrokerConfig`, which checks itself; `login`, which reads settings at each new connection. Emits: values; INVALID_CONFIG.
-
 A setting of one mechanism is `listener.name.<listener>.<mechanism>.<key>`, else `listener.name.<listener>.<key>`, else `<key>`.
 No error text contains a value of a JAAS text.
 """

@@ -1,7 +1,7 @@
 """ScramServer: the server's side of SCRAM-SHA-256 and SCRAM-SHA-512.
 
-Driven by: `sasl_session`, with the two messages of the client. Emits: the two answers; the identity.
-Follows RFC 5802, RFC 7677, and KIP-48 for delegation tokens (extension `tokenauth=true`: the name is a token id, the password its HMAC).
+Follows RFC 5802, RFC 7677, and KIP-48 for delegation tokens (extension `tokenauth=true`: the name is a token id, the
+password its HMAC).
 
 Invariants: the server never learns the password. `step` computes no iterations; those of a delegation token are computed in `work`. An
 unknown user gets the same answers as a wrong password: a salt and iterations that are derived from its name and look like those of

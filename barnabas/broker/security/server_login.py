@@ -1,8 +1,5 @@
 """ServerLogin: the logins of one connection.
 
-Driven by: the connection, handlers of the family `authentication`, timers. Emits: answers; the connection's principal, its router
-and its limits; closes.
-
 Rules are in `sasl_session`. Before the first login is complete the connection has a router with three APIs, small buffers and a
 deadline. After it, the connection has the ordinary router: a request costs nothing more. The end of a session gives it the small
 router again. Steps that block run in a thread (`login_steps`), in requests and in raw tokens.

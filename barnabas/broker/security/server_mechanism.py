@@ -1,6 +1,5 @@
 """ServerMechanism: the server's side of one SASL exchange; and PLAIN.
 
-Driven by: `sasl_session`, one token of the client at a time. Emits: the next challenge, and the identity once complete; LoginFailed.
 Follows RFC 4616 (PLAIN). Error texts are Kafka's.
 """
 

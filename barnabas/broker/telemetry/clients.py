@@ -1,8 +1,5 @@
 """Telemetry of clients: what each client shall push, which pushes are taken, and the last value of every series.
 
-Driven by: GetTelemetrySubscriptions, PushTelemetry, the time, and settings of client-metrics resources.
-Emits: the subscription of a client, or the refusal of a request; the series for /metrics.
-
 Invariants: at most INSTANCES_MAX clients are known, and the one that was silent longest is forgotten first; a client that is silent
 for three intervals (at least a minute) is forgotten with its series; all clients together have at most SERIES_MAX series.
 Follows KIP-714; the order of the checks, the times and the errors are those of Kafka's ClientMetricsManager.

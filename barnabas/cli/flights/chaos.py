@@ -3,9 +3,7 @@
 Each kill happens at a point of the replayed year, in the middle of a batch, after the run has recovered from the
 previous kill.
 
-Driven by: the story (how far the queries have read) and the coordinators (which transactions are open). Emits: SIGKILLs
-to a Python worker, a broker and the driver, and the broker's restart. Spark replaces the Python worker of a task;
-`Driver` replaces the driver.
+Spark replaces the Python worker of a task; `Driver` replaces the driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Supervises the driver process of the flights pipeline: starts it, reads its output, kills it and restarts it.
 
-Driven by: the driver's JSON lines. Emits: batches into the story. After a deliberate kill a new driver starts at once.
-Any other exit code than 0 fails the run.
+After a deliberate kill a new driver starts at once. Any other exit code than 0 fails the run.
 
 Invariants: the driver and its JVM form one process group, so a kill ends both. Spark's Python workers are in process
 groups of their own: they keep writing for some seconds after that kill, as after a real crash.

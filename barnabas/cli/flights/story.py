@@ -1,7 +1,6 @@
 """The events of a run, in order: transactions of the replay, Spark batches, open transactions, kills and recoveries.
 
-Driven by: the tasks of the run, which report events. Emits: the events as plain values, for the page and for the table
-at the end. Times are seconds since the run began.
+Times are seconds since the run began.
 
 Invariants: events of one kind are in the order of their beginnings; a run has recovered from a kill when each query has
 completed a batch that began after it, or has come to its end.

@@ -1,7 +1,4 @@
-"""The base of the admin client: sends requests to any broker, a leader or a coordinator, and retries retriable errors.
-
-Driven by: the groups of calls (`cluster`, `topics`, `groups`, `transactions`). Emits: requests, until `timeout_ms` has passed.
-"""
+"""The base of the admin client: sends requests to any broker, a leader or a coordinator, and retries retriable errors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The commits of a consumer, requested and automatic, one after the other.
 
-Driven by: `commit` and `commit_soon`; each poll (`commit_if_due`); the group before it revokes partitions; the consumer's close.
-Emits: OffsetCommit requests. Automatic commits use `safe_position`, which moves past records when the caller commits them, or
-polls again after it received them.
+Automatic commits use `safe_position`, which moves past records when the caller commits them, or polls again after it
+received them.
 
 Invariants: commits take effect in the order of the calls, retries included; no commit is in flight while partitions are revoked;
 a commit is not sent for a later membership than the one in which it was requested.

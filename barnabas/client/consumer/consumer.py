@@ -1,8 +1,5 @@
 """Consumer: the public interface over fetcher, positions, subscription, group membership and commits.
 
-Driven by: `getmany`, `getone`, `async for`; the cluster's changes; Fetch answers; timers.
-Emits: records, commits, calls of the rebalance listener.
-
 `Reader` sends the requests that the fetcher wants. Polls only take fetched records and wait for changes, so a cancelled poll
 has taken nothing. Automatic commits cover the records of earlier polls. The records of the last poll count as processed when the
 caller polls again, or when the task that polled closes the consumer while no exception is being handled; otherwise they are not

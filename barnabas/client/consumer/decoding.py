@@ -1,7 +1,4 @@
-"""Checks, decodes and deserializes fetched batches, and makes the errors for batches that cannot be read.
-
-Driven by: `FetchedRecords`, batch by batch. Emits: records; errors with topic, partition, offset, and the offset to seek to.
-"""
+"""Checks, decodes and deserializes fetched batches, and makes the errors for batches that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The leader epochs of the records that a consumer has fetched from one partition. They show where a log was truncated.
 
-Driven by: fetched batches, seeks, truncations. Emits: the epoch of the record before an offset; the offset where logs diverge.
-
 Invariants: epochs and offsets strictly increase from entry to entry; an entry has the first fetched offset of an epoch, which may
 be above the offset where the epoch starts in the log.
 Follows KIP-320, and KIP-279 for the epochs in between: Kafka's client keeps only the last epoch, and may not go back far enough.

@@ -1,8 +1,5 @@
 """The incremental fetch session with one broker (KIP-227): a request contains only the changes since the last one.
 
-Driven by: the partitions of each fetch, the session id of each answer, errors.
-Emits: Fetch requests with session fields, topics and forgotten topics.
-
 Invariants: `_known` is the content of the broker's session after the last request; the epoch increases by one with each request,
 and 2³¹−1 is followed by 1; after an error the next request is a full one (id 0, epoch 0). Topic ids (version 13) are used if all
 topics of the session have one, else names (version 12).

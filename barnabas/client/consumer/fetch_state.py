@@ -1,7 +1,5 @@
 """The state of one partition that a consumer reads: positions, fetched records, time of the next fetch.
 
-Driven by: `Fetcher`, `FetchedRecords` and `PositionChecks`, which have the rules.
-
 Invariants: `position` is the next offset to deliver, None while it is looked up; `fetch_offset` ≥ position; `trail` has the
 leader epochs of the fetched records below `fetch_offset`; `buffered_bytes` is the size of `buffered`; answers to requests from
 before an increase of `version` are dropped.

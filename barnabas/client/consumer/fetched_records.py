@@ -1,7 +1,5 @@
 """Records that were fetched and not taken yet, over all partitions of a consumer.
 
-Driven by: `Fetcher`, which adds whole batches; polls, which take records. Emits: decoded records; errors to raise.
-
 Batches stay encoded until their records are taken: one batch of a partition is decoded at a time.
 
 Invariants: records of a partition are returned in offset order, each once; `position` moves only with the records that are

@@ -1,8 +1,5 @@
 """The consumer's core: decides which partitions to fetch from which broker, and keeps the fetched batches.
 
-Driven by: assign, seek, pause, Fetch answers and failures, `take` for every poll.
-Emits: Fetch requests (at most one in flight per broker), partitions whose position must be looked up, records, errors to raise.
-
 A partition is read from its leader, or from the replica in the same rack that the leader names (`nearest`, KIP-392). It is
 fetched ahead while polls take its earlier records, up to `max_partition_fetch_bytes`. Sessions are in `fetch_session`, batches
 that wait for polls in `fetched_records`.

@@ -1,7 +1,5 @@
 """Chooses the broker that a partition is read from: its leader, or a nearer replica that the leader has named (KIP-392).
 
-Driven by: the leader's advice, failures of the named replica, time. Emits: the node to ask.
-
 The advice is valid until metadata.max.age has passed (then the leader is asked again), the leader changes, or the replica fails.
 After a failure the leader may still name the same replica; for a while the consumer therefore does not send its rack, and the
 leader answers itself.

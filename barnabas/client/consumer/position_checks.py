@@ -1,8 +1,5 @@
 """Checks that a consumer's positions exist in the log of the present leader (KIP-320), and moves those that do not.
 
-Driven by: `Fetcher` before each fetch; diverging epochs in Fetch answers; answers to OffsetForLeaderEpoch.
-Emits: OffsetForLeaderEpoch requests; positions moved back; errors to raise.
-
 After a change of leader, and for a position with an epoch (a committed offset), the leader is asked where the epoch of the last
 fetched record ends in its log; nothing is fetched before the answer. A leader whose epoch is older than that of the record is a
 former one, which metadata of a broker that is cut off still names: newer metadata is requested instead. Each Fetch contains that epoch as well, and its answer has

@@ -1,7 +1,5 @@
 """The positions of a consumer's partitions: seeks, pauses, and look-ups of offsets in the logs.
 
-Driven by: the caller of `Consumer`. Emits: seeks and pauses to the fetcher; ListOffsets requests.
-
 Follows KIP-79 (offsets by time); names and meanings as in Kafka's Java client.
 """
 

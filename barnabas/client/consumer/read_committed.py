@@ -1,8 +1,5 @@
 """The read_committed filter: which batches of a fetched range belong to aborted transactions.
 
-Driven by: the aborted transactions of a Fetch answer, then each of its batches in offset order.
-Emits: for each batch, whether its records are delivered.
-
 As Kafka's consumer does (KIP-98): the aborted transactions are in a min-heap by first offset. Before a decision, those that
 start at or before the last offset of the batch move to the set of aborting producers; the ABORT marker removes a producer from
 that set. Transactional batches of the producers in the set are dropped; control batches are never delivered.

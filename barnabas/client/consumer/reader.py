@@ -1,8 +1,5 @@
 """The shell that fetches for a consumer: sends the fetcher's requests, looks up positions, and wakes waiting polls.
 
-Driven by: `wake` (after every change of the fetcher), answers, one timer.
-Emits: Fetch, ListOffsets, OffsetFetch and OffsetForLeaderEpoch requests; the end of `changed` waits.
-
 `_pump` runs at the end of an event-loop iteration and awaits nothing; one task at a time looks up positions.
 """
 

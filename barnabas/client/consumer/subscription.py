@@ -1,9 +1,5 @@
 """What a consumer reads: subscribed topics, a pattern, or partitions that were assigned by hand.
 
-Driven by: `subscribe`, `assign` and `unsubscribe` of the consumer; changes of the metadata.
-Emits: the assignment of the fetcher (without a group, or by hand); the subscription of the group; errors and warnings about
-topics and partitions that do not exist.
-
 Invariant: either topics are subscribed to or partitions are assigned by hand, never both.
 """
 

@@ -1,8 +1,5 @@
 """The assignors of the classic protocol: pure functions, by the names that JoinGroup uses.
 
-Driven by: each member's subscription, the partitions it owned and in which generation, the number of partitions of each topic.
-Emits: each member's partitions.
-
 Members are ordered by group instance id if they have one, else by member id, as in Kafka, so every leader (Java, librdkafka or
 this client) computes the same assignment with "range" and "roundrobin". The sticky assignors have the properties of Kafka's, but
 other steps: every partition goes to one subscribed member; no member could take a partition from one that has two more; as many

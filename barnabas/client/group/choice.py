@@ -1,7 +1,5 @@
 """The choice of a group's protocol with `group_protocol="auto"`: KIP-848 where the cluster serves it, the classic one otherwise.
 
-Driven by: the consumer, at its start and when a group refuses it. Emits: the group to use.
-
 The consumer protocol is served if the cluster has finalized `group.version` 1 and a broker offers its heartbeats. A new group then
 needs no rebalance delay. Even so a coordinator may refuse the join: GROUP_ID_NOT_FOUND if the group has members of the classic
 protocol and cannot be converted (`group.consumer.migration.policy`, or an assignor that only its members know), and

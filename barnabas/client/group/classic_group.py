@@ -1,7 +1,6 @@
 """The shell of a membership in the classic protocol: sends ClassicMember's requests and heartbeats, runs rebalances.
 
-Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `classic_member`.
-Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; assignments and listener calls as in `group`.
+The rules are in `classic_member`.
 
 With an eager assignor all partitions are revoked before the join, and polls return nothing until its end. With the cooperative
 assignor polls continue during the join, and the next poll after it revokes and assigns what has changed (KIP-429).

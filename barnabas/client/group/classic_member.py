@@ -1,8 +1,5 @@
 """The core of a member of a classic consumer group: makes its requests and applies the answers.
 
-Driven by: the consumer's polls (only they assign and revoke partitions), heartbeat times, answers.
-Emits: JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests; partitions to revoke and to assign; whether to join again.
-
 Invariants: states change as VALID_PREVIOUS allows; `metadata` belongs to the present assignment or, without one, to the last one.
 So the coordinator refuses a commit after a lost membership: it is never accepted for another generation, or without one. The
 partitions of a lost membership are never sent as owned.

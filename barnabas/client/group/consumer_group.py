@@ -1,7 +1,6 @@
 """The shell of a membership in the consumer protocol (KIP-848): sends heartbeats, assigns and revokes partitions in polls.
 
-Driven by: the consumer's polls, a heartbeat task, the cluster's changes. The rules are in `consumer_member`.
-Emits: ConsumerGroupHeartbeat requests; assignments and listener calls as in `group`.
+The rules are in `consumer_member`.
 
 There is no barrier: partitions that stay are read during a rebalance, and polls wait only for commits and the listener. Revoked
 partitions are acknowledged at once, by an additional heartbeat.

@@ -1,8 +1,5 @@
 """The core of a member of a consumer group in the consumer protocol: makes its heartbeats and applies the answers (KIP-848).
 
-Driven by: the consumer's polls (only they assign and revoke partitions), heartbeat times, answers, lost answers.
-Emits: ConsumerGroupHeartbeat requests; partitions to revoke and to assign; the loss of the membership.
-
 A heartbeat contains only what has changed since the last answered one. After a join, a refusal or a lost answer it contains
 everything, and the coordinator answers with the full assignment. Revoked partitions are sent at once: another member waits for
 this acknowledgement.

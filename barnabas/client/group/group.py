@@ -1,8 +1,5 @@
 """The common part of both group protocols: the rebalance listener, leaving, errors for the next poll, coordinator requests.
 
-Driven by: the consumer's polls (`begin_poll`), its subscription, refused commits, the cluster's changes.
-Emits: assignments through `apply`, calls of the rebalance listener, `on_change` when a poll should look again.
-
 Partitions are assigned and revoked only inside a poll, as in Kafka's client: never while the caller processes their records, so
 `metadata` and the records at the caller belong together (KIP-447 depends on it). A change that has begun continues even if the
 poll is cancelled. Heartbeats run all the time.

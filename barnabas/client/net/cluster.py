@@ -1,7 +1,6 @@
 """All connections of one client: by node and purpose, with current metadata and coordinator look-ups.
 
-Driven by: requests for a connection, a coordinator or a topic; answers; two timers (metadata age, retries).
-Emits: a call to each listener after a connection, the metadata or a coordinator has changed. Callers then ask again.
+Callers then ask again.
 
 Invariants: at most one connection per (node, purpose), because a fetch that waits for records or a join that waits for members
 delays all later requests on its connection; at most one Metadata request is in flight; bootstrap addresses are used until the

@@ -1,7 +1,4 @@
-"""Errors of connecting, in words that say what to do: TLS, other protocols, addresses.
-
-Driven by: `transport.py`. Emits: BrokerUnreachable, AuthenticationFailed; hints.
-"""
+"""Errors of connecting, in words that say what to do: TLS, other protocols, addresses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Looks up the coordinators of groups and transactional ids, and remembers them.
 
-Driven by: `Cluster`, for every request to a coordinator. Emits: FindCoordinator requests; `notify_change` after each result.
-
 Invariants: at most one look-up per key runs at a time; a coordinator that is no longer among the brokers is looked up again.
 """
 

@@ -1,6 +1,5 @@
 """Why a client has no connection: what its connections say, as one error.
 
-Driven by: `cluster.py`, while a caller waits. Emits: the error to raise at once, or after the time limit.
 A refused login or certificate is raised at once: another attempt would be refused, too, as in Kafka's own clients.
 """
 

@@ -1,7 +1,5 @@
 """The client's copy of the cluster metadata: brokers, topics with their ids, leaders with their epochs.
 
-Driven by: Metadata answers and the leader hints in Produce and Fetch answers (KIP-951). Emits: nothing.
-
 Invariants: the leader epoch of a partition never decreases while the topic id stays the same (KIP-320), so the answer of a
 broker that lags behind cannot replace newer information. A topic with a new id starts without known epochs.
 """

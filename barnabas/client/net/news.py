@@ -1,7 +1,5 @@
 """News: which brokers told a client nothing new when it asked who leads, so that it asks another one next.
 
-Driven by: each answer to Metadata. Emits nothing; the cluster looks at `without` when it chooses a broker.
-
 A leader that is cut off from the controller refuses records with NOT_LEADER_OR_FOLLOWER, and its Metadata still names itself. A client
 that asked it again and again would never hear of its successor.
 

@@ -1,8 +1,5 @@
 """The TLS context and the SASL conversations of one client's connections.
 
-Driven by: `transport.py`, before each attempt to connect and before a session is renewed. Emits: a context, conversations, tokens;
-IllegalState if a file cannot be used, SaslFailed.
-
 Invariants: passwords stay in here and in the config; no text names them. A token is asked for before each authentication.
 """
 

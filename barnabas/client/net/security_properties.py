@@ -1,6 +1,5 @@
 """Kafka's client properties of TLS and SASL, as the settings of SecurityConfig: `security.protocol`, `ssl.*`, `sasl.*`.
 
-Driven by: the command line and Spark. Emits: keyword arguments; IllegalState that names the property and what to write.
 Values of secrets are in no error. Stores are read when a client is made, not here.
 """
 

@@ -1,8 +1,5 @@
 """Silence: leaves brokers that owe an answer, once others have replaced them as leaders and coordinators.
 
-Driven by: `watch`, a task of the cluster; `leave_replaced`, after every change of metadata, coordinators or connections.
-Emits: questions to other brokers, who leads and coordinates now; dropped connections, so that their requests are repeated elsewhere.
-
 A process that is stopped, or whose machine hangs, keeps its connections open. Without this, each request to it would wait for its time
 limit, although its session has ended and others have taken over.
 

@@ -1,7 +1,5 @@
 """One connection to one broker: the asyncio shell around `protocol/exchange.py`.
 
-Driven by: `send`, the socket, one timer for the earliest deadline. Emits: one write per event-loop iteration; `on_change`.
-
 Invariants: `done` of each request is called exactly once, with the decoded response or a KafkaError. The answer to a request
 whose caller was cancelled is dropped. Attempts to connect are separated by the pauses of `backoff.py`.
 """

@@ -1,8 +1,5 @@
 """Record batches that wait to be sent: one queue per partition, with one byte count for all.
 
-Driven by: `append` for every record; the sender, which takes batches from the queues.
-Emits: batches, in the order of their records.
-
 A batch is sent when it is full, when linger_ms has passed, during a flush, or when a newer batch is behind it in the queue.
 Sizes are upper bounds (like Java's estimates), so an encoded batch never exceeds its counted size. A handle is returned with the
 outcome of its record (the producer stores futures); this module does not use it.

@@ -1,8 +1,5 @@
 """The shell that sends a producer's batches and transaction requests and delivers the outcomes.
 
-Driven by: `wake` (after every change of a core), the cluster's changes, answers, one timer.
-Emits: Produce and transaction requests; results of the records' futures; the end of `progress` waits.
-
 One callback, `_pump`, does everything: it asks the state machine and the sender what to send, passes requests to connections,
 delivers outcomes and sets the timer. It awaits nothing, and callers only change the cores and wake it, so no cancellation can
 leave anything half done.

@@ -1,7 +1,5 @@
 """The outcome of an encoded batch that was divided because the broker refused it as too large.
 
-Driven by: the delivery, which gives each record of the divided batch its outcome. Emits: the result of the batch's future.
-
 Invariant: the future ends once every record has an outcome.
 """
 

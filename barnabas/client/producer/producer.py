@@ -1,8 +1,5 @@
 """Producer: the public interface over accumulator, sender and transaction state machine.
 
-Driven by: `send`, `flush`, the transaction calls. Emits: records into the accumulator, transitions of the transaction state;
-`Delivery` sends both to the brokers.
-
 Calls only change the cores and wake the delivery, so a cancelled call leaves nothing half done. A cancelled `send` has queued its
 record or has not: there is no await after the queueing. A cancelled flush, commit or abort continues and may be awaited again.
 Follows KIP-98, KIP-447, KIP-480, KIP-794, KIP-890, KIP-91 (delivery timeout), KIP-939 (two-phase commit).

@@ -1,8 +1,5 @@
 """Chooses the partition of each record, and finds the queue of that partition.
 
-Driven by: `send` for every record; metadata, which is requested for a new topic.
-Emits: the queue for a record.
-
 Invariants: a topic gets a route when its metadata is first known, and keeps it; a partition has one queue, which belongs to the
 accumulator. Only `open` waits.
 Follows KIP-480, KIP-794 (in `partitioning`).

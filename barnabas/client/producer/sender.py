@@ -1,8 +1,5 @@
 """The producer's core: decides which batches are sent to which broker, and determines the outcome of each batch.
 
-Driven by: `drain` with the time and the cluster's leaders, the answers and failures of its dispatches, `expire`.
-Emits: dispatches (one Produce request each), outcomes of batches, `metadata_wanted`.
-
 Order and exactly-once (KIP-98, KIP-360): an idempotent batch gets its sequence when it is first sent, and keeps it in retries.
 At most five batches of a partition have a sequence (the broker remembers five), and only one until the first batch of an epoch
 is acknowledged. While a batch waits for a retry, or a retry is in flight, only the oldest batch is sent. If the leader has

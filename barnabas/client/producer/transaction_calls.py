@@ -1,7 +1,5 @@
 """The transaction calls of a producer, as coroutines over its state machine.
 
-Driven by: the caller of `Producer`. Emits: transitions of the state machine; `Delivery` sends the requests.
-
 A call starts a transition and waits for its end. A call that is cancelled, or has waited too long, changes nothing: the transition
 continues, and the same call may be made again to wait for its outcome. Follows KIP-98, KIP-447, KIP-890, KIP-939.
 """

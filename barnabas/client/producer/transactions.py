@@ -1,9 +1,5 @@
 """The state machine of a transactional producer: chooses the next request to the coordinator and applies its answer.
 
-Driven by: initialize, begin, add_partition, add_offsets, prepare, commit, abort; answers and failures of its one outstanding
-request. Emits: `next_request` (message, recipient, highest version), the new producer id and epoch, the error that made a
-transaction abortable or the producer unusable.
-
 Invariants: states change only through `_transition`, as VALID_PREVIOUS allows; at most one request is outstanding; EndTxn is sent
 only after every batch of the transaction has its outcome and every offset is committed. A cancelled caller changes nothing: the
 transition continues and may be awaited again.

@@ -1,7 +1,5 @@
 """The failures of records that no caller has retrieved: `flush` and `stop` raise them, so that no failure is lost silently.
 
-Driven by: `Delivery`, when a batch has failed; `take` and `clear` of the producer. Emits: one SendFailed for all of them.
-
 A failure is taken if, when the record fails, somebody waits for its future: a task that awaits it, `asyncio.gather` or `wait`, or
 a done callback. It is also taken if its exception is retrieved later, before `take` (await, `result()`, `exception()`). A
 cancelled future takes nothing: its caller has stopped waiting, and the record was not withdrawn.

@@ -1,8 +1,5 @@
 """Disturbances: what the audit does to Kafka, and at which moments of a test.
 
-Driven by: the event "audit" of the brokers (`watch.py`), in the kit's thread. Emits: calls of `Core`; the command that gives or loses
-the answer at which a broker has stopped.
-
 A moment is a successful request of the application: its first write, its first read, its first write after a read, the first commit of
 a group, the first write of a transaction, the first end of one. Requests of the kit's own clients are none: they are the test's.
 Each disturbance acts once at each of its moments. All other answers wait, so nothing depends on time.

@@ -1,9 +1,5 @@
 """Audit: runs the tests that have used `kafka` again, once under each disturbance.
 
-Driven by: pytest's hooks, where `--kafka-audit` or `--kafka-audit-strict` is given. Emits: the reports of the first run of each test,
-as without the audit; the last of them carries the outcomes of the other runs, also from a worker of xdist; the table; with
-`--kafka-audit-strict` the exit status 1 if a test fails under a disturbance.
-
 A test is run again by pytest's own steps, as pytest-rerunfailures does it, so all its fixtures of scope "function" are new. Only a test
 that has passed runs again: what fails undisturbed tells nothing about disturbances. docs/adr/0004-test-kit.md has the reasons.
 """

@@ -1,7 +1,4 @@
-"""The audit's table: which tests pass only without a disturbance, and which disturbances were not reached.
-
-Driven by: `Audit`, at the end of the run. Emits: lines with their markup for pytest's terminal.
-"""
+"""The audit's table: which tests pass only without a disturbance, and which disturbances were not reached."""
 
 from __future__ import annotations
 

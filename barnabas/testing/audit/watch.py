@@ -1,8 +1,6 @@
 """WatchedRouter: a router that stops before it answers a client's successful request, until the audit has decided.
 
-Driven by: the connections of the broker, as `Router` is; the commands of `commands.py`. Emits: the event "audit" with
-the number of a stopped answer, its connection, and what its request was about. An answer to OffsetFetch is told with the number 0, and
-not stopped.
+An answer to OffsetFetch is told with the number 0, and not stopped.
 
 A stopped request has had its effect, so the audit acts at a point that depends on no time: after an effect, and before the
 application knows of it. Answers with an error are not stopped, nor are those to other brokers and to the kit.

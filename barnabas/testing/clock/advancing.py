@@ -1,7 +1,5 @@
 """Moves the time of a cluster forward: all brokers together, from one due timer to the next.
 
-Driven by: `KafkaClock.advance`, in the kit's thread. Emits: commands to the running brokers.
-
 Time does not jump at once. A timer that is due on the way runs at its own time: a member whose session ends after 45 s leaves its group
 empty at that time, so the group's offsets expire seven days later and not at the end of the jump. Checks that repeat (retention, the
 cleaner, expiry) run at the end, and the cleaner also at the beginning, so that tombstones have their horizon from then on.

@@ -1,7 +1,7 @@
 """The kit's commands of the clock, inside a node's loop. `node_commands.py` has their names.
 
-Driven by: `advancing.py`, which moves all brokers of a cluster together. A command ends when its effects are committed, or after its
-time: a marker for a partition without a leader, for example, waits for as long as there is no leader.
+A command ends when its effects are committed, or after its time: a marker for a partition without a leader, for
+example, waits for as long as there is no leader.
 """
 
 from __future__ import annotations

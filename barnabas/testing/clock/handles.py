@@ -1,8 +1,6 @@
 """KafkaClock: the time of a cluster's brokers, `kafka.clock`.
 
-    kafka.clock.advance(hours=25)
-
-Driven by: a test. Emits: work in the kit's thread (`advancing.py`).
+kafka.clock.advance(hours=25)
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Travel: the clocks of one broker, which a test moves forward. Nothing here waits or fires a timer.
 
-Driven by: the kit's commands of the clock, and `NodeHost`, which gives both clocks to the node.
-
 The wall clock of a broker is that of the machine plus the offset. Its monotonic clock exists twice. What brokers measure of each
 other (sessions, elections, replication, requests) keeps the time of the machine, so no jump ends it. What a broker measures for clients
 (sessions of groups, timeouts of transactions) moves with the wall clock.

@@ -2,9 +2,6 @@
 
     {"api": "EndTxn", "txn": "orders-*", "nth": 3, "error": "REQUEST_TIMED_OUT", "after": "apply"}
 
-Driven by: `Faults` (a method of Python is one action of the table here), the admin port, `read`. Emits: checked rules, or KitError with
-the nearest right word; nothing is installed here.
-
 A document is what JSON can express. Its keys are those of `Faults.on`, one action with its value, and the options of that action.
 `rewrite` is no action of a document, because a function is no JSON value.
 

@@ -1,7 +1,4 @@
-"""Fault: one fault that a test has written: what happens to its requests, and which it has met.
-
-Driven by: a test, from any thread; `note`, in the kit's thread. Emits: what its owner (`Faults`) sends to the brokers.
-"""
+"""Fault: one fault that a test has written: what happens to its requests, and which it has met."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
     run_my_application()
     assert fault.hits == 1
 
-Driven by: a test, from any thread. Emits: commands to the brokers, in the kit's thread; hits come back as events.
-
 A fault hits one request unless `times` says otherwise. The brokers count `nth` each for itself, also over a restart; `times` holds for
 all of them together, except for requests that reach several brokers at the same moment. Requests between brokers and of the kit itself
 meet no fault. Chance follows the seed of the cluster: the first fault after the start or after `clear` has the first stream, and so on.

@@ -1,8 +1,5 @@
 """FaultyRouter: a router whose requests meet the faults that are installed on its broker.
 
-Driven by: the connections of the broker, as `Router` is; `install` and `remove` (commands of the kit). Emits: hits, one for each
-fault that has met a request; what the router emits.
-
 A fault acts before or after a handler. Before it: the handler runs later, twice, or never. After it: the effect has taken
 place, and the answer is replaced, cut, or never sent.
 

@@ -1,6 +1,6 @@
 """Rule: one fault on the wire, as data. Checks it where it is written, and decides which requests it hits.
 
-Driven by: `Faults` in the test (checks), `FaultyRouter` in each broker (matches). Emits: nothing. A rule passes a pipe as JSON.
+A rule passes a pipe as JSON.
 
 The order of the tests for a request: API, client id, what the request names (transactional id, group, topic, partition), then the
 count (`nth`), then the probability. A request counts once it matches everything before the count.

@@ -1,8 +1,5 @@
 """Describes requests and their outcomes as events. Pure functions over messages.
 
-Driven by: `recorder.py`, with a request before its handler runs and with the response after. Emits: lists of JSON objects, without the
-fields that the recorder adds (number, time, broker, client).
-
 What is taken from a request is bounded: records of the first RECORDS_KEPT of a batch, BATCHES_KEPT batches of a delivery,
 PARTITIONS_KEPT partitions of any other list.
 """

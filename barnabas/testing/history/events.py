@@ -1,7 +1,5 @@
 """Events: what brokers did for clients, as typed values; each has the form of a JSON object.
 
-Driven by: `recorder.py`, which makes the JSON objects inside a broker; `event_of`, which reads them. Emits: nothing.
-
 A request makes an event when the broker knows its outcome, before the answer leaves. A Produce makes one event for each partition,
 and so does a Fetch for each partition of which it delivers records. Requests of brokers among themselves make none, except for the
 markers of transactions. Offsets are inclusive; −1 and "" stand for "none".

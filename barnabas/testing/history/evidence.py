@@ -1,7 +1,4 @@
-"""Evidence: the events of a history, sorted for the checks, and their words in the story of an anomaly.
-
-Driven by: the checks. Emits: `Anomaly`. Pure.
-"""
+"""Evidence: the events of a history, sorted for the checks, and their words in the story of an anomaly."""
 
 from __future__ import annotations
 

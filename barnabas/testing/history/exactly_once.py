@@ -1,7 +1,4 @@
-"""Compares committed inputs with committed outputs, and tells what happened to those that do not agree. Pure.
-
-Driven by: `History.assert_exactly_once`, with the records of both topics and the evidence. Emits: the text of a failed assertion.
-"""
+"""Compares committed inputs with committed outputs, and tells what happened to those that do not agree. Pure."""
 
 from __future__ import annotations
 

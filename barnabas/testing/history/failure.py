@@ -1,7 +1,5 @@
 """The section "kafka" in pytest's report of a failed test: what each client did last, what is still open, and what holds readers back.
 
-Driven by: the pytest plugin, when a test has failed and its brokers still run. Emits: text of LINES_MAX lines at most.
-
 Brokers that do not answer within ASKED_S are named and left out: a report never hangs and never fails.
 """
 

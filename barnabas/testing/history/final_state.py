@@ -1,7 +1,4 @@
-"""FinalState: what brokers really hold after a test: logs, the steps of transactions, committed offsets. Plain values.
-
-Driven by: `log_reader.py`, which reads them; tests, which make them. Emits: nothing.
-"""
+"""FinalState: what brokers really hold after a test: logs, the steps of transactions, committed offsets. Plain values."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
     run_my_application()
     assert history.of(Produced, topic="orders")
 
-Driven by: a test, from any thread; brokers, which send events. Emits: commands to the brokers, in the kit's thread.
-
 Recording begins when `kafka.history` is used first; the fixture `kafka_history` does that before the test. The events stay here, so a
 broker that dies takes none with it. Memory is bounded: beyond EVENTS_MAX events, or about BYTES_MAX bytes, the oldest are forgotten,
 and `forgotten` counts them.

@@ -1,7 +1,5 @@
 """The last requests of each client, as text: from what a recorder keeps of them.
 
-Driven by: the command `history_last` inside a broker; `History` for a broker of this process that has ended. Emits: JSON values.
-
 Most requests are described when somebody asks. The recorder describes a large one when it arrives, by `subject` and `outcome`, so that
 its ring need not keep it.
 """

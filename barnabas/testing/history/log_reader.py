@@ -1,7 +1,5 @@
 """LogReader: reads what brokers hold, over the Kafka protocol: batches with their markers, steps of transactions, committed offsets.
 
-Driven by: `History.check`, `barnabas txn explain`. Emits: requests of an admin client; `FinalState`.
-
 It reads as a consumer under read_uncommitted does, and keeps the headers of batches. Records are decoded in the two topics of the
 coordinators alone. It works on any Kafka whose topics the client may read.
 """

@@ -1,8 +1,5 @@
 """RecordingRouter: a router that notes what its broker acknowledges and delivers. Recorder: where the notes go.
 
-Driven by: the connections of the broker, as `Router` is; `set_level` (a command of the kit). Emits: events (`events.py`) to a
-sink; the last requests of each connection, on request.
-
 Levels:
 - "off": requests take the way of `WatchedRouter`; nothing is noted.
 - "last": the last requests of each connection, for the report of a failed test. A request costs one entry of a ring. What is small is

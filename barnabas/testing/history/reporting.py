@@ -1,7 +1,4 @@
-"""What a test's report says about its Kafka, and the trace of the test.
-
-Driven by: `plugin.py`, after each phase of a test. Emits: the section "kafka" of a failed test; files in `kafka-traces/`.
-"""
+"""What a test's report says about its Kafka, and the trace of the test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Texts of requests and answers, one line each, for the last requests of a client.
-
-Driven by: the recorder, when a large request arrives; `last_requests.py`, when somebody asks. Emits: text.
-"""
+"""Texts of requests and answers, one line each, for the last requests of a client."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The story of a transactional id: who bumped its epoch and why, what it wrote, how it ended, who was fenced. Pure.
 
-Driven by: `barnabas txn explain`, with the steps of the coordinator's log, the events of a history (if there is one), the markers in the
-logs, and what the coordinator says now. Emits: lines of text.
-
 The coordinator's log knows when an epoch changed and what the transaction did, and not who asked. A history knows the clients. Where
 only the log is there, the story says what the log proves and no more.
 """

@@ -1,7 +1,5 @@
 """`.kafkatrace` files: the history of one test, JSON lines, one event a line. docs/testing/trace-format.md describes them.
 
-Driven by: the pytest plugin (writes), `barnabas txn explain --trace` (reads). Emits: files of BYTES_MAX bytes at most.
-
 The first line is the header. Then come the events, the steps of `__transaction_state` and the markers in the logs, each in its order. The last
 line is {"kind": "end"}: a file without it was cut off. A reader skips kinds that it does not know.
 """

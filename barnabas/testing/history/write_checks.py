@@ -1,7 +1,5 @@
 """Checks of writes: lost, repeated, in the wrong order. Pure.
 
-Driven by: `checker.py`. Emits: `Anomaly`: lost-write, duplicate, order-inversion.
-
 A batch is the same one if producer id, epoch and sequence agree, or, without a producer id, checksum, count and size: a client that
 sends a batch again sends the same bytes. Two equal batches count as one that was repeated only if the client cannot have got
 the answer to the first one.

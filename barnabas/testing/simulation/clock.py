@@ -1,7 +1,7 @@
 """Virtual clock and seeded randomness: the Clock and Rng ports of a simulated process.
 
-Driven by: SimLoop's time and the world's seed. Invariants: the same seed and label draw the same numbers and uuids under
-any PYTHONHASHSEED. Clocks of different machines may differ, but `monotonic_ms` never goes back.
+Invariants: the same seed and label draw the same numbers and uuids under any PYTHONHASHSEED. Clocks of different
+machines may differ, but `monotonic_ms` never goes back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """SimDisk: the Disk port of one simulated process: a machine's memory disk with delays and a trace.
 
-Driven by: the Disk port. Emits: the results of MemoryDisk; a trace event for each change; OSError after the process is dead.
-
 Each `sync` takes a time drawn from the seed, some of them a long time. Syncs run one after another, as on a device. The memory disk
 survives the process: it has the contents, simulates kills and power losses, and raises faults (`fail`).
 

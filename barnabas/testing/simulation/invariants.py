@@ -1,8 +1,5 @@
 """Invariants: checks of the promises to clients, which hold despite any faults.
 
-Driven by: the history of a test's clients (acknowledged sends, outcomes of transactions) and the records that a reader found.
-Emits: Violation, which names the first wrong records.
-
 Pure functions over plain values, for simulated runs, runs of real processes and foreign clients.
 Records are identified by their values, which a test makes unique.
 """

@@ -1,7 +1,5 @@
 """SimLoop: an asyncio event loop whose time is virtual.
 
-Driven by: `run_until_complete`. Emits: the same callbacks in the same order for the same program and seed.
-
 Time does not pass while a callback is ready, and jumps to the next timer when none is. Ready callbacks run first in, first
 out; timers by (deadline, order of creation). Futures, tasks, locks, timeouts and context variables are asyncio's own.
 Methods that reach the real system (threads, executors, file descriptors, sockets, signals, subprocesses, name resolution)

@@ -1,8 +1,5 @@
 """SimNetwork: machines joined by links of random latency that can be cut.
 
-Driven by: transports that send, processes that listen, connect and die, and the test that cuts and heals links.
-Emits: deliveries, at times drawn from the world's seed, each noted in the trace.
-
 A connection is an ordered stream: a segment never overtakes another. While a link is cut, what is sent over it waits, as
 TCP retransmits; it arrives after the link is healed, unless the connection was reset before. A killed process's
 connections are reset; those of a machine without power stay silent until it answers again, then they are reset.

@@ -1,8 +1,5 @@
 """Process: the owner of tasks, timers and connections, in a world where all processes share one loop.
 
-Driven by: the world, which starts and kills processes; the loop, which checks the process before it runs a timer.
-Emits: cancellation of the process's tasks, in creation order, when it dies.
-
 Every task, timer and transport inherits the process from its context, as a context variable. The timers and deliveries of a dead
 process never run. Its tasks are cancelled, and calls of their `finally` blocks to the ports fail.
 

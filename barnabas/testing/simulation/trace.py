@@ -1,8 +1,5 @@
 """Trace: a running hash over all events, which compares two runs by one value.
 
-Driven by: the loop (timers), the network (deliveries) and the disks (changes), through `note`.
-Emits: `digest`; the text of the last events, for the report of a failure, or of all events on request.
-
 Invariants: events depend only on the seed, not on ids, addresses, hash orders or the wall clock.
 """
 

@@ -1,9 +1,5 @@
 """SimTransport: one end of a simulated TCP connection.
 
-Driven by: the protocol that writes to it, and the deliveries that the network schedules.
-Emits: segments to the other end; to its protocol connection_made, data (Protocol or BufferedProtocol), eof_received,
-pause_writing and resume_writing, connection_lost.
-
 Bytes arrive once, in order, after the link's latency; some segments are split in two. At most WINDOW_BYTES are in transit or
 unread. The rest waits in the write buffer, whose high-water mark pauses the writer. `close` sends the buffered bytes and
 then an end of file. `abort` and the death of the process send a reset.

@@ -1,8 +1,5 @@
 """World: machines, their disks and links, one virtual time, one seed.
 
-Driven by: a test that starts programs on machines, kills them, cuts power and links, and waits.
-Emits: the results of programs; the trace; on failure an error that names the seed and the last events.
-
 A machine and its disk survive their processes. A machine runs one process at a time. A crash first cuts the process's ports
 (network, then disk), then loses unsynced changes of the disk if it is a power loss, then cancels the process's tasks.
 

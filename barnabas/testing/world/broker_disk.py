@@ -4,8 +4,6 @@
     kafka.disk(2).kill("write", nth=3, done="half", path="orders-0/*").wait()
     kafka.disk(2).full()
 
-Driven by: a test, from any thread. Emits: faults of disks to `Surroundings`, in the kit's thread.
-
 Each call but `wait` takes about a millisecond, so a coroutine may use it. What the broker does with an error is what Kafka does: it takes the log
 directory offline, and stops if it has no other.
 """

@@ -1,8 +1,5 @@
 """WorldDisk: a broker's disk on which a test makes calls fail, end the broker, or take longer, and loses unsynced bytes.
 
-Driven by: the node, as `Disk`; `commands.py`, which brings the faults. Emits: calls of the real disk, OSErrors of faults, one event for
-each call that has met a fault, and the end of the broker.
-
 While there is no fault, a file's methods are those of the real file. Where the disk is a real one, writes pass the page cache, which
 notes what is not synced; the memory disk does that itself.
 

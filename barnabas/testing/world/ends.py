@@ -1,9 +1,7 @@
 """ExpectedEnd: the end of a broker that the test, and not the kit, brings about.
 
-    with kafka.expect_end(2):
-        os.kill(kafka.broker(2).pid, signal.SIGKILL)
-
-Driven by: a test, from any thread or loop. Emits: to the backend, that the end is no failure.
+with kafka.expect_end(2):
+    os.kill(kafka.broker(2).pid, signal.SIGKILL)
 """
 
 from __future__ import annotations

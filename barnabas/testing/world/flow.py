@@ -1,6 +1,5 @@
 """Flow: what happens to the bytes of one direction of a link. A JSON value on its way to a broker.
 
-Driven by: `handles.py`, which checks and sends flows; `network.py`, which merges those that meet a connection.
 The words are those of Toxiproxy.
 """
 

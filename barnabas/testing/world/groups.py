@@ -3,9 +3,6 @@
     kafka.group("billing").evict("worker-1")
     kafka.group("billing").move(("orders", 0), to="worker-2")
 
-Driven by: a test, through `kafka.group(name)`. Emits: requests of the kit's admin client, faults on the wire, commands to the
-coordinator's broker (`moves.py`).
-
 A member is named by its member id, its client id, or its group.instance.id, as far as that is the name of one member only.
 """
 

@@ -1,7 +1,4 @@
-"""The methods of a cluster handle about the world around its brokers, blocking and as coroutines.
-
-Driven by: a test, through `Cluster` and `Cluster.aio`. Emits: work for `Surroundings`, in the kit's thread.
-"""
+"""The methods of a cluster handle about the world around its brokers, blocking and as coroutines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """LinkConnection: one connection of a broker that the kit can cut, slow down or break, and that costs nothing until then.
 
-Driven by: the loop, as protocol of the real transport; the broker's protocol, as its transport (`LinkTransport`); `WorldNetwork`, with
-the flows of its link. Emits: the same calls to both, now or later.
-
 As long as both flows are free, both sides call each other's own methods: the attributes here are those methods. A flow that is not free
 puts a `Pipe` between them.
 

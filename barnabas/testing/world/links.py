@@ -4,7 +4,7 @@
         ...
     kafka.link("client:billing-*", 2).latency(0.05, jitter=0.01).bandwidth(64)
 
-Driven by: a test, from any thread. Emits: flows of links to `Surroundings`, in the kit's thread. The words are those of Toxiproxy.
+The words are those of Toxiproxy.
 
 Each call takes about a millisecond, so a coroutine may use it.
 """

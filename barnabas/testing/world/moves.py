@@ -1,7 +1,5 @@
 """Moves a partition of a group to another member: the part inside the coordinator's broker.
 
-Driven by: `group(name).move`, by the commands of `node_commands.py`. Emits: a rebalance, and what the group then assigns.
-
 In a classic group the leader's client assigns. Each SyncGroup of the leader is changed on its way until the move has ended: the
 partition goes to the chosen member, or to no member while another member still lists it as owned (a cooperative protocol). That member
 gives it back and joins again, and the next SyncGroup gives it away. In a group of KIP-848 the coordinator assigns: the move is written

@@ -1,7 +1,5 @@
 """WorldNetwork: a broker's network, whose links to other brokers and to clients a test can cut or shape.
 
-Driven by: the node, as `Network`; `commands.py`, which brings the rules. Emits: connections of the real network, as `LinkConnection`.
-
 The broker that has opened a connection shapes both directions of it, because it alone knows whose address it has called. So a cut
 between two brokers is the work of both. The link to a client is shaped by the broker; it knows a client by the client id of the
 connection's first request.

@@ -1,8 +1,5 @@
 """PageCache: what a real disk would lose with its machine's power: everything that was not synced.
 
-Driven by: `WorldDisk`, in the process of a broker, with each change and each sync. Emits: `lose`, which gives the files on disk the
-contents that were synced.
-
 The files themselves have the new contents; kept here are the synced size of each file, and the bytes that a later write or truncation
 has replaced below it. Logs only grow, so that is a few bytes. Changes of names stay; `replace` is durable when it returns. What the
 file had when it was first opened counts as synced.

@@ -1,7 +1,5 @@
 """Pipe: one direction of a connection whose link is not free: bytes that wait for their time, or for the end of a cut.
 
-Driven by: `LinkConnection` with `put`, `end` and `shape`; timers of the loop. Emits: the bytes in their order, then the end.
-
 Invariants: bytes never overtake each other; nothing is lost or doubled; while the flow is cut nothing is emitted. At most BYTES_MAX wait:
 a receiver that is full stops its sender (`is_full`), and what is sent over a cut all the same ends the connection.
 """

@@ -1,6 +1,5 @@
 """Moves the coordinator of a group or of a transactional id to another broker.
 
-Driven by: `kafka.move_coordinator`, in the kit's thread. Emits: the move of the leader of the coordinator's partition, by `Core`.
 Works on every Kafka, because it uses the Kafka protocol alone.
 """
 

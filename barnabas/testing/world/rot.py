@@ -1,8 +1,4 @@
-"""Flips a bit of a record on a broker's disk.
-
-Driven by: the command "flip_bit", in the node's loop. Emits: one changed byte in the newest replica of the file; the broker's copy of
-the log's end in memory is dropped, so that the next reader gets what the disk has.
-"""
+"""Flips a bit of a record on a broker's disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Surroundings: the links and disks of one cluster as a test has shaped them; brings them to the brokers.
 
-Driven by: handles of a test (`links.py`, `broker_disk.py`), in the kit's thread; `Core`, as an extension. Emits: commands to brokers.
-
 Each broker gets the whole state that concerns it with every change, so a paused broker that continues, or one that restarts, needs no
 history of changes. A broker that restarts has it before its first step.
 """

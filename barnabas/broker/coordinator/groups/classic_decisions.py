@@ -1,8 +1,5 @@
 """Decisions about a classic group.
 
-Driven by: `GroupShard` and the handlers of offsets.
-Emits: answers and records, into `Effects`.
-
 `ClassicProtocol` has the rules of members. This module adds what concerns offsets and deletion, and the conversion to a
 consumer group when the first member of the consumer protocol joins.
 Follows KIP-211 (expiry of offsets), KIP-496 (OffsetDelete), KIP-848.

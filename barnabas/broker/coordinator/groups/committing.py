@@ -1,8 +1,5 @@
 """Checks of OffsetCommit, TxnOffsetCommit and OffsetFetch: whether a member may commit or read offsets of a group.
 
-Driven by: the decisions of groups.
-Emits: nothing, or an error.
-
 A member of a consumer group may commit in its member epoch. It may also commit in an older epoch for partitions that
 it has had since then: no other member can have had them in between (KIP-1251).
 Follows KIP-345, KIP-447 (TxnOffsetCommit names the member), KIP-848, KIP-1251.

@@ -1,8 +1,5 @@
 """Decisions about a consumer group (KIP-848).
 
-Driven by: `GroupShard` and the handlers of offsets.
-Emits: answers and records, into `Effects`.
-
 `ConsumerProtocol` has the rules of members, `ClassicMembers` those of members that use the classic protocol. This
 module adds what concerns offsets and deletion, and the conversion to a classic group when the last member of the
 consumer protocol has gone.

@@ -1,8 +1,5 @@
 """Group coordinator of a node: its shards of `__consumer_offsets`, and what they need from the node.
 
-Driven by: the handlers of groups, elections and resignations, markers of transactions, deleted topics, timers.
-Emits: writes to the shard host; answers to Replies, when their decisions are committed.
-
 This is a shell: the rules are in the shards. Each shard has one timer, for its earliest deadline. A heartbeat only
 moves a deadline, so an idle group costs nothing else.
 

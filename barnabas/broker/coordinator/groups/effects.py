@@ -1,8 +1,4 @@
-"""Input and output of decisions about groups.
-
-Driven by: handlers make calls, the coordinator's shell adds the time, protocols fill Effects.
-Emits: values.
-"""
+"""Input and output of decisions about groups."""
 
 from __future__ import annotations
 

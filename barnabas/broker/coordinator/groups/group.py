@@ -1,8 +1,5 @@
 """Group: one interface to a group of a shard, whichever protocol it has.
 
-Driven by: `GroupShard`, the handlers of offsets, views and expiry.
-Emits: answers and records, into `Effects`.
-
 There are three implementations: `ClassicDecisions` for a classic group, `ConsumerDecisions` for a consumer group
 (KIP-848), and `MissingGroup` for a group id without a group. They decide; only applied records change what the log
 contains.

@@ -1,6 +1,6 @@
 """ExistingGroup: the part of `Group` that classic groups and consumer groups have in common.
 
-Driven by: `GroupShard`, the handlers of offsets, views and expiry. It only reads the group.
+It only reads the group.
 """
 
 from __future__ import annotations

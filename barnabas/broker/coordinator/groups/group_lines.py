@@ -1,7 +1,6 @@
 """Log lines about groups: states, epochs, and members that join, leave or expire.
 
-Driven by: the decisions about groups, and committed records of consumer groups. Group ids and member ids come from clients; the output of
-the log escapes and shortens them.
+Group ids and member ids come from clients; the output of the log escapes and shortens them.
 """
 
 from __future__ import annotations

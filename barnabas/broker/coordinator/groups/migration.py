@@ -1,10 +1,5 @@
 """Conversion of groups with members between the classic and the consumer protocol (`group.consumer.migration.policy`).
 
-Driven by: `ClassicDecisions` when the first member of the consumer protocol joins a classic group of consumers;
-`ConsumerDecisions` when the last such member leaves, is removed, or is replaced by a static member of the classic
-protocol.
-Emits: the records that delete the one group and create the other.
-
 An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned
 to it; the members continue with their requests of the classic protocol and learn from the next answer that they must
 rebalance. A downgrade makes a classic group whose generation is the group epoch. Every member has its target

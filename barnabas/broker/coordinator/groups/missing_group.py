@@ -1,8 +1,4 @@
-"""Decisions about a group id without a group: the first member creates the group, everything else is refused.
-
-Driven by: `GroupShard` and the handlers of offsets.
-Emits: answers and records, into `Effects`.
-"""
+"""Decisions about a group id without a group: the first member creates the group, everything else is refused."""
 
 from __future__ import annotations
 

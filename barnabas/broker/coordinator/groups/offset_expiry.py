@@ -1,8 +1,5 @@
 """Expiry of committed offsets, and of groups that then have neither members nor offsets (KIP-211).
 
-Driven by: `GroupShard.expired`, every `offsets.retention.check.interval.ms`.
-Emits: tombstones.
-
 An offset does not expire while an open transaction has a newer one for its partition, or while members read its topic. The retention
 begins as `Group.offset_expiry` returns. An OffsetCommit of version 2 to 4 may have its own expiry time.
 """

@@ -1,8 +1,5 @@
 """Committed and pending offsets of the groups of one shard.
 
-Driven by: `GroupTables`: staged and replayed OffsetRecords; transaction markers.
-Emits: an undo for each staged record; reads.
-
 An offset that a transaction commits is pending under its producer id until the marker: a commit makes it the
 committed one, an abort drops it. Of two commits of a partition the one that was written later counts, whatever the
 order of their markers: `order` numbers the records in the order of the log.

@@ -1,8 +1,5 @@
 """Codec of the records of `__consumer_offsets`: to Kafka's keys and values, and back.
 
-Driven by: the group shard, at every write and while its log is loaded.
-Emits: bytes and records.
-
 The first two bytes of a key are its kind: 0 and 1 are committed offsets, 2 a classic group, 3 to 8 and 16 parts of a
 consumer group. Other kinds (share and streams groups) are skipped. Values have the versions that Kafka 4.3.1 writes:
 OffsetCommitValue 4 (1 if the client named a retention), GroupMetadataValue 3, 0 for consumer groups.

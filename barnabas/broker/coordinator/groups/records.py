@@ -1,8 +1,5 @@
 """Records of `__consumer_offsets`, as the coordinator keeps them in memory.
 
-Driven by: decisions, which make records; `GroupTables`, which applies them.
-Emits: values.
-
 A record has a key (group, kind, part) and a value. A value of None is a tombstone: it deletes what the key names. A
 consumer group consists of many records, and each is written and deleted alone. `record_codec` has the bytes.
 """

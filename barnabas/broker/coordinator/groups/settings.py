@@ -1,8 +1,4 @@
-"""Settings of the group coordinator, as its cores use them.
-
-Driven by: `GroupCoordinator`, which reads them from the configuration.
-Emits: values.
-"""
+"""Settings of the group coordinator, as its cores use them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Group shard: the groups and offsets of one partition of `__consumer_offsets`, a shard of `host.shard.ShardHost`.
 
-Driven by: decisions of the group coordinator (`join`, `sync`, … return a Decision), staged and replayed records,
-markers.
-Emits: Decisions; tells its owner when it is loaded or resigned.
-
 A request finds its group (`group`), whichever protocol it has; the group decides. `GroupTables` applies the records.
 
 Invariants: groups with members are not deleted and do not expire; requests of the classic protocol for a consumer

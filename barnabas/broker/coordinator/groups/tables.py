@@ -1,8 +1,5 @@
 """Groups and offsets of one shard, and what a record changes in them.
 
-Driven by: `GroupShard`: staged and replayed records, transaction markers; decisions, which read and create groups.
-Emits: an undo for each staged record.
-
 What the log contains changes only by `stage`, `replay` and `replay_marker`: offsets, consumer groups, and the last
 recorded generation of each classic group. What happens between two generations (who has joined, parked requests,
 sessions) is only in memory. It changes in decisions and is lost with the leadership; members then join again.

@@ -1,7 +1,6 @@
 """Topics: what the group coordinator reads of the cluster's metadata.
 
-Driven by: decisions about consumer groups, which map names to topic ids and count partitions.
-Emits: nothing. The metadata image of the node is a `Topics`.
+The metadata image of the node is a `Topics`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Descriptions of groups: parts of the responses to DescribeGroups, ConsumerGroupDescribe and ListGroups.
 
-Driven by: handlers.
-Emits: parts of responses; GROUP_ID_NOT_FOUND also for a group of the other protocol.
-
 Follows KIP-518 (states), KIP-848 (types), KIP-1043 (unknown groups), KIP-1099 (member types).
 """
 

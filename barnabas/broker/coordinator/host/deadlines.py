@@ -1,8 +1,5 @@
 """Deadlines of one shard, by key.
 
-Driven by: `set`, `cancel`, and `pop` with the current time.
-Emits: the keys that are due, earliest first.
-
 Most deadlines are moved often and seldom reached: a heartbeat moves its member's deadline by one dictionary write.
 The heap holds at most one valid entry for each key. When its time comes and the deadline was moved, the entry is
 pushed again.

@@ -1,7 +1,6 @@
 """Decisions of coordinator shards, and the interface of a shard to its host.
 
-Driven by: shards, which return decisions; `ShardHost`, which writes them and calls the shard.
-Emits: values. `host/shard.py` describes the five steps of a write.
+`host/shard.py` describes the five steps of a write.
 """
 
 from __future__ import annotations

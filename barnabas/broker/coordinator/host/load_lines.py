@@ -1,7 +1,6 @@
 """LoadLines: log lines about the partitions of an internal topic that a coordinator loads and gives up.
 
-Driven by: the host of the shards. Emits: at most three lines within COLLECTED_MS: about the partitions that still load, those that are
-loaded, and those that are given up. It arms the same timers at every level of the log, so that a simulated run does not depend on it.
+It arms the same timers at every level of the log, so that a simulated run does not depend on it.
 """
 
 from __future__ import annotations

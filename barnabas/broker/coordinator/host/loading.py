@@ -1,8 +1,5 @@
 """Loading of a coordinator shard: reads its log and replays it in steps.
 
-Driven by: the host of the shards, one step in each turn of the loop.
-Emits: calls of `replay` and `replay_marker`.
-
 Of each key in a slice only the last record is decoded and replayed, as if the cleaner had just run: most records of a
 busy log are replaced soon. A record of a transaction that is committed within the slice counts at its own place in
 the log, like a record outside of transactions. Records of open transactions are replayed for their producers, the

@@ -1,7 +1,4 @@
-"""PartitionCoordinator: what the node tells the coordinator of an internal topic.
-
-Driven by: the node, with each election of a partition. Emits: nothing; coordinators implement it.
-"""
+"""PartitionCoordinator: what the node tells the coordinator of an internal topic."""
 
 from __future__ import annotations
 

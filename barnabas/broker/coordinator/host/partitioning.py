@@ -1,8 +1,4 @@
-"""The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka.
-
-Driven by: coordinators, FindCoordinator.
-Emits: partition numbers.
-"""
+"""The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Host of coordinator shards: one for each partition of an internal topic, replayed from its log.
 
-Driven by: elections and resignations of the topic's partitions, `write` with a decide function, commits of the replica.
-Emits: one batch a partition and wake-up (one more for each producer whose records are transactional), and the answers.
-
 A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the
 decision visible to later decisions of the shard: a group shard applies the record, a transaction shard notes a
 pending transition. `on_committed` follows when the record is committed; then the answer leaves. `replay` does the

@@ -1,9 +1,7 @@
 """BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers.
 
-Driven by: the marker and verification channels.
-Emits: WriteTxnMarkers and AddPartitionsToTxn requests, each kind over its own connection. An addition may be held
-until markers are written, so the answers of one kind must not wait for those of the other. Markers for this broker go
-directly to its `marker_writer`.
+An addition may be held until markers are written, so the answers of one kind must not wait for those of the other.
+Markers for this broker go directly to its `marker_writer`.
 """
 
 from __future__ import annotations

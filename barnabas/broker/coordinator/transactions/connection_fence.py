@@ -1,9 +1,5 @@
 """Connection fence: refuses late requests of producers that use Transactions V1.
 
-Driven by: V1 requests that change a transaction (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit), with
-the number of their connection.
-Emits: whether a request may be decided.
-
 Under V1 a producer epoch lasts for many transactions. So the fields of a request do not tell whether it belongs to
 the current transaction or was delayed by the network: a late EndTxn would end the wrong one. (Jepsen found this in
 Kafka; KIP-890 solves it for V2.) But TCP keeps the order within a connection, and a client closes a connection before

@@ -1,9 +1,5 @@
 """Transaction coordinator of a node: its shards of `__transaction_state`, and what they need from the node.
 
-Driven by: the handlers of the transaction APIs, Produce and TxnOffsetCommit (`verify_or_add`), elections and
-resignations.
-Emits: writes to the shard host, prepared transactions to the marker channel, answers when they are committed.
-
 This is a shell: the rules are in `shard.py` and `state.py`. A commit has three steps: PREPARE_*, markers, COMPLETE_*.
 Each follows within the same turn of the loop if nothing has to be waited for, so that the client's next request finds
 the transaction complete. The steps of all transactions of a turn are written together.

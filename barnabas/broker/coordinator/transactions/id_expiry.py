@@ -1,8 +1,4 @@
-"""Expiry of transactional ids that no producer has used for `transactional.id.expiration.ms`.
-
-Driven by: a timer of `transaction.remove.expired.transaction.cleanup.interval.ms`.
-Emits: tombstones, in batches, with a pause after each so that other work proceeds.
-"""
+"""Expiry of transactional ids that no producer has used for `transactional.id.expiration.ms`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Writes transaction markers into the partitions that this node leads: the work behind WriteTxnMarkers.
 
-Driven by: the WriteTxnMarkers handler and, for the local broker, the marker channel, with the same request.
-Emits: control batches, the group coordinator's `on_marker` for `__consumer_offsets`, and one response once everything
-that was appended is committed.
-
 Invariants: an answer of NONE means the marker is below the high watermark; a group learns of the outcome only then.
 Follows KIP-98 and KIP-1228 (transaction version in markers).
 """

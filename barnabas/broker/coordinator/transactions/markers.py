@@ -1,9 +1,5 @@
 """Marker channel: sends the outcome of prepared transactions to the leaders of their partitions, until all have it.
 
-Driven by: prepared transactions (`add`), resignations (`drop`), answers of brokers, new leaders, a retry timer.
-Emits: one WriteTxnMarkers request for each broker and turn of the loop; `on_written` when a transaction has all its
-markers.
-
 Leaders are looked up at every attempt. If the leader of a partition changes while a request is in flight, the marker
 is sent to the new leader at once; a marker that is written twice does no harm. A partition whose topic was deleted
 needs no marker. The local broker gets the same requests, without the network.

@@ -1,8 +1,5 @@
 """Producer ids of a broker: allocated in blocks of 1,000 by the controller, given out one by one.
 
-Driven by: `when_available` and `take`.
-Emits: requests for blocks.
-
 The next block is requested before the current one is used up: the controller may be on another node or may just be
 elected. Ids of a block that are left when the broker stops are never used. If the controller refuses a block, clients
 get COORDINATOR_LOAD_IN_PROGRESS and retry, as in Kafka.

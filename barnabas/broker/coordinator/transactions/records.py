@@ -1,8 +1,5 @@
 """Records of `__transaction_state`: a transactional id as Kafka's TransactionLogKey and TransactionLogValue, and back.
 
-Driven by: the transaction shard, at every write and while loading.
-Emits: bytes as Kafka 4.3.1 writes them.
-
 A value has version 1 if transaction.version 1 is finalized (KIP-915), else 0. Partitions are null in EMPTY and an
 empty list in the states after it; the expiry of an id is a tombstone. The last producer epoch and the monotonic start
 time are not in the log: each load starts them again.

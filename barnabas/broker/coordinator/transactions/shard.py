@@ -1,9 +1,5 @@
 """Transaction shard: one partition of `__transaction_state` as a replayed state machine.
 
-Driven by: decisions of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, completed markers, deadlines and
-expiry; committed records through `on_committed`, loaded ones through `replay`.
-Emits: Decisions; tells its owner about committed transitions, loading and resignation.
-
 Invariants: only `on_committed` and `replay` change the committed state; the newest pending transition of an id is
 kept apart from it; a decision during a pending transition is refused with CONCURRENT_TRANSACTIONS, except that
 additions of partitions stack (each broker that a transaction writes to asks on its own); a request never affects

@@ -1,8 +1,5 @@
 """State of one transactional id: eight states, the table of their transitions, and the transitions as values.
 
-Driven by: `shard.py`, which decides which transition a request may make.
-Emits: new TransactionMetadata.
-
 A TransactionMetadata is immutable and is also the record of `__transaction_state`. Each transition returns a new one,
 which replaces the former one when it is committed.
 

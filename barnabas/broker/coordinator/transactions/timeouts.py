@@ -1,8 +1,5 @@
 """Timeouts of transactions: aborts transactions whose `transaction.timeout.ms` is over.
 
-Driven by: `set_deadline` for each transaction that becomes ongoing, one timer for all shards of a node.
-Emits: writes of PREPARE_ABORT to the shard host.
-
 Timeouts are measured by the monotonic clock from when this coordinator knows the transaction.
 """
 

@@ -1,9 +1,5 @@
 """Verification channel: asks coordinators on other brokers to verify or add partitions of transactions (KIP-890).
 
-Driven by: `ask` for Produce and TxnOffsetCommit, answers of brokers, new leaders of `__transaction_state`, a retry
-timer.
-Emits: one AddPartitionsToTxn request for each broker and turn of the loop; one call of `done` for each question.
-
 The coordinator has the rules (`shard.py`); this module only reaches it. Requests are pipelined: an addition waits for
 a replicated append, and other transactions must not wait for it. If the previous transaction is still being
 completed, the coordinator holds an addition for a while (`holding.py`); after that this channel sends it again.

@@ -1,8 +1,4 @@
-"""Answers of the classic protocol: to JoinGroup and SyncGroup of a member.
-
-Driven by: `ClassicProtocol`.
-Emits: responses in the form that all versions share.
-"""
+"""Answers of the classic protocol: to JoinGroup and SyncGroup of a member."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """State of a classic group: members, leader, generation, votes for protocols.
 
-Driven by: `ClassicProtocol` and replayed GroupMetadata records.
-Emits: nothing; callers read it.
-
 Invariants: `state` changes only as VALID_PREVIOUS allows; the leader is a member, or None if there are no members;
 `protocol_counts[name]` is the number of members that support `name`; `static_members` maps each group.instance.id to a
 member; members are in the order of joining (dicts, not sets, so that the same member becomes leader in every run).

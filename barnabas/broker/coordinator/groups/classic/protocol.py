@@ -1,8 +1,5 @@
 """Classic group protocol: decides JoinGroup, SyncGroup, Heartbeat, LeaveGroup and deadlines of a group.
 
-Driven by: `ClassicDecisions`, with the group, the request and the time.
-Emits: into an `Effects`: answers to this request and to parked ones, and GroupMetadata records.
-
 A rebalance has two phases. In PreparingRebalance the coordinator parks JoinGroups until all members have joined or
 the longest rebalance timeout has passed. If the group was empty, this phase lasts `group.initial.rebalance.delay.ms`,
 and longer while new members join. Then every member is answered with the next generation (CompletingRebalance), and

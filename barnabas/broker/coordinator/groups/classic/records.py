@@ -1,8 +1,5 @@
 """Records of classic groups: from a group to its record, and back.
 
-Driven by: `ClassicProtocol` when a generation is complete, `GroupTables` when a record is applied.
-Emits: GroupRecords.
-
 A record holds one finished generation: the members with their subscriptions and assignments.
 """
 

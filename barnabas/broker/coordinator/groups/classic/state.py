@@ -1,8 +1,5 @@
 """States of a classic group, as a table, and its members.
 
-Driven by: `ClassicGroup`, which owns the members and changes the state.
-Emits: nothing.
-
 Invariants: a group changes its state only as VALID_PREVIOUS allows; at most one JoinGroup and one SyncGroup of a
 member are parked.
 

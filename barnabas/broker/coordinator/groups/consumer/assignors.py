@@ -1,8 +1,5 @@
 """Server-side assignors: they compute the target assignment of a consumer group.
 
-Driven by: `ConsumerProtocol`, with the subscription and the current target of every member.
-Emits: the new target of every member.
-
 `range` assigns each topic in contiguous ranges to its members in order: static members by instance id, then the
 others by member id. So topics with the same number of partitions are divided alike. `uniform` balances the number of
 partitions, and moves as few of them as that allows. If all members subscribe to the same topics, each has a quota.

@@ -1,8 +1,5 @@
 """Members of a consumer group that use the classic protocol: their JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Driven by: `ConsumerDecisions`.
-Emits: responses and ConsumerRecords; no request is parked.
-
 Such a member sees a rebalance of the classic protocol: Heartbeat answers REBALANCE_IN_PROGRESS if the group epoch is
 above the member's or the member must revoke partitions. JoinGroup is then its next step towards its target assignment
 (its subscription contains the partitions that it owns), and SyncGroup answers its current assignment. There is no

@@ -1,8 +1,5 @@
 """Subscriptions and assignments of the classic protocol: the bytes that consumers put into JoinGroup and SyncGroup.
 
-Driven by: `ClassicMembers` and the conversion of groups.
-Emits: values and bytes.
-
 Kafka calls this format the consumer embedded protocol. The coordinator of a classic group does not read it; the
 coordinator of a consumer group reads and writes it for members that use the classic protocol.
 """

@@ -1,8 +1,5 @@
 """State of a consumer group (KIP-848): the sum of its records.
 
-Driven by: `GroupTables`, with decided and replayed ConsumerRecords.
-Emits: an undo for each record; reads.
-
 Invariants: only `apply` changes what the log contains; a partition is held by one member at most, and a member holds
 what its current assignment says; `static_members` maps each group.instance.id to the member that used it last;
 members are in the order of joining.

@@ -1,8 +1,5 @@
 """ConsumerGroupHeartbeat requests: their checks, and what they say about a member.
 
-Driven by: the handler, which checks a request before its group is known; `ConsumerProtocol`.
-Emits: values.
-
 A field that a member leaves out is unchanged since its last heartbeat.
 Follows KIP-848 and KIP-1082 (member ids), with the error messages of Kafka 4.3.1.
 """

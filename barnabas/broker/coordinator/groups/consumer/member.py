@@ -1,8 +1,5 @@
 """Member of a consumer group (KIP-848): metadata, current assignment, steps towards the target assignment.
 
-Driven by: `ConsumerGroup`, which holds members, and `ConsumerProtocol`.
-Emits: new values; nothing changes in place.
-
 Reconciliation takes up to three steps, each at one heartbeat. First the member revokes the partitions that are not in
 its target assignment (UNREVOKED_PARTITIONS), still in its former epoch. When it no longer owns them, it enters the
 epoch of the target and gets the partitions that no other member holds. It waits for the rest (UNRELEASED_PARTITIONS)

@@ -1,8 +1,6 @@
 """Consumer group protocol (KIP-848): decides heartbeats, leaves and deadlines of a group.
 
-Driven by: `ConsumerDecisions`, with the group, the request and the time; `ClassicMembers` for members that use the
-classic protocol.
-Emits: ConsumerRecords. A decision only reads the group; its records change the group when they are applied.
+A decision only reads the group; its records change the group when they are applied.
 
 A heartbeat takes these steps. The member is added or updated. A changed subscription, or a change of subscribed
 topics, increments the group epoch. If the group epoch is above the epoch of the target assignment, a new target is

@@ -1,8 +1,5 @@
 """Codec of the records of consumer groups (KIP-848): to Kafka's keys and values, and back.
 
-Driven by: `groups.record_codec`.
-Emits: bytes and ConsumerRecords.
-
 All values have version 0, as Kafka 4.3.1 writes them.
 """
 

@@ -1,8 +1,5 @@
 """Regular expressions of consumer groups: finds the topics that they match, in slices beside other work.
 
-Driven by: the group coordinator after a heartbeat, for expressions that were not resolved in the current metadata.
-Emits: the topics found, to a callback.
-
 A member does not wait: it first gets the topics that it subscribes to by name, as in Kafka. Topics that are created
 later are found at the next heartbeat, at most once in REFRESH_INTERVAL_MS for each group (Kafka: 10 s). Internal
 topics are matched, too, as in Kafka, but no topics that the member which starts the search may not describe. The matcher is `broker/patterns`: linear time for every expression.
