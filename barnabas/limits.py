@@ -1,4 +1,4 @@
-"""Every limit of the system, with its unit and its reason. A limit that is a Kafka config key is in `broker/config.py` instead."""
+"""Every limit of the system, with its unit and its reason. A limit that is a Kafka config key is in `broker/config/broker_config.py` instead."""
 
 from __future__ import annotations
 

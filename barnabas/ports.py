@@ -1,7 +1,7 @@
 """Three of the four ports of Barnabas to the operating system: clock, randomness, disk. The fourth is in `network_port`.
 
 The ports are Protocol classes. `barnabas.runtime` has the real implementations, `barnabas.storage.disk` the memory disk, and
-`barnabas.testing.simulation` the simulated ones. One composition root injects them (`broker/node.py`, the client's constructor).
+`barnabas.testing.simulation` the simulated ones. One composition root injects them (`broker/node/node.py`, the client's constructor).
 Nothing else in the package calls `time`, `random`, `os.urandom`, `uuid4`, `open`, `loop.create_server` or similar functions.
 
 Paths on a Disk are relative, separated by "/", e.g. "orders-0/00000000000000000000.log".

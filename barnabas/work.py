@@ -10,7 +10,7 @@ a file or a number from outside is a generator. It yields after every few elemen
 
 Units, not time, end a slice, so that the simulated loop splits work exactly as the real one does.
 
-`broker/slices.py` runs all work of a node, one slice in each turn of the loop. `finished` runs work at once: for short work,
+`broker/scheduling/slices.py` runs all work of a node, one slice in each turn of the loop. `finished` runs work at once: for short work,
 tests and tools.
 """
 

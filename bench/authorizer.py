@@ -12,13 +12,13 @@ from functools import partial
 from types import GeneratorType
 from typing import cast
 
-from barnabas.broker.call import Call
+from barnabas.broker.api.call import Call
+from barnabas.broker.api.principal import Principal
+from barnabas.broker.config.authorizer_keys import AuthorizerSettings
 from barnabas.broker.handlers.fetch import fetch
-from barnabas.broker.metadata.image import AclImage, MetadataImage, difference
+from barnabas.broker.image.image import AclImage, MetadataImage, difference
 from barnabas.broker.security.audit_log import AuditLog
 from barnabas.broker.security.authorizer import Authorizer
-from barnabas.broker.security.authorizer_keys import AuthorizerSettings
-from barnabas.broker.security.principal import Principal
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest

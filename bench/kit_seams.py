@@ -25,7 +25,7 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest
 
 NODE = """
 import asyncio, sys
-from barnabas.broker.router import Router
+from barnabas.broker.api.router import Router
 from barnabas.runtime.files import FileDisk
 from barnabas.runtime.loop import run
 from barnabas.testing.node_host import NodeHost

@@ -21,15 +21,15 @@ from typing import get_args
 
 from cyclopts import App
 
-from barnabas.broker.config_key import ConfigKey
+from barnabas.broker.config.group_config import GROUP_KEYS
+from barnabas.broker.config.key import ConfigKey
+from barnabas.broker.config.server_keys import SERVER_KEYS
+from barnabas.broker.config.topic_config import TOPIC_KEYS
+from barnabas.broker.config.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
 from barnabas.broker.coordinator.groups.classic.state import VALID_PREVIOUS as GROUP_STATES
 from barnabas.broker.coordinator.transactions.state import VALID_PREVIOUS as TRANSACTION_STATES
-from barnabas.broker.group_config import GROUP_KEYS
 from barnabas.broker.quorum.roles import VALID_PREVIOUS as QUORUM_ROLES
 from barnabas.broker.security.api_operations import API_PERMISSIONS
-from barnabas.broker.server_keys import SERVER_KEYS
-from barnabas.broker.topic_config import TOPIC_KEYS
-from barnabas.broker.unserved_keys import PREFIXES, UNSERVED_KEYS, Unserved
 from barnabas.cli.app import app
 from barnabas.client.producer.transactions import VALID_PREVIOUS as PRODUCER_STATES
 from barnabas.protocol.registry import API

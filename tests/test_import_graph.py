@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMPOSITION_ROOT = "barnabas.broker.node"
+COMPOSITION_ROOT = "barnabas.broker.node.node"
 # The programs that start or draw a node. No other module of the package imports it.
 STARTERS = {"barnabas.cli.node_program", "barnabas.testing.node_host", "barnabas.testing.simulation.process"}
 

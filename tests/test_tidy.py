@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.server_keys import SERVER_KEYS
-from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.broker.config.server_keys import SERVER_KEYS
+from barnabas.broker.config.topic_config import TOPIC_KEYS
 from barnabas.protocol.registry import API
 from tests.support.key_readers import read_keys
 
@@ -259,7 +259,7 @@ def test_unit_tests_start_no_node() -> None:
 
 def test_an_import_of_node_in_a_unit_test_is_found(tmp_path: Path) -> None:
     (tmp_path / "unit").mkdir()
-    (tmp_path / "unit" / "test_a.py").write_text("from barnabas.broker.node import Node\n")
+    (tmp_path / "unit" / "test_a.py").write_text("from barnabas.broker.node.node import Node\n")
     (tmp_path / "unit" / "test_b.py").write_text("from barnabas.broker.node_config import x\n")
     assert [line.split()[0] for line in node_imports(tmp_path)] == ["unit/test_a.py"]
 

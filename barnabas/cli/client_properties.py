@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from barnabas.broker.properties import parse_properties
+from barnabas.broker.config.properties import parse_properties
 from barnabas.client.errors import IllegalState
 from barnabas.errors import BrokerError
 
@@ -152,7 +152,7 @@ _SECURITY: Final = ("security.protocol", "ssl.", "sasl.")
 
 
 def _resolved(pairs: Mapping[str, str], place: str) -> Mapping[str, str]:
-    from barnabas.broker.config_providers import ConfigProviders  # here, because few calls need it
+    from barnabas.broker.config.config_providers import ConfigProviders  # here, because few calls need it
 
     try:
         return ConfigProviders(pairs).resolve(pairs)

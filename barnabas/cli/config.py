@@ -338,7 +338,7 @@ def _show_changes(resource: ConfigResource, done: list[_Changed], *, dry_run: bo
 
 
 def _properties(file: Path) -> dict[str, str]:
-    from barnabas.broker.properties import parse_properties
+    from barnabas.broker.config.properties import parse_properties
 
     return dict(parse_properties(file.read_text()))
 

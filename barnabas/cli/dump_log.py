@@ -219,8 +219,8 @@ def _offset(record: Record) -> Explained:
 
 
 def _metadata(record: Record) -> Explained:
-    from barnabas.broker.metadata.records import ConfigRecord, UserScramCredentialRecord, decode_record
-    from barnabas.broker.server_keys import server_key
+    from barnabas.broker.config.server_keys import server_key
+    from barnabas.broker.image.records import ConfigRecord, UserScramCredentialRecord, decode_record
 
     if record.value is None:
         return _plain(record)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from barnabas.broker.properties import parse_properties
+from barnabas.broker.config.properties import parse_properties
 from barnabas.loggers import LEVELS
 
 PREFIX: Final = "KAFKA_"

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.cli.cluster_security import ClusterSecurity
 from barnabas.cli.local_ports import HOST, PORT_MAX, chosen_ports, is_free, quorum_ports, saved_ports
 from barnabas.cli.serve import node_config

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Final
 
 from barnabas import __version__
-from barnabas.broker.advertised import loopback_only
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.config_key import WILDCARDS, shown_address
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.key import WILDCARDS, shown_address
+from barnabas.broker.membership.advertised import loopback_only
+from barnabas.broker.node.node import Node
 from barnabas.cli.logs import LogOutput
 from barnabas.cli.streams import drop_output
 from barnabas.errors import BarnabasError

@@ -13,8 +13,8 @@ from base64 import b64decode
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas.broker.metadata.records import UserScramCredentialRecord
-from barnabas.broker.metadata.scram_users import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, scram_record
+from barnabas.broker.controller.scram_users import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, scram_record
+from barnabas.broker.image.records import UserScramCredentialRecord
 from barnabas.ports import Rng
 
 _MECHANISMS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}

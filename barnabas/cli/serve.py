@@ -21,7 +21,7 @@ from barnabas.cli.logs import LogFormat, LogLevel, LogOutput
 from barnabas.errors import BrokerError
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config.broker_config import BrokerConfig
 
 _Arguments = tuple[
     str | None,
@@ -149,7 +149,7 @@ def _checked(arguments: _Arguments, strict: bool) -> tuple[BrokerConfig, list[st
 
 def _ignored_settings(config: BrokerConfig, strict: bool, variables: Mapping[str, str] | None) -> list[str]:
     """A remark on each setting that is unknown or has no effect. Raises ValueError if `strict` is set and there is one."""
-    from barnabas.broker.config_remarks import remarks
+    from barnabas.broker.controller.config_remarks import remarks
 
     ignored = remarks(config)
     if variables is not None:
@@ -192,9 +192,9 @@ def node_config(
     Raises:
         BrokerError, ValueError: an argument or a setting is wrong; the text names it.
     """
-    from barnabas.broker.config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
-    from barnabas.broker.config_key import host_and_port
-    from barnabas.broker.config_providers import ConfigProviders
+    from barnabas.broker.config.broker_config import CONTROLLER, CONTROLLER_LISTENER, BrokerConfig
+    from barnabas.broker.config.config_providers import ConfigProviders
+    from barnabas.broker.config.key import host_and_port
 
     settings = _given_settings(config, assignments, variables)
     providers = ConfigProviders(settings)
@@ -233,7 +233,7 @@ def _given_settings(
     config: Path | None, assignments: tuple[str, ...], variables: Mapping[str, str] | None
 ) -> dict[str, str]:
     """The settings of the file, of the variables and of --set; the last of equal keys wins."""
-    from barnabas.broker.properties import parse_properties
+    from barnabas.broker.config.properties import parse_properties
 
     try:
         properties = config.read_text() if config is not None else ""

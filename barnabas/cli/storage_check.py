@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.image.image import MetadataImage
 from barnabas.broker.quorum.quorum_state import QUORUM_STATE
 from barnabas.cli.data_directory import CHECKPOINTS, DataDirectory, PartitionFolder, SegmentOnDisk
 from barnabas.cli.stored_log import DamageFound, batches_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import time_ns
 from typing import Final
 
-from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.records import FeatureLevelRecord, UserScramCredentialRecord, encode_record
+from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.image.records import FeatureLevelRecord, UserScramCredentialRecord, encode_record
 from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.cli.data_directory import read_data_directory
 from barnabas.errors import BarnabasError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from barnabas.broker.metadata.records import decode_record
-from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage
+from barnabas.broker.image.records import decode_record
+from barnabas.broker.image.replay import ImageBuilder
 from barnabas.broker.quorum.snapshots import SnapshotId, decode_snapshot, snapshot_name
 from barnabas.cli.data_directory import DataDirectory
 from barnabas.cli.stored_log import DamageFound, batches_of

@@ -9,7 +9,7 @@ A session that ends is renewed on the open connection (KIP-368). The connection 
 broker accepts no others between SaslHandshake and the end of the authentication, and follow in their order. Requests are also held
 if the session is about to end and the renewal has not begun, because a token comes late or the loop was busy: the broker would close.
 
-Shells: `client/transport.py` and `broker/peer.py`.
+Shells: `client/transport.py` and `broker/peers/peer.py`.
 """
 
 from __future__ import annotations

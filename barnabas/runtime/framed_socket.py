@@ -1,4 +1,4 @@
-"""A TCP connection that splits its bytes into Kafka's frames: the asyncio protocol of `client/transport.py` and `broker/peer.py`.
+"""A TCP connection that splits its bytes into Kafka's frames: the asyncio protocol of `client/transport.py` and `broker/peers/peer.py`.
 
 After `detach` it calls the owner no more.
 """

@@ -392,7 +392,7 @@ def _end_faults(request: pytest.FixtureRequest, kafka: Cluster) -> None:
 def _restore_levels(kafka: Cluster) -> None:
     """Nodes in threads share the loggers of this process with those of the next test."""
     if kafka.mode == "thread":
-        from barnabas.broker.logger_levels import restore_levels
+        from barnabas.broker.handlers.logger_levels import restore_levels
 
         restore_levels()
 

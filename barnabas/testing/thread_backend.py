@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from barnabas.broker.logger_levels import restore_levels
+from barnabas.broker.handlers.logger_levels import restore_levels
 from barnabas.runtime.loop_thread import LoopThread
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.backend import BrokerFiles, Lose, Mode, RunState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.image.records import FeatureLevelRecord, encode_record
 from barnabas.broker.quorum.snapshots import BOOTSTRAP, encode_snapshot
 from barnabas.ports import Disk
 from barnabas.testing.node_host import NodeHost

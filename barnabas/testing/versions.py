@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from barnabas.broker.call import Answer, Call, Handler
-from barnabas.broker.metadata.features import METADATA_VERSION
-from barnabas.broker.router import Route, Router
+from barnabas.broker.api.call import Answer, Call, Handler
+from barnabas.broker.api.router import Route, Router
+from barnabas.broker.controller.features import METADATA_VERSION
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol import registry
 from barnabas.protocol.messages.metadata import (

@@ -15,9 +15,9 @@ from struct import pack, unpack
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.image.image import MetadataDelta, MetadataImage
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.client import Admin, NewTopic
 from barnabas.protocol.records import decode_records, iter_batches

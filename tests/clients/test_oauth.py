@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from tests.support.clients.expired_tokens import expired_token_errors
 from tests.support.security.identity_server import SECRET, IdentityServer, identity_server
 from tests.support.security.sasl_node import address_of, sasl_node

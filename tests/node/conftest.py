@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from tests.support.broker.nodes import Nodes, Peer
 
 

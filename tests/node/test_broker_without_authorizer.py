@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.metadata.decision import MetadataDecision
-from barnabas.broker.metadata.records import AccessControlEntryRecord
-from barnabas.broker.security.access import CLUSTER_NAME
-from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.api.access import CLUSTER_NAME
+from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.image.records import AccessControlEntryRecord
 from barnabas.errors import ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.admin import (

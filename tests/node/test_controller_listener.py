@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.config import Endpoint
-from barnabas.broker.node import Node
-from barnabas.broker.router import Router
-from barnabas.broker.server import Server
+from barnabas.broker.api.router import Router
+from barnabas.broker.config.broker_config import Endpoint
+from barnabas.broker.front.server import Server
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol import wire
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_TOPIC

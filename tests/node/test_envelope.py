@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import Endpoint
-from barnabas.broker.metadata.decision import MetadataDecision
-from barnabas.broker.metadata.records import AccessControlEntryRecord
-from barnabas.broker.node import Node
-from barnabas.broker.router import Router
-from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.api.access import CLUSTER_NAME, Access
+from barnabas.broker.api.principal import ANONYMOUS, Principal
+from barnabas.broker.api.router import Router
+from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.broker_config import Endpoint
+from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.front.server import Server
+from barnabas.broker.image.records import AccessControlEntryRecord
+from barnabas.broker.node.node import Node
 from barnabas.broker.security.api_operations import cluster_operation
-from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
 from barnabas.broker.security.envelopes import open_answer, seal
-from barnabas.broker.security.principal import ANONYMOUS, Principal
-from barnabas.broker.server import Server
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.protocol.messages.acls import DescribeAclsRequest

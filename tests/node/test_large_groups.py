@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.coordinator.groups import coordinator
 from barnabas.broker.coordinator.groups.effects import JoinCall
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.broker.nodes import Nodes

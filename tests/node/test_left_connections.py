@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Answer, Call, Pending
-from barnabas.broker.node import Node
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, in_thread
+from barnabas.broker.api.call import Answer, Call, Pending
+from barnabas.broker.node.node import Node
+from barnabas.broker.scheduling.slices import LARGE_REQUESTS_AT_ONCE, in_thread
 from barnabas.protocol.connection import REQUESTS_PER_TURN
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin, Consumer, Producer
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.network import AsyncioNetwork

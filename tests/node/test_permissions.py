@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.decision import MetadataDecision
-from barnabas.broker.metadata.records import AccessControlEntryRecord
-from barnabas.broker.node import Node
-from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.controller.controller import QuorumController
+from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.image.records import AccessControlEntryRecord
+from barnabas.broker.node.node import Node
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest
 from barnabas.protocol.registry import ENVELOPE_KEY

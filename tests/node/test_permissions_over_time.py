@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
-from barnabas.broker.security.access import CLUSTER_NAME
+from barnabas.broker.api.access import CLUSTER_NAME
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
 from barnabas.protocol.acls import AclOperation, AclResourceType

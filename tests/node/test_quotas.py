@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.node import Node
-from barnabas.broker.security.access import CLUSTER_NAME
+from barnabas.broker.api.access import CLUSTER_NAME
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest

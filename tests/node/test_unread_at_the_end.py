@@ -10,9 +10,9 @@ from struct import pack
 
 import pytest
 
-from barnabas.broker import connection_flow
-from barnabas.broker.connection import Connection
-from barnabas.broker.node import Node
+from barnabas.broker.front import connection_flow
+from barnabas.broker.front.connection import Connection
+from barnabas.broker.node.node import Node
 from tests.support.broker.nodes import Nodes
 from tests.support.waiting import until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.properties import parse_properties
+from barnabas.broker.config.properties import parse_properties
 from barnabas.cli.kafka_environment import environment_settings
 from tests.support.kafka_variables import NAMES, TESTCONTAINERS
 from tests.support.oracle.tools import tool

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from barnabas.broker.metadata.records import ProducerIdsRecord, decode_record
+from barnabas.broker.image.records import ProducerIdsRecord, decode_record
 from barnabas.broker.quorum.snapshots import decode_snapshot
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.groups import OffsetFetchRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.metadata.records import TopicRecord, encode_record
+from barnabas.broker.image.records import TopicRecord, encode_record
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from tests.support.bench.quorum import Members
 from tests.support.oracle.metadata_dump import dump, records_in

@@ -54,7 +54,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.api.call import Call, Table
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.greetings import GreetRequest, GreetResponse
 
@@ -145,7 +145,7 @@ ACTIONS: dict[str, Callable[[Path], None]] = {
 # Whether the API is complete, as the copy's own code and tests see it. Prints what is missing.
 CHECK = """
 from barnabas.broker.handlers import all_needs
-from barnabas.broker.router import Router
+from barnabas.broker.api.router import Router
 from barnabas.broker.security.api_operations import API_PERMISSIONS
 from barnabas.errors import BarnabasError
 if 990 not in API_PERMISSIONS:

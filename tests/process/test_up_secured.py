@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from barnabas.broker.properties import parse_properties
+from barnabas.broker.config.properties import parse_properties
 from tests.support.processes.cli import barnabas, called
 from tests.support.processes.up import SECONDS_MAX, Up
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.features import FEATURES, METADATA_VERSION
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.controller.features import FEATURES, METADATA_VERSION
+from barnabas.broker.image.records import FeatureLevelRecord, encode_record
 from barnabas.broker.quorum.snapshots import encode_snapshot
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import CreatableTopic, CreateTopicsRequest, ElectLeadersRequest

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.node.node import Node
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.workload import SOURCE, Broker, Journal, feeder, read_all
 

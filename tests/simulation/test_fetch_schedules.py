@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.call import Call, ConnectionLogin, Pending
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.api.access import FULL_ACCESS
+from barnabas.broker.api.call import Call, ConnectionLogin, Pending
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import offsets as offsets_handler
-from barnabas.broker.metadata.image import BrokerImage, MetadataImage
-from barnabas.broker.metadata.records import RegisteredEndpoint
-from barnabas.broker.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.image.image import BrokerImage, MetadataImage
+from barnabas.broker.image.records import RegisteredEndpoint
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.replica.fetch_sessions import FetchSessions
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationThrottles
-from barnabas.broker.security.access import FULL_ACCESS
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.record_codec import NewRecord

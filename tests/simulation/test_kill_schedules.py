@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.node import Node
+from barnabas.broker.image.image import MetadataImage
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin, NewTopic, Producer, RecordMetadata
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.simulation.brokers import converged, make_brokers

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.records import MetadataRecord, TopicRecord, decode_record, encode_record
-from barnabas.broker.node import Node
+from barnabas.broker.api.router import Router
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.front.server import Server
+from barnabas.broker.image.records import MetadataRecord, TopicRecord, decode_record, encode_record
+from barnabas.broker.node.node import Node
 from barnabas.broker.quorum.snapshots import SnapshotId
-from barnabas.broker.router import Router
-from barnabas.broker.server import Server
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.quorum import (

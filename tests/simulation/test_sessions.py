@@ -11,7 +11,7 @@ from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.state import TransactionState
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.client import Consumer, Producer, TopicPartition
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.broker.coordinator.transactions.verification import Question
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.groups import (

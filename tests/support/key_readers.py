@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from barnabas.broker.group_config import GROUP_KEYS
-from barnabas.broker.topic_config import TOPIC_KEYS
+from barnabas.broker.config.group_config import GROUP_KEYS
+from barnabas.broker.config.topic_config import TOPIC_KEYS
 from barnabas.storage.log_config import LogConfig
 
 ACCESSORS = {

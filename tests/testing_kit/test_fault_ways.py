@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.router import Route, Router
+from barnabas.broker.api.router import Route, Router
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker
 from barnabas.testing.faults.router import FaultyRouter

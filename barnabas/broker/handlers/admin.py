@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Done, Pending, Refuse, Table
+from barnabas.broker.api.call import Answer, Call, Done, Pending, Refuse, Table
+from barnabas.broker.controller.topics import states_of_names
 from barnabas.broker.handlers import configs, delete_records, log_dirs
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices, refused_nested
-from barnabas.broker.metadata.topics import states_of_names
 from barnabas.broker.quotas.mutations import MutatingClient
-from barnabas.broker.slices import begun
+from barnabas.broker.scheduling.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopicResult,
@@ -43,7 +43,7 @@ from barnabas.protocol.schema import Message
 from barnabas.work import UNITS_PER_SLICE, Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.controller.channel import ControllerChannel
 
 TOPICS_AT_ONCE: Final = 64  # of an answer that are encoded in one turn; results of others, too
 _LISTS: Final = ("topics", "results", "filter_results")

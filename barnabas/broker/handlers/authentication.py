@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.api.call import Answer, Call, Table
 from barnabas.broker.handlers import metadata
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.authentication import (
@@ -23,7 +23,7 @@ from barnabas.protocol.messages.authentication import (
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
 
 TOO_LATE: Final = "SaslAuthenticate request received after successful authentication"
 

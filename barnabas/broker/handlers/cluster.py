@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Pending, Refuse, Table
+from barnabas.broker.api.call import Answer, Call, Pending, Refuse, Table
+from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.handlers import acls, admin, configs, delegation_tokens, quotas, reassignments, scram_users
 from barnabas.broker.handlers.envelope import ForwardedOrigin
-from barnabas.broker.metadata.requests import DECISIONS, OF_CLIENTS
 from barnabas.broker.quotas.mutations import MutatingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
@@ -44,8 +44,8 @@ from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.channel import ControllerChannel
-    from barnabas.broker.metadata.controller import QuorumController
+    from barnabas.broker.controller.channel import ControllerChannel
+    from barnabas.broker.controller.controller import QuorumController
 
 
 class Needs(Protocol):

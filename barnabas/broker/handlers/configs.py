@@ -21,8 +21,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from barnabas.broker.call import Call, Done, Pending, Table
-from barnabas.broker.config_entries import (
+from barnabas.broker.api.access import CLUSTER_NAME, Access
+from barnabas.broker.api.call import Call, Done, Pending, Table
+from barnabas.broker.config.entries import (
     ConfigEntry,
     broker_entries,
     client_metrics_entries,
@@ -30,19 +31,18 @@ from barnabas.broker.config_entries import (
     group_entries,
     topic_entries,
 )
+from barnabas.broker.controller.authorization import resource_type_of
+from barnabas.broker.controller.configs import ConfigOperation
+from barnabas.broker.handlers.logger_levels import alter_levels, logger_entries
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
-from barnabas.broker.logger_levels import alter_levels, logger_entries
-from barnabas.broker.metadata.authorization import resource_type_of
-from barnabas.broker.metadata.configs import ConfigOperation
-from barnabas.broker.metadata.image import (
+from barnabas.broker.image.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     LOGGER_RESOURCE,
     TOPIC_RESOURCE,
 )
-from barnabas.broker.metadata.topic_names import validate_topic_name
-from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.broker.security.dynamic_settings import altered_mechanisms, check_dynamic_settings
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
@@ -69,10 +69,10 @@ from barnabas.protocol.messages.admin import (
 from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.config.broker_config import BrokerConfig
+    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.security.node_tls import NodeTls
-from barnabas.broker.metadata.channel import ControllerChannel
+from barnabas.broker.controller.channel import ControllerChannel
 
 Resource = AlterConfigsResource | AlterConfigsRequestResource
 AlterAnswer = AlterConfigsResponse | IncrementalAlterConfigsResponse

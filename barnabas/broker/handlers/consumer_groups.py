@@ -20,12 +20,12 @@ import uuid
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups.consumer.heartbeat_request import check_heartbeat
 from barnabas.broker.coordinator.groups.effects import HeartbeatCall
 from barnabas.broker.coordinator.groups.views import describe_consumers
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
-from barnabas.broker.security.access import Access
 from barnabas.broker.security.permissions import AllowedNames, check_permission, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import SUBSCRIPTION_NAMES_MAX
@@ -40,10 +40,10 @@ from barnabas.protocol.messages.consumer_groups import (
 from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.scheduling.reactor import Reactor
 
 HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 

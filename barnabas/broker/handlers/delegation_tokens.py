@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
+from barnabas.broker.config.token_keys import token_hmac
+from barnabas.broker.controller.delegation_tokens import token_parties
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.handlers.envelope import ForwardedOrigin
-from barnabas.broker.metadata.delegation_tokens import token_parties
-from barnabas.broker.security.principal import ANONYMOUS, USER, Principal
-from barnabas.broker.security.token_keys import token_hmac
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.delegation_tokens import (
@@ -38,9 +38,9 @@ from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.config.broker_config import BrokerConfig
+    from barnabas.broker.controller.channel import ControllerChannel
+    from barnabas.broker.image.current_image import CurrentImage
 
 TokenChange = CreateDelegationTokenRequest | RenewDelegationTokenRequest | ExpireDelegationTokenRequest
 TokenRefusal = CreateDelegationTokenResponse | RenewDelegationTokenResponse | ExpireDelegationTokenResponse

@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.permissions import AllowedNames
-from barnabas.broker.waiting import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS
@@ -26,8 +26,8 @@ from barnabas.protocol.messages.admin import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.reactor import Reactor
     from barnabas.broker.replica.replicas import Replicas
+    from barnabas.broker.scheduling.reactor import Reactor
 
 NO_LOW_WATERMARK: Final = -1
 LOOKS_PER_TURN: Final = 512  # replicas that moved

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
-from barnabas.broker.security.access import Access
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Table
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.config.broker_config import BrokerConfig
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
 
 BROKERS: Final = 1  # endpoint types

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import Final, Protocol
 
-from barnabas.broker.call import Answer, AnyPending, Call, ConnectionLogin, InnerApi, Origin, Pending, Table
-from barnabas.broker.metadata.requests import refused_as_a_whole
-from barnabas.broker.security.access import Access
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Answer, AnyPending, Call, ConnectionLogin, InnerApi, Origin, Pending, Table
+from barnabas.broker.api.principal import Principal
+from barnabas.broker.controller.requests import refused_as_a_whole
 from barnabas.broker.security.envelopes import forwarded_address, forwarded_header, forwarded_principal
 from barnabas.broker.security.permissions import check_permission
-from barnabas.broker.security.principal import Principal
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse

@@ -21,14 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    WantedPartition,
-)
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.handlers.fetch_partitions import (
     FIRST_BY_ID,
     Absent,
@@ -42,10 +35,17 @@ from barnabas.broker.handlers.fetch_partitions import (
 from barnabas.broker.handlers.fetch_reading import Found, PartitionReader, count_traffic
 from barnabas.broker.handlers.leader_hints import add_fetch_hints
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
+from barnabas.broker.replica.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    WantedPartition,
+)
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.nearest import LEADER
-from barnabas.broker.slices import Slice
-from barnabas.broker.waiting import Timer
+from barnabas.broker.scheduling.slices import Slice
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -56,13 +56,13 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.fetch_sessions import FetchSessions
-    from barnabas.broker.listing import BrokerListing
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.listing import BrokerListing
+    from barnabas.broker.replica.fetch_sessions import FetchSessions
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.replica.throttle import ReplicationThrottles
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.slices import Slices
 
 FIRST_WITH_SESSIONS: Final = 7
 PARTITIONS_A_YIELD: Final = 32

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from barnabas.broker.call import Call
-from barnabas.broker.fetch_sessions import (
+from barnabas.broker.api.call import Call
+from barnabas.broker.replica.fetch_sessions import (
     CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -32,7 +32,7 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.replica.fetch_sessions import FetchSessions
     from barnabas.broker.replica.replicas import Replicas
 
 FIRST_BY_ID: Final = 13

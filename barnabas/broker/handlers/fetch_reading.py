@@ -18,12 +18,12 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
-    from barnabas.broker.call import Call
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.fetch_sessions import FetchSessions, WantedPartition
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.api.call import Call
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.replica.fetch_sessions import FetchSessions, WantedPartition
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.replica.throttle import ReplicationThrottles
+    from barnabas.broker.scheduling.reactor import Reactor
 
 READ_COMMITTED: Final = 1
 FIRST_WITH_RACKS: Final = 11

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
-from barnabas.broker.config_key import INT64_MAX
+from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.config.key import INT64_MAX
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import (
@@ -57,9 +57,9 @@ from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.reactor import Reactor
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.slices import Slices
 
 NO_OFFSET = -1
 FIRST_WITH_GROUP_ERROR: Final = 2  # version of OffsetFetch

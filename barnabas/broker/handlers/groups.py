@@ -20,7 +20,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.views import describe_classic
 from barnabas.broker.coordinator.groups.views import list_groups as listed_groups
@@ -59,13 +59,13 @@ from barnabas.protocol.messages.groups import (
 from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
-    from barnabas.broker.metadata.image import PartitionImage
-    from barnabas.broker.reactor import Reactor
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import PartitionImage
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.slices import Slices
 
 STATE_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}  # by key type; 2, share groups, is not served
 RESOURCE_TYPES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID}  # of coordinators, by key type

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.broker.call import AnyPending
+from barnabas.broker.api.call import AnyPending
 
 BROKER_HOLD_MS_MAX = 20  # several times a completion; then the requesting broker retries
 

@@ -13,9 +13,9 @@ from barnabas.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.call import Call
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.listing import BrokerListing
+    from barnabas.broker.api.call import Call
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.listing import BrokerListing
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse

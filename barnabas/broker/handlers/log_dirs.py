@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.api.call import Call, Table
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Pending, Table
+from barnabas.broker.controller.features import is_served
 from barnabas.broker.handlers import describe_cluster
 from barnabas.broker.handlers.describe_cluster import NOT_ASKED, cluster_operations, named_controller
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
-from barnabas.broker.metadata.features import is_served
-from barnabas.broker.metadata.image import NO_LEADER
+from barnabas.broker.image.image import NO_LEADER
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
@@ -54,12 +54,12 @@ from barnabas.protocol.registry import API_VERSIONS_KEY
 from barnabas.work import Steps, Work, sorted_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.awaited_leaders import AwaitedLeaders
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.listing import BrokerListing
-    from barnabas.broker.metadata.channel import ControllerChannel
-    from barnabas.broker.metadata.image import PartitionImage, TopicImage
+    from barnabas.broker.config.broker_config import BrokerConfig
+    from barnabas.broker.controller.channel import ControllerChannel
+    from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import PartitionImage, TopicImage
+    from barnabas.broker.image.listing import BrokerListing
     from barnabas.broker.quorum.quorum import Quorum
     from barnabas.broker.telemetry.clients import ClientTelemetry
 

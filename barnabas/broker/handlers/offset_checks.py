@@ -7,7 +7,7 @@ other partitions.
 from __future__ import annotations
 
 from barnabas.broker.coordinator.groups.records import NO_EXPIRY, NO_TOPIC_ID, CommittedOffset, OffsetRecord
-from barnabas.broker.metadata.image import TopicImage
+from barnabas.broker.image.image import TopicImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import OffsetCommitRequestPartition, OffsetCommitResponsePartition
 from barnabas.protocol.messages.transactions import TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from barnabas.broker.call import AnyPending, Done
+from barnabas.broker.api.call import AnyPending, Done
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import At
 from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import TOPIC_NAME_LENGTH_MAX
 from barnabas.work import SLICE, Steps, Work
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.scheduling.slices import Slices
 
 RECORDS_AT_ONCE: Final = 256  # 2 ms
 BYTES_AT_ONCE: Final = 256 * 1024  # far below the default of max.message.bytes

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.api.call import Call, Table
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.security.permissions import AllowedNames

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.leader_hints import add_produce_hints
 from barnabas.broker.handlers.produce_acks import ACKS_ALL, AckWait, PartitionBatch
 from barnabas.broker.handlers.produce_transactions import guarded, verification_error
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.scheduling.slices import FREE_COST, in_thread
 from barnabas.broker.security.permissions import AllowedNames
-from barnabas.broker.slices import FREE_COST, in_thread
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.loggers import logger
@@ -57,13 +57,13 @@ from barnabas.storage.validation import WALK_COST_MAX, LongBatch, single_batch_s
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.listing import BrokerListing
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.listing import BrokerListing
     from barnabas.broker.replica.replicas import Replicas
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.slices import Slices
 
 log = logger("kafka.request.logger")
 

@@ -13,11 +13,11 @@ from barnabas.broker.handlers import leader_hints
 from barnabas.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.call import Call, Pending
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.api.call import Call, Pending
     from barnabas.broker.replica.machine import Replica
     from barnabas.broker.replica.verification_guard import VerificationGuard
-    from barnabas.broker.waiting import Timer
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.timers import Timer
     from barnabas.ports import Buffer
     from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
     from barnabas.storage.inspection import Inspection

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.api.call import Call, Table
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
-from barnabas.broker.metadata.topic_names import validate_topic_name
+from barnabas.broker.image.topic_names import validate_topic_name
 from barnabas.broker.security.permissions import AllowedNames, refusal_of
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.current_image import CurrentImage
+    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.replica.replicas import Replicas
 
 PRODUCERS_PER_UNIT: Final = 8

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Pending, Table
+from barnabas.broker.api.call import Answer, Call, Pending, Table
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.leadership import Progress
 from barnabas.broker.quorum.messages import RaftResponse
@@ -44,10 +44,10 @@ from barnabas.protocol.schema import Message
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.config.broker_config import BrokerConfig
+    from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.quorum.quorum import Quorum
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
 
 FIRST_FETCH: Final = 12
 UNKNOWN: Final = -1

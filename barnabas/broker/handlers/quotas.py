@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.controller.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
-from barnabas.broker.metadata.image import QuotaEntity
-from barnabas.broker.metadata.quotas import CLIENT_ID_ENTITY, IP_ENTITY, USER_ENTITY
+from barnabas.broker.image.image import QuotaEntity
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.quotas import (
@@ -33,8 +33,8 @@ from barnabas.protocol.messages.quotas import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.controller.channel import ControllerChannel
+    from barnabas.broker.image.current_image import CurrentImage
 
 EXACT, DEFAULT, SPECIFIED = range(3)  # match types
 ENTITIES_A_YIELD: Final = 16

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Pending, Table
+from barnabas.broker.api.call import Answer, Call, Pending, Table
 from barnabas.broker.handlers.admin import answered_in_time, answered_later
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
 from barnabas.errors import BrokerError
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.reassignments import (
 from barnabas.work import Steps
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.controller.channel import ControllerChannel
 
 
 class Needs(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Final, TypeVar
 
-from barnabas.broker.call import Call
-from barnabas.broker.slices import begun
+from barnabas.broker.api.call import Call
+from barnabas.broker.scheduling.slices import begun
 from barnabas.errors import BrokerError
 from barnabas.protocol.schema import Message
 from barnabas.work import Steps, Work

@@ -11,10 +11,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Answer, Call, Table
+from barnabas.broker.api.call import Answer, Call, Table
+from barnabas.broker.controller.acls import name_in_error
 from barnabas.broker.handlers.admin import answered_later
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
-from barnabas.broker.metadata.acls import name_in_error
 from barnabas.broker.security.permissions import check_permission
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import REFUSAL_TEXTS_MAX
@@ -31,8 +31,8 @@ from barnabas.protocol.messages.scram_users import (
 from barnabas.work import Steps, Work, distinct_in_slices
 
 if TYPE_CHECKING:
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
+    from barnabas.broker.controller.channel import ControllerChannel
+    from barnabas.broker.image.current_image import CurrentImage
 
 CREDENTIALS_A_YIELD: Final = 32
 MECHANISMS: Final = (1, 2)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Origin, Table
+from barnabas.broker.api.call import Call, Origin, Table
 from barnabas.broker.telemetry.clients import ACCEPTED_COMPRESSION, PushingClient
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.telemetry import (
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.telemetry import (
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
     from barnabas.broker.telemetry.clients import ClientTelemetry
 
 NO_ID: Final = bytes(16)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Table
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.call import Call, Table
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.broker.handlers.refusals import refused_each, refused_in_slices
 from barnabas.broker.patterns import compile_pattern
-from barnabas.broker.security.access import Access
 from barnabas.broker.security.permissions import AllowedNames
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
@@ -31,7 +31,7 @@ from barnabas.work import Steps, Work, distinct_in_slices, sorted_in_slices
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_PER_UNIT: Final = 32  # of a transaction
 PATTERN_CHARACTERS_PER_UNIT: Final = 4  # of a transactional id that is compared with a pattern

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from barnabas.broker.call import Call, Pending, Table
+from barnabas.broker.api.call import Call, Pending, Table
 from barnabas.broker.coordinator.transactions.holding import Waiter
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch, TransactionAnswer
 from barnabas.broker.coordinator.transactions.state import (
@@ -35,8 +35,8 @@ from barnabas.broker.coordinator.transactions.state import (
 from barnabas.broker.handlers import producers, transaction_listing, txn_offsets
 from barnabas.broker.handlers.held import BrokerWaiter, PendingWaiter
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
+from barnabas.broker.scheduling.slices import begun
 from barnabas.broker.security.permissions import AllowedNames, check_permission
-from barnabas.broker.slices import begun
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
@@ -65,14 +65,14 @@ from barnabas.storage.checkpoints import TopicPartition
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
+    from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.metadata.channel import ControllerChannel
-    from barnabas.broker.metadata.image import MetadataImage
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.image.current_image import CurrentImage
+    from barnabas.broker.image.image import MetadataImage
+    from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_A_YIELD = 8
 _TopicResults: TypeAlias = "Steps[list[AddPartitionsToTxnTopicResult]]"

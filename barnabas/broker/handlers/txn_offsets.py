@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.call import Call, Done, Pending, Table
+from barnabas.broker.api.call import Call, Done, Pending, Table
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.records import OffsetRecord
 from barnabas.broker.coordinator.host.decision import ProducerStamp
@@ -23,8 +23,8 @@ from barnabas.broker.handlers.held import PendingWaiter
 from barnabas.broker.handlers.offset_checks import OffsetChecks
 from barnabas.broker.handlers.offset_parts import commit_in_parts
 from barnabas.broker.handlers.refusals import refused_in_slices, refused_nested
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.broker.security.permissions import AllowedNames, check_permission
-from barnabas.broker.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
@@ -37,15 +37,15 @@ from barnabas.protocol.messages.transactions import (
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
     from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-    from barnabas.broker.current_image import CurrentImage
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.replica.replicas import Replicas
     from barnabas.broker.replica.verification_guard import VerificationGuard
-    from barnabas.broker.slices import Slices
+    from barnabas.broker.scheduling.reactor import Reactor
+    from barnabas.broker.scheduling.slices import Slices
 
 UNKNOWN_SEQUENCE = -1  # producers do not number offsets
 

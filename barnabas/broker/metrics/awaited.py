@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.work import Steps
 
 T = TypeVar("T")

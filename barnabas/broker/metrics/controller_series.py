@@ -10,9 +10,9 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.image import NO_LEADER, PARTITIONS_PER_UNIT, MetadataDelta, MetadataImage, TopicImage
+from barnabas.broker.controller.controller import QuorumController
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import NO_LEADER, PARTITIONS_PER_UNIT, MetadataDelta, MetadataImage, TopicImage
 from barnabas.broker.metrics.families import counter, gauge, quantile_family
 from barnabas.broker.metrics.histogram import NS_PER_MS, Histogram
 from barnabas.work import Work

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.image import NO_LEADER
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import NO_LEADER
 from barnabas.broker.metrics.awaited import awaited
-from barnabas.broker.peers import Peers
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Slices
+from barnabas.broker.peers.peers import Peers
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

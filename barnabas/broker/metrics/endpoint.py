@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from barnabas.broker.metrics.awaited import awaited
 from barnabas.broker.metrics.exposition import OPENMETRICS, TEXT, Exposition, gzipped, wants_openmetrics
 from barnabas.broker.metrics.health import Health
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.network_port import Network
 from barnabas.runtime.http_server import HttpAnswer, HttpRefusal, HttpRequest, HttpServer
 from barnabas.work import Steps

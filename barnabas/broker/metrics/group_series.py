@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.coordinator.groups.shard import GroupShard
-from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.metrics.end_offsets import EndOffsets
 from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.group_offsets import GroupOffsets

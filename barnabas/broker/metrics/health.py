@@ -6,8 +6,8 @@ log is open, no log directory has failed and the loop runs. A controller alone i
 
 from __future__ import annotations
 
-from barnabas.broker.config import BROKER
-from barnabas.broker.lifecycle import BrokerState
+from barnabas.broker.config.broker_config import BROKER
+from barnabas.broker.membership.lifecycle import BrokerState
 from barnabas.broker.metrics.loop_watch import LoopWatch
 from barnabas.broker.metrics.parts import Observed
 

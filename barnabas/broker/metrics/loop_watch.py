@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.reactor import STALL_MS, Reactor
-from barnabas.broker.waiting import Timer
+from barnabas.broker.scheduling.reactor import STALL_MS, Reactor
+from barnabas.broker.scheduling.timers import Timer
 
 TICK_MS: Final = 100
 SAMPLE_MS: Final = 5_000

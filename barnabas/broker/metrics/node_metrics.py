@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.config import BROKER
-from barnabas.broker.config_key import shown_address
+from barnabas.broker.config.broker_config import BROKER
+from barnabas.broker.config.key import shown_address
 from barnabas.broker.metrics.client_series import ClientSeries
 from barnabas.broker.metrics.controller_series import ControllerSeries
 from barnabas.broker.metrics.endpoint import MetricsEndpoint

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.api.router import Router
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.controller.controller import QuorumController
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.coordinator.transactions.connection_fence import ConnectionFence
 from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.lifecycle import Lifecycle
-from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.peers import Peers
+from barnabas.broker.front.server import Server
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.membership.lifecycle import Lifecycle
+from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
-from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.router import Router
-from barnabas.broker.server import Server
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.telemetry.clients import ClientTelemetry
 
 

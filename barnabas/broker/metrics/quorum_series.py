@@ -12,12 +12,12 @@ from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.metrics.families import gauge, labelled
 from barnabas.broker.metrics.histogram import Histogram
-from barnabas.broker.peers import Peers
+from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.quorum import FETCHES, VOTES, Quorum
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
 
 SAMPLE_MS: Final = 2_000
 SAMPLES: Final = 16  # half a minute, as the windows of Kafka's rates

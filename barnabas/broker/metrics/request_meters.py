@@ -18,10 +18,10 @@ from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
-from barnabas.broker.call import Handler, Refuse
+from barnabas.broker.api.call import Handler, Refuse
+from barnabas.broker.api.router import MeasuredWait, Route
 from barnabas.broker.metrics.families import quantile_family
 from barnabas.broker.metrics.histogram import Histogram
-from barnabas.broker.router import MeasuredWait, Route
 from barnabas.errors import ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.fetch import FetchRequest

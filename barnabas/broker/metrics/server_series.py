@@ -11,11 +11,11 @@ from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from barnabas.broker.lifecycle import BrokerState, Lifecycle
+from barnabas.broker.front.server import Server
+from barnabas.broker.front.waiting_answer import waiting_apis
+from barnabas.broker.membership.lifecycle import BrokerState, Lifecycle
 from barnabas.broker.metrics.families import gauge
 from barnabas.broker.metrics.loop_watch import LoopWatch
-from barnabas.broker.server import Server
-from barnabas.broker.waiting_answer import waiting_apis
 
 CONNECTIONS_PER_SLICE: Final = 1_000
 LABELS: Final = ("listener", "networkProcessor")

@@ -13,9 +13,9 @@ from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.controller import QuorumController
-from barnabas.broker.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.controller.controller import QuorumController
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.metrics.column_table import ColumnTable
 from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text, partition_labels

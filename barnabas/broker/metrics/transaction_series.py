@@ -17,9 +17,9 @@ from barnabas.broker.coordinator.transactions.coordinator import TransactionCoor
 from barnabas.broker.coordinator.transactions.state import TransactionState
 from barnabas.broker.metrics.exposition import Collected
 from barnabas.broker.metrics.line_table import LineTable, Series, labels_text
-from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
+from barnabas.broker.scheduling.reactor import Reactor
 
 CHECKED_PER_SLICE: Final = 2_000  # transactional ids, or replicas
 PREFIX: Final = "barnabas_transactions_"

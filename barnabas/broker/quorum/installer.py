@@ -16,7 +16,7 @@ from functools import partial
 from barnabas.broker.quorum.following import Installation
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import RemoteProtocolError
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from barnabas.broker.call import Done
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.peers import Peers
+from barnabas.broker.api.call import Done
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.delivery import ListenerContext, RaftListener
 from barnabas.broker.quorum.installer import SnapshotInstaller
@@ -44,8 +44,8 @@ from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.quorum.snapshot_writer import SnapshotWriter
 from barnabas.broker.quorum.voters import VotersDisagree
 from barnabas.broker.quorum.waiting_calls import WaitingCommits, WaitingFetches
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.waiting import Timer
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.ports import Disk

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum.raft_log import ASIDE, RaftLog
 from barnabas.broker.quorum.snapshots import SnapshotId, check_snapshot_in_slices, encode_snapshot_in_slices
 from barnabas.broker.quorum.voters import VoterSet

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import Fetch, RaftRequest, RaftResponse
 from barnabas.broker.quorum.quorum_state import NO_NODE

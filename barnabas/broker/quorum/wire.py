@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas.broker.config import Endpoint
+from barnabas.broker.config.broker_config import Endpoint
 from barnabas.broker.quorum.messages import (
     BeginEpoch,
     EndEpoch,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.image import QuotaEntity
+from barnabas.broker.image.image import QuotaEntity
 from barnabas.broker.quotas.quota_table import ABSENT, ClientBound, QuotaTable
 from barnabas.broker.quotas.rate import SampledRate, TokenBucket
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, QuotaEntity
+from barnabas.broker.image.image import MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.quotas.client_quotas import DEFAULT_WINDOW, QuotaKind, QuotaMeter, QuotaWindow
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Work, finished

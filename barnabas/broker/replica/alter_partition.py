@@ -8,11 +8,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.channel import ControllerChannel
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.controller.channel import ControllerChannel
+from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.replica.isr import IsrAnswer, IsrProposal
 from barnabas.broker.replica.machine import Replica
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.metadata.channel import ControllerChannel
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.controller.channel import ControllerChannel
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.loggers import logger
 from barnabas.protocol.messages.cluster import (

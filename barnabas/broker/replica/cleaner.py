@@ -17,12 +17,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Offload
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Offload
 from barnabas.errors import BrokerError, RemoteProtocolError
 from barnabas.loggers import logger
 from barnabas.storage.cleanable import Cleanable, assess

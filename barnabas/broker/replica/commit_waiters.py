@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.errors import BrokerError
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.identity import BrokerIdentity
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.identity import BrokerIdentity
 from barnabas.loggers import logger
 from barnabas.ports import Rng
 from barnabas.storage.checkpoints import TopicPartition

@@ -14,10 +14,10 @@ from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.identity import BrokerIdentity, open_directory
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.replica.identity import BrokerIdentity, open_directory
 from barnabas.broker.replica.machine import Replica
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.loggers import logger
 from barnabas.ports import Disk, DiskLock, File, Rng
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER

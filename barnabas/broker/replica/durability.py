@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import ref
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.errors import BrokerError
 from barnabas.storage.partition_log import PartitionLog
 

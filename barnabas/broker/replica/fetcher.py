@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.image import BrokerImage
-from barnabas.broker.peer import Peer
-from barnabas.broker.peer_error import PeerError
-from barnabas.broker.peers import Peers
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import BrokerImage
+from barnabas.broker.peers.peer import Peer
+from barnabas.broker.peers.peer_error import PeerError
+from barnabas.broker.peers.peers import Peers
 from barnabas.broker.replica.fetch_plan import FetchLimits, FetchPlan
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.throttle import ReplicationQuota, ReplicationThrottles
-from barnabas.broker.slices import Slices
-from barnabas.broker.waiting import Timer
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.messages.fetch import FetchResponse

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.topic_config import log_config
+from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.recovery import UnopenedLog
-from barnabas.broker.topic_config import log_config
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.loggers import logger
 from barnabas.ports import NAME_BYTES_MAX

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.replica.commit_waiters import CommitWaiters
 from barnabas.broker.replica.durability import Durability, weakly
 from barnabas.broker.replica.earlier_refusals import EarlierRefusals

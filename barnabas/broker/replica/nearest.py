@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.image import BrokerImage
+    from barnabas.broker.image.image import BrokerImage
     from barnabas.broker.replica.machine import Replica
 
 LEADER: Final = -1

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.elections import RECOVERED
-from barnabas.broker.metadata.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.topic_config import log_config
+from barnabas.broker.controller.elections import RECOVERED
+from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
@@ -27,7 +27,7 @@ from barnabas.broker.replica.log_folders import LogFolders, assigned_directory, 
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog
 from barnabas.broker.replica.traffic import Traffic
-from barnabas.broker.topic_config import log_config
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.loggers import logger
 from barnabas.ports import Buffer

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 
 EVERY_REPLICA: Final = "*"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.replica.directories import LogDirectories
 from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slices, WorkResult, advance
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.storage.checkpoints import RECOVERY_POINT_CHECKPOINT

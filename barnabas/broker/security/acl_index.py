@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from barnabas.broker.metadata.image import AclImage
+from barnabas.broker.image.image import AclImage
 from barnabas.protocol.acls import AclOperation, AclPermission, PatternType
 from barnabas.work import Steps
 

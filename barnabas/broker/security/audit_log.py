@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from barnabas.broker.security.access import Access
+from barnabas.broker.api.access import Access
 from barnabas.broker.security.authorizer import Ruling
 from barnabas.loggers import TRACE, logger
 from barnabas.protocol import registry

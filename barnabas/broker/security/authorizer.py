@@ -14,11 +14,11 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.broker.metadata.image import AclImage, MetadataDelta, MetadataImage
-from barnabas.broker.security.access import CLUSTER_NAME, OPERATIONS, Access
+from barnabas.broker.api.access import CLUSTER_NAME, OPERATIONS, Access
+from barnabas.broker.api.principal import Principal
+from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.image.image import AclImage, MetadataDelta, MetadataImage
 from barnabas.broker.security.acl_index import AclIndex, acl_keys
-from barnabas.broker.security.authorizer_keys import AuthorizerSettings
-from barnabas.broker.security.principal import Principal
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from barnabas.work import Work, finished

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.security.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
-from barnabas.broker.server_keys import is_per_broker
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.sasl_settings import ENABLED_MECHANISMS, JAAS_CONFIG
+from barnabas.broker.config.server_keys import is_per_broker
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Work
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from barnabas.broker.request_header import skip_tags
-from barnabas.broker.security.access import Access
-from barnabas.broker.security.principal import Principal
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.principal import Principal
+from barnabas.broker.api.request_header import skip_tags
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas.broker.security.kerberos_names import KerberosNameError
-from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity
+from barnabas.broker.config.kerberos_names import KerberosNameError
+from barnabas.broker.sasl.server_mechanism import LoginFailed, LoginIdentity
 from barnabas.protocol.kerberos import NO_LAYER, GssContext, GssFailed
 
 OFFER: Final = bytes((NO_LAYER, 0, 0, 0))  # the layers, and the longest message with a layer: 0 as there is none

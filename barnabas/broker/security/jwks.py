@@ -18,10 +18,10 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.security.sasl_settings import JWKS_SCHEMES
-from barnabas.broker.slices import Offload
-from barnabas.broker.waiting import Timer
+from barnabas.broker.config.sasl_settings import JWKS_SCHEMES
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Offload
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError
 from barnabas.loggers import logger
 from barnabas.protocol.oauth_settings import OAuthInvalid

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.config.kerberos_names import local_names
+from barnabas.broker.config.sasl_settings import SaslSettings
+from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.broker.security.gssapi_server import GssapiServer
-from barnabas.broker.security.kerberos_names import local_names
-from barnabas.broker.security.sasl_settings import SaslSettings
-from barnabas.broker.slices import Offload, in_place
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM, GssContext, GssFailed

@@ -11,29 +11,24 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.security.authentications import Authentications
-from barnabas.broker.security.jwks import KeySource, SigningKeys
-from barnabas.broker.security.kerberos_logins import KerberosLogins
-from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.oauthbearer_server import (
-    BearerServer,
-    TokenRefused,
-    checked_claims,
-    signed_claims,
-    unsecured_claims,
-)
-from barnabas.broker.security.sasl_session import SaslSession
-from barnabas.broker.security.sasl_settings import (
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.sasl_settings import (
     BEARER_MECHANISM,
     PLAIN_MECHANISM,
     SASL_PROTOCOLS,
     SaslConfig,
     SaslSettings,
 )
-from barnabas.broker.security.scram_server import (
+from barnabas.broker.config.token_keys import SECRET_KEY, token_hmac
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.sasl.oauthbearer_server import (
+    BearerServer,
+    TokenRefused,
+    checked_claims,
+    signed_claims,
+    unsecured_claims,
+)
+from barnabas.broker.sasl.scram_server import (
     ITERATIONS_MIN,
     SCRAM_HASHES,
     ScramServer,
@@ -41,10 +36,15 @@ from barnabas.broker.security.scram_server import (
     made_salt,
     salt_size,
 )
+from barnabas.broker.sasl.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Offload, in_place
+from barnabas.broker.security.authentications import Authentications
+from barnabas.broker.security.jwks import KeySource, SigningKeys
+from barnabas.broker.security.kerberos_logins import KerberosLogins
+from barnabas.broker.security.login_steps import LoginSteps
+from barnabas.broker.security.sasl_session import SaslSession
 from barnabas.broker.security.server_login import LoginConnection, LoginService, ServerLogin
-from barnabas.broker.security.server_mechanism import LoginIdentity, PlainServer, ServerMechanism
-from barnabas.broker.security.token_keys import SECRET_KEY, token_hmac
-from barnabas.broker.slices import Offload, in_place
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
@@ -53,7 +53,7 @@ from barnabas.runtime.endpoint_tls import endpoint_tls
 from barnabas.runtime.offload import in_own_thread
 
 if TYPE_CHECKING:
-    from barnabas.broker.router import Router
+    from barnabas.broker.api.router import Router
 
 log = logger("kafka.network.SocketServer")
 

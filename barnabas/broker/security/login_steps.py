@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.slices import Offload
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Offload
 
 _Done: TypeAlias = Callable[[Exception | None], None]
 

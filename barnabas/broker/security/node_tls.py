@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.security.certificate_names import CertificateNameError, mapping_rules, subject_name
-from barnabas.broker.security.der import validity
-from barnabas.broker.security.principal import ANONYMOUS, USER, Principal
-from barnabas.broker.security.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
+from barnabas.broker.api.principal import ANONYMOUS, USER, Principal
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.certificate_names import CertificateNameError, mapping_rules, subject_name
+from barnabas.broker.config.der import validity
+from barnabas.broker.config.ssl_keys import SSL_LISTENER_KEYS, TLS_PROTOCOLS
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.runtime.tls import (
@@ -32,7 +32,7 @@ from barnabas.runtime.tls_stores import TlsError
 from barnabas.work import Steps, Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
 
 log = logger("kafka.server")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.security.access import CLUSTER_NAME, Access
+from barnabas.broker.api.access import CLUSTER_NAME, Access
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from barnabas.broker.security.principal import USER, Principal
-from barnabas.broker.security.server_mechanism import LoginFailed, LoginIdentity, ServerMechanism
+from barnabas.broker.api.principal import USER, Principal
+from barnabas.broker.sasl.server_mechanism import LoginFailed, LoginIdentity, ServerMechanism
 from barnabas.errors import ErrorCode, RemoteProtocolError
 from barnabas.protocol.kerberos import GSSAPI_MECHANISM
 from barnabas.protocol.messages.authentication import SaslAuthenticateResponse, SaslHandshakeResponse

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from barnabas.broker.call import Answer, Pending
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.api.call import Answer, Pending
+from barnabas.broker.api.principal import Principal
+from barnabas.broker.config.sasl_settings import BEARER_MECHANISM
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.authentications import Authentications
 from barnabas.broker.security.jwks import SigningKeys
 from barnabas.broker.security.login_steps import LoginSteps
-from barnabas.broker.security.principal import Principal
 from barnabas.broker.security.sasl_session import LoginStep, SaslSession, SessionState
-from barnabas.broker.security.sasl_settings import BEARER_MECHANISM
-from barnabas.broker.waiting import Timer
 from barnabas.errors import RemoteProtocolError
 from barnabas.ports import Buffer
 from barnabas.protocol.connection import ServerConnection, Slot
@@ -28,7 +28,7 @@ from barnabas.protocol.registry import API
 from barnabas.protocol.schema import Message
 
 if TYPE_CHECKING:
-    from barnabas.broker.router import Router
+    from barnabas.broker.api.router import Router
 
 DEADLINE_MS: Final = 30_000  # for the first login of a connection, and for each re-authentication
 

@@ -12,7 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.broker.client_metrics_config import ALL_METRICS, INTERVAL_MS_DEFAULT, MetricsSubscription, subscription
+from barnabas.broker.config.client_metrics_config import (
+    ALL_METRICS,
+    INTERVAL_MS_DEFAULT,
+    MetricsSubscription,
+    subscription,
+)
 from barnabas.broker.telemetry.otlp import Point, read_metrics
 from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
 from barnabas.protocol.checksum import crc32c

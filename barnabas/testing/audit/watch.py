@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.router import Route
+from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.api.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.internal_topics import INTERNAL_TOPICS

@@ -15,8 +15,8 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.router import Route
+from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.api.router import Route
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer
 from barnabas.protocol import registry

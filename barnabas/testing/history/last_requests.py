@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from barnabas.broker.call import Pending
+from barnabas.broker.api.call import Pending
 from barnabas.protocol import registry
 from barnabas.runtime.clock import SystemClock
 from barnabas.testing.backend import INTERNAL_LISTENER

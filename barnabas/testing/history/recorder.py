@@ -19,8 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.call import Call
-from barnabas.broker.router import Route
+from barnabas.broker.api.call import Call
+from barnabas.broker.api.router import Route
 from barnabas.errors import BrokerError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.testing.audit.watch import WatchedRouter

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol import registry
 from barnabas.protocol.messages.admin import (

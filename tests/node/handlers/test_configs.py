@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import configs
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterableConfig,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.call import Call
+from barnabas.broker.api.call import Call
 from barnabas.broker.handlers import delete_records as handler
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

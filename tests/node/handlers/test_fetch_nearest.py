@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import ErrorCode

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Call
+from barnabas.broker.api.call import Call
 from barnabas.broker.handlers import groups, transactions
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX
 from barnabas.protocol import registry

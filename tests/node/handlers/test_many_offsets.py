@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from barnabas.broker.call import AnyPending
+from barnabas.broker.api.call import AnyPending
 from barnabas.broker.coordinator.groups.committing import Committer
 from barnabas.broker.coordinator.groups.effects import JoinCall
 from barnabas.broker.coordinator.groups.records import CommittedOffset, OffsetRecord
 from barnabas.broker.handlers import group_offsets, offset_parts
-from barnabas.broker.node import Node
-from barnabas.broker.slices import LARGE_REQUESTS_AT_ONCE, Slices, WorkResult, advance
+from barnabas.broker.node.node import Node
+from barnabas.broker.scheduling.slices import LARGE_REQUESTS_AT_ONCE, Slices, WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.groups import (
     DeleteGroupsRequest,

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from barnabas.broker.metadata.decision import MetadataDecision
-from barnabas.broker.metadata.image import MetadataDelta, PartitionImage, TopicImage
-from barnabas.broker.metadata.records import FeatureLevelRecord
-from barnabas.broker.node import Node
+from barnabas.broker.controller.decision import MetadataDecision
+from barnabas.broker.image.image import MetadataDelta, PartitionImage, TopicImage
+from barnabas.broker.image.records import FeatureLevelRecord
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.metadata import (
     ApiVersionsRequest,

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.offsets import (
     ListOffsetsPartition,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import connection
-from barnabas.broker.node import Node
-from barnabas.broker.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
+from barnabas.broker.front import connection
+from barnabas.broker.node.node import Node
+from barnabas.broker.scheduling.slices import COSTS_PER_UNIT, TURN_UNITS_MAX
 from barnabas.errors import ErrorCode
 from barnabas.limits import RECORD_ERRORS_MAX
 from barnabas.ports import Buffer

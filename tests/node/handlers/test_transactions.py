@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Call
+from barnabas.broker.api.call import Call
 from barnabas.broker.handlers.producers import describe_producers
 from barnabas.broker.handlers.transaction_listing import list_transactions
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import DeleteTopicsRequest, FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.messages.groups import FindCoordinatorRequest

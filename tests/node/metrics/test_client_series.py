@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.admin import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest

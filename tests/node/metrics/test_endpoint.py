@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.metrics import loop_watch
 from barnabas.broker.metrics.node_metrics import MetricsAddressRefused
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.runtime import http_server
 from barnabas.runtime.http_server import CONNECTIONS_MAX
 from tests.support.broker.nodes import Nodes
@@ -205,7 +205,7 @@ async def test_a_served_node_is_ready(watched: Node, monkeypatch: pytest.MonkeyP
 def test_a_node_without_metrics_imports_nothing_for_them() -> None:
     """Neither start-up time nor memory."""
     code = (
-        "import sys, barnabas.broker.node, barnabas.cli.node_program\n"
+        "import sys, barnabas.broker.node.node, barnabas.cli.node_program\n"
         "print({'prometheus_client', 'h11', 'barnabas.broker.metrics'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

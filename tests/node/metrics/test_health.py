@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.lifecycle import BrokerState
+from barnabas.broker.membership.lifecycle import BrokerState
 from barnabas.broker.metrics import loop_watch
 from barnabas.broker.metrics.health import Health
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.storage.disk import MemoryDisk
 from tests.support.broker.nodes import Nodes
 from tests.support.broker.scrapes import get, scrape

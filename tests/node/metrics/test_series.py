@@ -7,9 +7,9 @@ from struct import pack
 
 import pytest
 
-from barnabas.broker.metadata.image import NO_LEADER
+from barnabas.broker.image.image import NO_LEADER
 from barnabas.broker.metrics.request_meters import MeasuredRoute
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import ApiVersionsRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.records import FeatureLevelRecord, encode_record
+from barnabas.broker.image.records import FeatureLevelRecord, encode_record
 from barnabas.broker.quorum.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 from barnabas.broker.quorum.snapshots import decode_snapshot, encode_snapshot, list_snapshots, snapshot_name
 from barnabas.broker.quorum.voters import VotersDisagree, VoterSet

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica.isr import IsrProposal
 from barnabas.protocol.messages.cluster import AlterPartitionRequest
 from tests.support.broker.nodes import Peer

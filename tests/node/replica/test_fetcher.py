@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig

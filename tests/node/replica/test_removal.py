@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica import upkeep
 from barnabas.broker.replica.directory import DISCARDED_AT_ONCE, SYNCED_AT_ONCE
 from barnabas.ports import File

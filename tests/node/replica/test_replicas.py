@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.broker.metadata.image import TOPIC_RESOURCE, MetadataDelta
-from barnabas.broker.node import Node
+from barnabas.broker.image.image import TOPIC_RESOURCE, MetadataDelta
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica import follower_log, recovery, replicas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from barnabas.broker.identity import WrongDirectory
-from barnabas.broker.node import Node
-from barnabas.broker.waiting import Timer
+from barnabas.broker.node.node import Node
+from barnabas.broker.replica.identity import WrongDirectory
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.admin import DescribeLogDirsRequest
 from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-from barnabas.broker.node import Node
-from barnabas.broker.security.access import Access
-from barnabas.broker.security.authorizer_keys import AuthorizerSettings
-from barnabas.broker.security.node_authorizer import node_authorizer
-from barnabas.broker.security.principal import USER, Principal
-from barnabas.broker.server import Server
+from barnabas.broker.api.access import Access
+from barnabas.broker.api.principal import USER, Principal
+from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.front.server import Server
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import MetadataDelta, MetadataImage
+from barnabas.broker.node.node import Node
+from barnabas.broker.node.node_authorizer import node_authorizer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin, AuthenticationFailed, Consumer, Producer
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.errors import ErrorCode

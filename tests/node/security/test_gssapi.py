@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.config.kerberos_names import local_names
+from barnabas.broker.node.node import Node
+from barnabas.broker.sasl.server_mechanism import LoginFailed
 from barnabas.broker.security.gssapi_server import GssapiServer
-from barnabas.broker.security.kerberos_names import local_names
-from barnabas.broker.security.server_mechanism import LoginFailed
 from barnabas.client import Admin, AuthenticationFailed, Consumer, KafkaError, Producer
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.runtime.offload import WorkerThread

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from barnabas.broker.node import Node
-from barnabas.broker.peer import Peer
-from barnabas.broker.peer_error import PeerError, PeerErrorKind
-from barnabas.broker.peers import Peers
-from barnabas.broker.slices import Offload
+from barnabas.broker.node.node import Node
+from barnabas.broker.peers.peer import Peer
+from barnabas.broker.peers.peer_error import PeerError, PeerErrorKind
+from barnabas.broker.peers.peers import Peers
+from barnabas.broker.scheduling.slices import Offload
 from barnabas.client import Admin
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.sasl import PlainClient, SaslClient, SaslFailed

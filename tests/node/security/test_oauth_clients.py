@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin, AuthenticationFailed, Consumer, Producer
 from barnabas.client.net.security_properties import security_from_properties
 from tests.support.security.identity_server import CLIENT, SECRET, Answer, IdentityServer, identity_server

@@ -14,7 +14,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.errors import BrokerError
 from barnabas.runtime.offload import WorkerThread
 from tests.support.oracle.oauth_script import held_tokens, oauth_settings, presented

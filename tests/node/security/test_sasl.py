@@ -18,9 +18,9 @@ from struct import pack
 
 import pytest
 
+from barnabas.broker.scheduling.slices import LOGINS_PER_TURN
 from barnabas.broker.security import server_login
 from barnabas.broker.security.authentications import Authentications
-from barnabas.broker.slices import LOGINS_PER_TURN
 from barnabas.protocol.messages.authentication import SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from tests.support.broker.in_memory import InMemory
@@ -139,7 +139,7 @@ async def test_the_mechanism_limits_the_requests_of_a_login(mechanism: str | Non
 
 async def test_strangers_share_memory_and_the_newest_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their incomplete requests do not keep another client from its login, whatever its token needs."""
-    monkeypatch.setattr("barnabas.broker.server.LOGINS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("barnabas.broker.front.server.LOGINS_BYTES_MAX", 1_000_000)
     async with sasl_node(SETTINGS, "SASL", "AGAIN") as node:
         strangers = [InMemory(node, f"stranger-{number}", "SASL") for number in range(10)]
         for each in strangers:

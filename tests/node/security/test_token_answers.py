@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas.broker.node import Node
-from barnabas.broker.security.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.config.authorizer_keys import AUTHORIZER_CLASS
+from barnabas.broker.node.node import Node
 from barnabas.protocol.registry import ENVELOPE_KEY
 from tests.support.broker.nodes import Nodes
 from tests.support.oracle.permissions_in_kafka import AclWire

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
-from barnabas.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
 from tests.support.bench.group import Client, GroupBench
 
 PARTITION = PartitionImage(1, 0, 0, (1,), (1,), (bytes(16),))

@@ -15,7 +15,7 @@ from barnabas.broker.coordinator.groups.records import AnyRecord, OffsetRecord
 from barnabas.broker.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.image.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,

@@ -9,7 +9,7 @@ import heapq
 import random
 from collections.abc import Callable
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum.following import Installation
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Undo
 from barnabas.broker.coordinator.host.shard import ShardHost
-from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas as NodeReplicas
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.records import decode_records, iter_batches
 from barnabas.storage.disk import MemoryDisk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.broker.metadata.image import MetadataImage
-from barnabas.broker.metadata.isr import alter_partition
+from barnabas.broker.controller.isr import alter_partition
+from barnabas.broker.image.image import MetadataImage
 from barnabas.protocol.messages.cluster import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from barnabas.broker.call import Call, ConnectionLogin
-from barnabas.broker.security.access import FULL_ACCESS, Access
+from barnabas.broker.api.access import FULL_ACCESS, Access
+from barnabas.broker.api.call import Call, ConnectionLogin
 from barnabas.protocol.registry import API, Api
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from struct import pack
 from typing import Any
 
-from barnabas.broker.connection import Connection
-from barnabas.broker.node import Node
+from barnabas.broker.front.connection import Connection
+from barnabas.broker.node.node import Node
 
 __all__ = ["InMemory"]
 

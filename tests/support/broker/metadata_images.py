@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.decision import ClusterView
-from barnabas.broker.metadata.features import supported_features
-from barnabas.broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from barnabas.broker.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
-from barnabas.broker.metadata.registration import bootstrap_records, register_broker, unfence_broker
-from barnabas.broker.metadata.replay import ImageBuilder
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.controller.decision import ClusterView
+from barnabas.broker.controller.features import supported_features
+from barnabas.broker.controller.registration import bootstrap_records, register_broker, unfence_broker
+from barnabas.broker.image.image import EMPTY_IMAGE, MetadataImage
+from barnabas.broker.image.records import MetadataRecord, PartitionRecord, TopicRecord
+from barnabas.broker.image.replay import ImageBuilder
 from barnabas.protocol.messages.cluster import BrokerRegistrationRequest
 
 _incarnations = count(1)

@@ -8,10 +8,10 @@ import time
 from struct import unpack
 from typing import Any
 
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
-from barnabas.broker.router import Route
+from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.api.router import Route
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.node.node import Node
 from barnabas.errors import BrokerError
 from barnabas.ports import Disk
 from barnabas.protocol import registry

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 
 __all__ = ["Answer", "Scrape", "get", "scrape"]
 

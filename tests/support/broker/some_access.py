@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.broker.security.access import CLUSTER_NAME
-from barnabas.broker.security.principal import Principal
+from barnabas.broker.api.access import CLUSTER_NAME
+from barnabas.broker.api.principal import Principal
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
 __all__ = ["Question", "SomeAccess"]

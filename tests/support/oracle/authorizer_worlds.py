@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas.broker.metadata.image import AclImage
+from barnabas.broker.image.image import AclImage
 from barnabas.protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from tests.support.oracle.real_kafka import TOOL_SECONDS_MAX
 

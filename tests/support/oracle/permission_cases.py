@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas.broker.security.access import CLUSTER_NAME
+from barnabas.broker.api.access import CLUSTER_NAME
 from barnabas.protocol.acls import AclOperation as Op
 from barnabas.protocol.acls import AclPermission, PatternType
 from barnabas.protocol.acls import AclResourceType as Kind

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from struct import pack, unpack
 from typing import Any, Final
 
-from barnabas.broker.security.sasl_settings import UNSECURED_HANDLER
+from barnabas.broker.config.sasl_settings import UNSECURED_HANDLER
 from barnabas.protocol import registry
 from tests.support.oracle.wire import Wire
 from tests.support.requests import request_of

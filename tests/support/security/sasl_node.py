@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
-from barnabas.broker.slices import Offload, in_place
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.node.node import Node
+from barnabas.broker.scheduling.slices import Offload, in_place
 from barnabas.client import Admin
 from barnabas.client.admin.scram_users import ScramMechanism
 from barnabas.runtime.clock import SystemClock

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.broker.replica.machine import Replica
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.ports import Buffer

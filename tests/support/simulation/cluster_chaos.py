@@ -7,7 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.image.image import MetadataImage
 from barnabas.protocol.schema import Message
 from barnabas.storage.disk import MemoryDisk
 from barnabas.testing.simulation.network import Latency

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.broker.node import Node
+from barnabas.broker.node.node import Node
 from barnabas.client import Admin, Consumer, NewTopic, TopicPartition
 from barnabas.testing.simulation.invariants import check_stable
 from barnabas.testing.simulation.network import Latency

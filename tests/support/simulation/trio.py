@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.metadata.image import BrokerImage, PartitionImage
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.image.image import BrokerImage, PartitionImage
+from barnabas.broker.node.node import Node
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.testing.simulation.world import Ports, World
 from tests.support.requests import request_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.node import Node
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.node.node import Node
 from barnabas.client import (
     Admin,
     Consumer,

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.config_key import ConfigType
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.key import ConfigType
+from barnabas.broker.config.topic_config import TOPIC_KEYS, log_config
 from barnabas.broker.quorum.raft_log import log_config_of
 from barnabas.broker.quorum.roles import Timing
 from barnabas.broker.replica.fetch_plan import FetchLimits
 from barnabas.broker.replica.fetcher import limits_of
-from barnabas.broker.topic_config import TOPIC_KEYS, log_config
 from barnabas.storage.log_config import LogConfig
 
 JITTER = {"log.roll.jitter.hours": "1"}

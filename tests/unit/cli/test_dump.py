@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
+from barnabas.broker.image.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
 from barnabas.cli.dump import lines_of
 from barnabas.errors import RemoteProtocolError
 from barnabas.protocol.record_codec import NewRecord

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.cli.node_program import announce, obey_signals, remedy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.metadata.records import ConfigRecord
+from barnabas.broker.image.records import ConfigRecord
 from barnabas.protocol.messages.admin import (
     AlterableConfig,
     AlterConfigsRequest,

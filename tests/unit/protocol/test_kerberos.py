@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
+from barnabas.broker.config.kerberos_names import local_names
+from barnabas.broker.sasl.server_mechanism import LoginFailed
 from barnabas.broker.security.gssapi_server import GssapiServer
-from barnabas.broker.security.kerberos_names import local_names
-from barnabas.broker.security.server_mechanism import LoginFailed
 from barnabas.protocol.kerberos import GssapiClient, GssFailed
 from barnabas.protocol.sasl import SaslFailed
 

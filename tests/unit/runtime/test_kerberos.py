@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.sasl_settings import SaslSettings
+from barnabas.broker.scheduling.slices import in_place
 from barnabas.broker.security.kerberos_logins import KerberosLogins
-from barnabas.broker.security.sasl_settings import SaslSettings
-from barnabas.broker.slices import in_place
 from barnabas.client.errors import IllegalState
 from barnabas.client.net.security import check_security
 from barnabas.errors import BrokerError

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.topic_config import log_config
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.topic_config import log_config
 from barnabas.protocol.compression import Compression, compress
 from barnabas.protocol.record_codec import NewRecord
 from barnabas.protocol.records import build_batch, decode_records, read_header

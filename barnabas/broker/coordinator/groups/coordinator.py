@@ -12,8 +12,9 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from barnabas.broker.call import Done
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.api.call import Done
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
 from barnabas.broker.coordinator.groups.consumer.regexes import RegexSearch
 from barnabas.broker.coordinator.groups.effects import (
     At,
@@ -30,12 +31,11 @@ from barnabas.broker.coordinator.groups.shard import GroupShard
 from barnabas.broker.coordinator.groups.topics import Topics
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.group_config import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_value
-from barnabas.broker.metadata.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slice, Slices
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slice, Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from barnabas.broker.api.access import FULL_ACCESS, Access
 from barnabas.broker.coordinator.groups.records import AnyRecord
 from barnabas.broker.coordinator.host.decision import Decision
-from barnabas.broker.security.access import FULL_ACCESS, Access
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from barnabas.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse

@@ -12,7 +12,7 @@ from barnabas.loggers import logger
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from barnabas.broker.reactor import Reactor
+    from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_NAMED: Final = 10
 COLLECTED_MS: Final = 200  # what happens within this time is one line

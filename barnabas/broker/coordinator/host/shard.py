@@ -19,15 +19,15 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.host.decision import Decision, ProducerStamp, Shard, Undo
 from barnabas.broker.coordinator.host.load_lines import LoadLines
 from barnabas.broker.coordinator.host.loading import replay_log
 from barnabas.broker.coordinator.host.partitioning import partition_for
-from barnabas.broker.reactor import Reactor
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slice, Slices
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slice, Slices
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.loggers import logger
 from barnabas.protocol.record_codec import NewRecord

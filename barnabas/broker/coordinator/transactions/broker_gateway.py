@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.broker.call import Done
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.api.call import Done
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.coordinator.host.partitioning import partition_for
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.peers import Peers
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.peers.peers import Peers
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode
 from barnabas.protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from barnabas.protocol.messages.transactions import (

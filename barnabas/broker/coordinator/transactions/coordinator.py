@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from barnabas.broker.call import Done
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.api.call import Done
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.coordinator.host.decision import Decision
 from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.coordinator.transactions.answer_counts import AnswerCounts, are_batches
@@ -34,12 +34,12 @@ from barnabas.broker.coordinator.transactions.state import (
 )
 from barnabas.broker.coordinator.transactions.timeouts import TransactionTimeouts
 from barnabas.broker.coordinator.transactions.verification import Question, VerificationChannel
-from barnabas.broker.current_image import CurrentImage
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage
-from barnabas.broker.peers import Peers
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import MetadataDelta, MetadataImage
+from barnabas.broker.peers.peers import Peers
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import Slices
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slices
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.limits import PRODUCER_EPOCH_MAX
 from barnabas.loggers import logger

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.coordinator.host.shard import ShardHost
 from barnabas.broker.coordinator.transactions.shard import TransactionShard
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 
 TOMBSTONES_PER_BATCH = 500  # about 20 ms of the loop

@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.broker.replica.replicas import Replicas
-from barnabas.broker.slices import COSTS_PER_UNIT, Slices
+from barnabas.broker.scheduling.slices import COSTS_PER_UNIT, Slices
 from barnabas.errors import BrokerError
 from barnabas.protocol.internal_topics import GROUP_METADATA_TOPIC
 from barnabas.protocol.messages.transactions import (

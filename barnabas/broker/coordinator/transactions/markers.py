@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata, TransactionState
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.loggers import logger

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
 from barnabas.limits import PRODUCER_ID_BLOCK_SIZE
 from barnabas.loggers import logger

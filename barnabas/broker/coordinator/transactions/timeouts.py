@@ -15,7 +15,7 @@ from barnabas.broker.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.broker.coordinator.transactions.records import TransactionRecord
 from barnabas.broker.coordinator.transactions.shard import TransactionAnswer, TransactionShard
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.loggers import logger
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.coordinator.transactions.shard import ProducerIdAndEpoch
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.transactions import (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker import handlers
-from barnabas.broker.call import Call, Refuse
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.api.call import Call, Refuse
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.registry import API

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.call import Call
+from barnabas.broker.api.call import Call
 from barnabas.broker.handlers import groups
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.messages.groups import ListedGroup, ListGroupsRequest

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.awaited_leaders import AwaitedLeaders
-from barnabas.broker.call import Call, Pending
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.api.access import FULL_ACCESS
+from barnabas.broker.api.call import Call, Pending
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
 from barnabas.broker.handlers.metadata import metadata
-from barnabas.broker.metadata.records import PartitionRecord, TopicRecord
-from barnabas.broker.security.access import FULL_ACCESS
+from barnabas.broker.image.records import PartitionRecord, TopicRecord
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.work import finished
 from tests.support.broker.metadata_images import cluster, replayed

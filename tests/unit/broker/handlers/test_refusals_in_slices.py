@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.call import Call, Origin, Table
+from barnabas.broker.api.call import Call, Origin, Table
 from barnabas.broker.handlers import admin, group_offsets, quotas, scram_users, txn_offsets
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     CreatableTopic,

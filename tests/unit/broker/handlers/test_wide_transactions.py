@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from barnabas.broker.coordinator.transactions.state import TransactionMetadata
 from barnabas.broker.handlers.transaction_listing import describe_transactions
-from barnabas.broker.slices import WorkResult, advance
+from barnabas.broker.scheduling.slices import WorkResult, advance
 from barnabas.protocol.messages.transactions import DescribeTransactionsRequest
 from tests.support.broker.calls import call_of
 

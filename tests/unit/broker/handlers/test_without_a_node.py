@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.call import Pending
+from barnabas.broker.api.call import Pending
 from barnabas.broker.handlers import (
     admin,
     cluster,
@@ -20,7 +20,7 @@ from barnabas.broker.handlers import (
     reassignments,
     scram_users,
 )
-from barnabas.broker.metadata.image import MetadataImage
+from barnabas.broker.image.image import MetadataImage
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (
     AlterConfigsResource,

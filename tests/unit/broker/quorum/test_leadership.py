@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum.leadership import Leadership
 from barnabas.broker.quorum.messages import Fetch, LogPoint, SnapshotFetch
 from barnabas.broker.quorum.raft_log import RaftLog

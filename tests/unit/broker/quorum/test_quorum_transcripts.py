@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine
 from barnabas.broker.quorum.messages import (

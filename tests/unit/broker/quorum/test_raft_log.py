@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.quorum import snapshots
 from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.machine import RaftMachine

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import Endpoint
+from barnabas.broker.config.broker_config import Endpoint
 from barnabas.broker.quorum import wire
 from barnabas.broker.quorum.messages import (
     BeginEpoch,

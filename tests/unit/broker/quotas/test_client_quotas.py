@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.metadata.image import QuotaEntity
+from barnabas.broker.image.image import QuotaEntity
 from barnabas.broker.quotas import client_quotas
 from barnabas.broker.quotas.client_quotas import QuotaKind, QuotaMeter
 from barnabas.broker.quotas.connection_rates import ConnectionRates

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.image import MetadataDelta, MetadataImage, QuotaEntity
-from barnabas.broker.metadata.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.controller.topics import create_partitions, create_topics, delete_topics
+from barnabas.broker.image.image import MetadataDelta, MetadataImage, QuotaEntity
 from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.admin import (

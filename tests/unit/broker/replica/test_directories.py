@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.replica.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
-from barnabas.broker.slices import advance
+from barnabas.broker.scheduling.slices import advance
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk
 from barnabas.storage.log_config import LogConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.broker.call import Done
+from barnabas.broker.api.call import Done
 from barnabas.broker.replica import follower_log
 from barnabas.broker.replica.earlier_refusals import GAP_MS
 from barnabas.broker.replica.machine import Replica

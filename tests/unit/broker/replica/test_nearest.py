@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.metadata.image import BrokerImage
-from barnabas.broker.metadata.records import RegisteredEndpoint
+from barnabas.broker.image.image import BrokerImage
+from barnabas.broker.image.records import RegisteredEndpoint
 from barnabas.broker.replica.nearest import LEADER, nearest_replica
 from tests.support.bench.replica import ReplicaBench
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import in_place
 from barnabas.broker.security.jwks import DOCUMENT_BYTES_MAX, KeySource, SigningKeys
-from barnabas.broker.slices import in_place
 from barnabas.testing.simulation.clock import SimClock
 from barnabas.testing.simulation.loop import SimLoop
 from barnabas.testing.simulation.trace import Trace

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from barnabas.broker.reactor import Reactor
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.security.login_steps import LoginSteps
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.randomness import SystemRng

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from barnabas.broker.api.access import Access
 from barnabas.broker.coordinator.groups.consumer.group import ConsumerGroup
 from barnabas.broker.coordinator.groups.records import ResolvedRegex
-from barnabas.broker.current_image import CurrentImage
+from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.patterns import Pattern, compile_pattern
-from barnabas.broker.reactor import Reactor
-from barnabas.broker.security.access import Access
+from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError
 from barnabas.protocol.acls import AclOperation, AclResourceType
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata.image import MetadataImage
+    from barnabas.broker.image.image import MetadataImage
 
 REFRESH_INTERVAL_MS = 1_000
 NAMES_PER_SLICE = 200  # about 1 ms for each expression

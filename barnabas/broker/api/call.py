@@ -1,0 +1,180 @@
+"""Call, Pending and Done: a request as its handler sees it, and results that are given later.
+
+There are two ways to return "a result or an error". A function that decides at once returns the result or raises
+BrokerError. A function that may finish later takes a `Done[T]` and never raises BrokerError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Generic, NamedTuple, Never, Protocol, TypeAlias, TypeVar
+
+from barnabas.broker.api.access import Access
+from barnabas.errors import BrokerError
+from barnabas.ports import Buffer
+from barnabas.protocol.registry import Api
+from barnabas.protocol.schema import Message
+from barnabas.work import Work
+
+Q = TypeVar("Q", bound=Message, covariant=True)  # a request
+R = TypeVar("R", bound=Message, contravariant=True)  # the response that a Pending takes
+T = TypeVar("T")
+
+Done = Callable[[T | BrokerError], None]
+"""Continuation: is called once, with the result or with the error; maybe before the function that takes it returns."""
+
+
+class ConnectionLogin(Protocol):
+    """The logins of a connection, as handlers use them. Each method may raise RemoteProtocolError."""
+
+    def may_begin_again(self) -> bool:
+        """Whether a handshake starts a re-authentication now."""
+        ...
+
+    def on_api_versions(self, *, answered: bool = True) -> Answer:
+        """The client asks which versions are served; None: it is answered."""
+        ...
+
+    def on_handshake(self, mechanism: str, version: int) -> Answer:
+        """The client chooses a mechanism."""
+        ...
+
+    def on_token(self, token: bytes) -> Answer:
+        """A token of the client."""
+        ...
+
+
+class Origin(Protocol):
+    """The connection that sent the request, as handlers use it."""
+
+    number: int  # connections are numbered in the order of acceptance
+    listener_name: str
+    client_port: int
+    software: tuple[str, str]  # name and version, from ApiVersions; empty until then
+    access: Access  # of the principal that the connection has authenticated
+
+    @property
+    def login(self) -> ConnectionLogin | None:
+        """The logins of a connection of a SASL listener; None on another listener."""
+        ...
+
+    @property
+    def apis(self) -> Mapping[int, Api]:
+        """The APIs that the connection's listener serves, by key."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Closes the connection with one log line; answers that are ready are still sent."""
+        ...
+
+    def on_close(self, callback: Callable[[], None], /) -> None:
+        """Calls back once after the connection ended."""
+        ...
+
+
+class Call(Generic[Q]):
+    """One request passed to a handler.
+
+    Views in `request` are valid only during the call: a handler that waits copies what it needs.
+    """
+
+    __slots__ = ("api_key", "client_host", "client_id", "connection", "request", "version")
+
+    def __init__(
+        self, request: Q, version: int, api_key: int, client_id: str | None, connection: Origin, client_host: str
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.api_key = api_key
+        self.client_id = client_id
+        self.connection = connection
+        self.client_host = client_host
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that received the request; answers give broker addresses of the same listener."""
+        return self.connection.listener_name
+
+    @property
+    def access(self) -> Access:
+        """What the client may do, with its principal and host."""
+        access = self.connection.access
+        return access if access.unrestricted else access.asked_by(self.api_key)
+
+
+class Pending(Generic[R]):
+    """An answer that is given later.
+
+    Args:
+        blocks: the request waits *before* its effect, so the later requests of its connection are held and reading pauses,
+            until `resolve` or `effected`. Otherwise the request waits after its effect and delays only later answers.
+        on_closed: called once if the connection closes before `resolve`; the request must then have no effect.
+    """
+
+    __slots__ = ("_deliver", "_response", "_unblock", "blocks", "on_closed", "resolved")
+
+    def __init__(self, *, blocks: bool = False, on_closed: Callable[[], None] | None = None) -> None:
+        self.blocks = blocks
+        self.on_closed = on_closed
+        self.resolved = False
+        self._response: Answer = None
+        self._deliver: Callable[[Answer], None] | None = None
+        self._unblock: Callable[[], None] | None = None
+
+    def resolve(self, response: R | Work | None) -> None:
+        """Answers, by a response or by work that returns one; `None` answers nothing (acks=0).
+
+        A second call does nothing, and neither does one after the connection closed.
+        """
+        if self.resolved:
+            return
+        self.resolved = True
+        self.on_closed = None
+        self._response = response
+        if self._deliver is not None:
+            self._deliver(response)
+            self._deliver = None
+        self.effected()
+
+    def effected(self) -> None:
+        """The effect of a blocking request has happened: later requests continue; the answer still waits."""
+        self.blocks = False
+        if self._unblock is not None:
+            unblock, self._unblock = self._unblock, None
+            unblock()
+
+    def closed(self) -> None:
+        """The connection closed (called by connections only): drops the request and notifies the handler."""
+        if self.resolved:
+            return
+        self.resolved = True
+        self._deliver = None
+        self.effected()  # later requests of the connection may still be served
+        if self.on_closed is not None:
+            on_closed, self.on_closed = self.on_closed, None
+            on_closed()
+
+    def attach(self, deliver: Callable[[Answer], None], unblock: Callable[[], None] | None) -> None:
+        """Sets the receiver of the answer (called by connections only). Call it before `resolve`."""
+        self._deliver = deliver
+        self._unblock = unblock
+
+    @property
+    def response(self) -> Answer:
+        """The answer, if `resolve` was called before `attach`."""
+        return self._response
+
+
+AnyPending: TypeAlias = Pending[Never]  # for code that takes the answer and does not give it
+Answer: TypeAlias = Message | AnyPending | Work | None  # work returns one of the others
+Handler = Callable[[Any, Call[Any]], Answer]  # takes the Needs of its family, and the call
+Refuse = Callable[[Call[Any], BrokerError], Message | Work | None]  # the response with one error for the whole request
+Table = Mapping[type[Message], tuple[Handler, Refuse]]  # handlers of a family, by request class
+
+
+class InnerApi(NamedTuple):
+    """What serves an API version for requests inside other ones: decodes a request, answers it, encodes the frame of the answer."""
+
+    decode_in_slices: Callable[[bytes, int], Generator[int, None, Message]]
+    answer: Callable[[Call[Message]], Answer]
+    frame_in_slices: Callable[[int, Message], Generator[int, None, list[Buffer]]]

@@ -1,0 +1,266 @@
+"""Router: finds the handler of a request, runs it and encodes its answer.
+
+A handler is a function `handler(needs, call) -> response | Pending | None`, or a generator that returns one of these and yields after
+each element that it has answered (`slices.Work`). The module of its family, `broker/handlers/<family>.py`, declares in `Needs` what
+its handlers work on. Its table `HANDLERS` lists each handler under its request class, beside the function
+`refuse(call, error) -> response` that makes the answer with one error for the whole request. The router calls `refuse` for a
+BrokerError that the handler raises. The controller listener uses the table `CONTROLLER_HANDLERS`, and `quorum` and `cluster` serve
+its own APIs. A family is imported on its first request, so that a broker starts fast.
+
+Unknown API keys and versions close the connection, as in Kafka, except that ApiVersions in an unknown version is answered in
+version 0 with UNSUPPORTED_VERSION and the served range (KIP-511).
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from struct import Struct
+from types import GeneratorType
+from typing import Final, NamedTuple
+
+from barnabas.broker.api.call import Answer, Call, Handler, InnerApi, Refuse, Table
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, RemoteProtocolError
+from barnabas.loggers import logger
+from barnabas.ports import Buffer
+from barnabas.protocol import registry
+from barnabas.protocol.schema import Message, codec, decode_beginning, decode_in_slices, encode_in_slices, encode_parts
+from barnabas.protocol.wire import Array, present
+from barnabas.work import Work, finished
+
+log = logger("kafka.request.logger")
+
+# Answers of these APIs carry record batches: they are sent as a list of buffers, without a copy of the batches.
+_ANSWERS_WITH_RECORDS: Final = frozenset({1})
+# Controller listener: these families serve the same APIs as for clients, `quorum` serves Raft, `cluster` serves the rest.
+_FAMILIES_EVERYWHERE: Final = frozenset({"authentication", "envelope", "metadata"})
+_FAMILIES_OF_THE_QUORUM: Final = frozenset({"quorum", "fetch"})
+LOGIN_LISTENER: Final = "login"  # of connections that have not logged in
+_TABLES: Final = {"broker": "HANDLERS", "controller": "CONTROLLER_HANDLERS", LOGIN_LISTENER: "LOGIN_HANDLERS"}
+_LOGIN_APIS: Final = frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
+REFUSED_BYTES: Final = 8_192  # of a request that is too large: its first elements are answered
+_PREFIX: Final = Struct(">ii")  # frame length without the length field, correlation id
+
+
+class MeasuredWait(NamedTuple):
+    """A measured request that waits: when it began, when it began to wait, and who measures it."""
+
+    began_ns: int
+    waits_ns: int
+    meter: object
+
+
+class Route:
+    """Everything needed to serve one (API, version); made on its first request.
+
+    Attributes:
+        requests: how many came.
+        measured: a request is measured if no bit of its number is in this mask; -1: none is.
+        began_ns: when the present request began, while it is measured; else 0.
+    """
+
+    __slots__ = (
+        "api_key",
+        "began_ns",
+        "blank",
+        "by_parts",
+        "decode",
+        "encode_into",
+        "handler",
+        "measured",
+        "refuse",
+        "request",
+        "requests",
+        "tagged",
+        "version",
+    )
+
+    def __init__(self, api: registry.Api, version: int, handler: Handler, refuse: Refuse) -> None:
+        self.api_key = api.key
+        self.requests = 0
+        self.measured = -1
+        self.began_ns = 0
+        self.version = version
+        self.handler = handler
+        self.refuse = refuse
+        self.request = api.request
+        self.decode = codec(api.request, version).decode
+        self.encode_into = codec(api.response, version).encode_into
+        self.tagged = registry.request_header_version(api.key, version) >= 2
+        # Room for length and correlation id, and the empty tag section of a version 1 header.
+        self.blank = bytes(8 if registry.response_header_version(api.key, version) == 0 else 9)
+        self.by_parts = api.key in _ANSWERS_WITH_RECORDS
+
+    def begin(self) -> None:
+        """A request begins that is to be measured."""
+
+    def answered(self) -> None:
+        """The present request, which is measured, is answered without a wait."""
+
+    def hold(self) -> MeasuredWait | None:
+        """The present request waits; `finish` takes the result when it is answered."""
+        return None
+
+    def finish(self, timing: MeasuredWait) -> None:
+        """A request that waited is answered."""
+
+    def refusal(self, call_of: Callable[[Message], Call[Message]], frame: Buffer, position: int, why: str) -> Message:
+        """Answers a request that is too large with INVALID_REQUEST, for the elements at its beginning.
+
+        Args:
+            call_of: makes the call.
+            position: where the body begins in the frame, which may be cut off.
+
+        Raises:
+            RemoteProtocolError: the answer names no error, because it would have one for each element and the frame shows none.
+        """
+        beginning = decode_beginning(self.request, memoryview(frame)[:REFUSED_BYTES], self.version, position)
+        refused = self.refuse(call_of(beginning), BrokerError(ErrorCode.INVALID_REQUEST, why))
+        response = finished(refused) if isinstance(refused, Generator) else refused
+        if response is None or not any(
+            getattr(response, each.name)
+            for each in present(type(response), self.version)
+            if each.name == "error_code" or isinstance(each.wire, Array)
+        ):
+            raise RemoteProtocolError(why)
+        log.warning("Request is refused: api=%s reason=%s", registry.API[self.api_key].name, why)
+        return response
+
+    def frame(self, correlation: int, response: Message) -> list[Buffer]:
+        """The whole frame of an answer, as buffers in write order."""
+        out = bytearray(self.blank)
+        if self.by_parts:
+            parts: list[Buffer] = encode_parts(response, self.version, out)
+            _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
+            return parts
+        self.encode_into(out, response)
+        _PREFIX.pack_into(out, 0, len(out) - 4, correlation)
+        return [out]
+
+    def decode_in_slices(self, frame: Buffer, position: int) -> Generator[int, None, Message]:
+        """Returns the request whose body begins at `position` of its frame."""
+        return decode_in_slices(self.request, frame, self.version, position)
+
+    def frame_in_slices(self, correlation: int, response: Message) -> Generator[int, None, list[Buffer]]:
+        """Returns what `frame` returns."""
+        parts: list[Buffer] = yield from encode_in_slices(response, self.version, bytearray(self.blank))
+        _PREFIX.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation)
+        return parts
+
+
+class Router:
+    """The table of routes of one listener of a node.
+
+    Args:
+        needs: what handlers work on; has every member of every family's `Needs`.
+        listener: "broker" for clients and brokers, "controller" for the controller listener, "login" for connections of both that have
+            not logged in.
+
+    Attributes:
+        make_route: makes a route; the metrics set one that measures.
+    """
+
+    def __init__(self, needs: object, listener: str = "broker") -> None:
+        self._needs = needs
+        self.listener = listener
+        self.apis = {
+            key: api
+            for key, api in registry.API.items()
+            if listener in api.listeners or (listener == LOGIN_LISTENER and key in _LOGIN_APIS)
+        }
+        self.routes: dict[int, Route] = {}  # api_key << 16 | version
+        self.make_route: Callable[[registry.Api, int, Handler, Refuse], Route] = Route
+
+    def route(self, api_key: int, version: int) -> Route:
+        """The route of an API version; made on first use.
+
+        Raises:
+            RemoteProtocolError: this listener does not serve it.
+        """
+        route = self.routes.get(api_key << 16 | version)
+        if route is None:
+            api = self.apis.get(api_key)
+            if api is None:
+                known = registry.API.get(api_key)
+                if known is None:
+                    raise RemoteProtocolError(f"unknown API key {api_key}")
+                if self.listener == LOGIN_LISTENER:
+                    raise RemoteProtocolError(
+                        f"{known.name} before a login: this listener needs SASL, is the client's security.protocol SASL_SSL or "
+                        "SASL_PLAINTEXT?"
+                    )
+                raise RemoteProtocolError(f"{known.name} is not served on this listener")
+            if not api.versions[0] <= version <= api.versions[1]:
+                raise RemoteProtocolError(
+                    f"{api.name} version {version} is not served, only {api.versions[0]} to {api.versions[1]}"
+                )
+            handler, refuse = self._handler(api)
+            route = self.routes[api_key << 16 | version] = self.make_route(api, version, handler, refuse)
+        return route
+
+    def answer(self, route: Route, call: Call[Message]) -> Answer:
+        """Runs the handler: returns its response, a Pending, None, or the remaining work as a generator that returns one of these.
+
+        Raises:
+            RemoteProtocolError: the request breaks the protocol, so the connection must close.
+            InvariantViolated: the node must stop.
+        """
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "Request: api=%s version=%d client_id=%s host=%s",
+                registry.API[call.api_key].name,
+                call.version,
+                call.client_id,
+                call.client_host,
+            )
+        try:
+            response = route.handler(self._needs, call)
+        except (RemoteProtocolError, InvariantViolated):
+            raise
+        except Exception as error:
+            return _refusal(route, call, error)
+        return _guarded(route, call, response) if response.__class__ is GeneratorType else response
+
+    def inner(self, api_key: int, version: int) -> InnerApi:
+        """What serves a request inside another one (Envelope). Raises RemoteProtocolError as `route`."""
+        route = self.route(api_key, version)
+        return InnerApi(route.decode_in_slices, partial(self.answer, route), route.frame_in_slices)
+
+    def _handler(self, api: registry.Api) -> tuple[Handler, Refuse]:
+        family = self.family(api)
+        module = importlib.import_module(f"barnabas.broker.handlers.{family}")
+        table: Table = getattr(module, _TABLES[self.listener])
+        found = table.get(api.request)
+        if found is None:
+            raise InvariantViolated(f"handlers/{family}.py does not serve {api.name} on the {self.listener} listener")
+        return found
+
+    def family(self, api: registry.Api) -> str:
+        """The module of `broker.handlers` that serves it on this listener."""
+        if self.listener == LOGIN_LISTENER:
+            return "authentication"
+        if self.listener == "broker" or api.family in _FAMILIES_EVERYWHERE:
+            return api.family
+        return "quorum" if api.family in _FAMILIES_OF_THE_QUORUM else "cluster"
+
+
+def _guarded(route: Route, call: Call[Message], work: Work) -> Work:
+    """Runs the handler's work and treats its exceptions as `Router.answer` does."""
+    try:
+        response = yield from work
+    except (RemoteProtocolError, InvariantViolated):
+        raise
+    except Exception as error:
+        return _refusal(route, call, error)
+    return response
+
+
+def _refusal(route: Route, call: Call[Message], error: Exception) -> Message | Work | None:
+    """The response for an error that a handler raised, or the work that returns it."""
+    if isinstance(error, BrokerError):
+        return route.refuse(call, error)
+    # A bug of ours: the peer gets an error code, the log gets the trace.
+    log.error("Request failed: api=%s host=%s", registry.API[call.api_key].name, call.client_host, exc_info=error)
+    return route.refuse(call, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))

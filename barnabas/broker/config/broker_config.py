@@ -1,0 +1,509 @@
+"""BrokerConfig: server.properties and --set, with the dynamic settings of the metadata log above them.
+
+Built once by the CLI or a test from Kafka's keys (`BrokerConfig({"node.id": "1", "log.dirs": "…"})`); `reconfigure` is called
+by the replay of ConfigRecords, so that readers see dynamic changes at their next read.
+
+Invariants: a value comes from the first of broker (dynamic), cluster default (dynamic), server.properties, default, that sets
+it; unknown keys are kept in `unknown_keys`, never an error (Kafka's rule: plugins have their own keys). A node with the
+role controller is one of the voters; only such a node has a controller listener, and only a broker has client listeners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from barnabas.broker.config.authorizer_keys import AuthorizerSettings, authorizer_settings, check_nodes
+from barnabas.broker.config.key import WILDCARDS, ConfigSource, ConfigValue
+from barnabas.broker.config.listener_prefixes import check_listener_prefixes
+from barnabas.broker.config.properties import parse_properties
+from barnabas.broker.config.sasl_settings import SASL_PROTOCOLS, SaslSettings
+from barnabas.broker.config.server_keys import SERVER_KEYS, is_per_broker, server_key
+from barnabas.broker.config.ssl_keys import TLS_PROTOCOLS, check_tls
+from barnabas.broker.config.unserved_keys import BOOTSTRAP_SERVERS, NEED_VOTERS, PROVIDERS, lone_voter, refuse_unserved
+from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError
+
+REPLICATION_FACTOR_MAX = 3  # of the internal topics, as in Kafka, if the quorum has that many brokers
+BROKER = "broker"
+CONTROLLER = "controller"
+CONTROLLER_LISTENER = "CONTROLLER"  # default name of the controller listener
+PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = {PLAINTEXT: 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+PROTOCOL_MAP = "listener.security.protocol.map"
+VOTERS = "controller.quorum.voters"
+Resolve = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener: its name, the host and port it binds or advertises, and its security protocol."""
+
+    name: str
+    host: str  # "" binds every interface
+    port: int  # 0 asks for a free one
+    security_protocol: str = "PLAINTEXT"
+
+    @property
+    def security_protocol_id(self) -> int:
+        """The protocol's number in registration records: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+        return SECURITY_PROTOCOLS[self.security_protocol]
+
+
+class BrokerConfig:
+    """The effective configuration of one broker.
+
+    Attributes:
+        static: texts of server.properties and --set.
+        cluster_default, dynamic: settings of the metadata log for all brokers and for this one.
+        resolve: replaces the placeholders of dynamic settings (`config_providers`); those of `static` are replaced already.
+        unknown_keys: static keys that are not in SERVER_KEYS.
+        roles: "broker", "controller" or both (process.roles; by default both).
+        listeners: for clients and other brokers; empty without the role broker.
+        advertised_listeners: the addresses that clients are given instead.
+        inter_broker_listener: name of the listener for connections between brokers.
+        controller_listener: for voters and brokers; None if the cluster can have no other node.
+        controller_listener_name: name of the listener of all controllers, also for a node that has none.
+        voter_endpoints: the quorum's voters by id, ascending; empty: this node alone.
+        has_other_nodes: whether the cluster may have more nodes than this one.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None, resolve: Resolve = dict) -> None:
+        """Raises BrokerError(INVALID_CONFIG) for a value of the wrong type or outside its bounds."""
+        self.static: dict[str, str] = dict(settings or {})
+        self.cluster_default: Mapping[str, str] = {}
+        self.dynamic: Mapping[str, str] = {}
+        self.resolve = resolve
+        self._resolved: tuple[Mapping[str, str], ...] = ()  # dynamic, cluster_default
+        self.unknown_keys: tuple[str, ...] = tuple(
+            sorted(name for name in self.static if server_key(name) is None and not name.startswith(PROVIDERS))
+        )
+        self._static_values: dict[str, ConfigValue] = {
+            name: SERVER_KEYS[name].parse(text) for name, text in self.static.items() if name in SERVER_KEYS
+        }
+        for name, synonym in (
+            ("broker.id", "node.id"),
+            ("node.id", "broker.id"),
+        ):  # one key shows as the other, as in Kafka
+            value = self._static_values.get(synonym)
+            if name not in self.static and isinstance(value, int) and value >= 0:
+                self.static[name], self._static_values[name] = self.static[synonym], value
+        self._defaults: dict[str, ConfigValue] = {name: key.default for name, key in SERVER_KEYS.items()}
+        self._defaults.update(self._derived_defaults())
+        self._values: dict[str, ConfigValue] = {**self._defaults, **self._static_values}
+        for name, text in self.static.items():
+            key = server_key(name)
+            if key is not None and name not in SERVER_KEYS:
+                key.parse(text)
+        refuse_unserved(self.static)
+        self._check_node_id()
+        self.roles: frozenset[str] = frozenset(self.get_list("process.roles")) or frozenset({BROKER, CONTROLLER})
+        controller_names = tuple(name.upper() for name in self.get_list("controller.listener.names")) or (
+            CONTROLLER_LISTENER,
+        )
+        self._protocols = self._security_protocols(controller_names)
+        self._listener_names = frozenset({*self._protocols, *controller_names})
+        self.check_listener_names(self.static)
+        self.voter_endpoints: dict[int, Endpoint] = self._voters(controller_names[0])
+        self._check_voters(controller_names)
+        self.has_other_nodes = bool(self.voter_endpoints) or len(self.roles) == 1
+        every = tuple(self._endpoints("listeners", self.get_list("listeners")))
+        self.controller_listener = self._controller_listener(every, controller_names)
+        self.listeners = self._client_listeners(every, controller_names)
+        self.advertised_listeners = self._advertised_listeners(controller_names)
+        self.host_name = "127.0.0.1"  # advertised for a listener without a host; a program sets the machine's name
+        self.inter_broker_listener = self._inter_broker_listener()
+        self._check_authorizer(controller_names[0])
+        self.controller_listener_name = controller_names[0]
+        for name in self.tls_listeners:
+            check_tls(name, partial(self.tls_value, name))
+        self.check_logins()
+
+    @classmethod
+    def from_properties(cls, text: str, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
+        """Makes a configuration from the text of a server.properties file, with `overrides` (--set) above it."""
+        return cls({**parse_properties(text), **(overrides or {})})
+
+    # --- values -------------------------------------------------------------------------------------------------
+
+    def value(self, name: str) -> ConfigValue:
+        """The effective value, None if not set. Raises LocalProtocolError for an unknown server key."""
+        try:
+            return self._values[name]
+        except KeyError:
+            raise LocalProtocolError(f"{name!r} is no server configuration key") from None
+
+    def get_int(self, name: str) -> int:
+        """The effective value of an INT, SHORT or LONG key."""
+        value = self.value(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
+        return value
+
+    def listener_value(self, listener: str, name: str) -> ConfigValue:
+        """The effective value for one listener: listener.name.<listener>.<name> in any layer, else the key itself.
+
+        Args:
+            name: a key of LISTENER_KEYS; a prefix of a mechanism is possible (scram-sha-256.sasl.jaas.config). With such a
+                prefix the key without it is the last source.
+
+        Raises:
+            LocalProtocolError: no such server key.
+        """
+        prefixed = f"listener.name.{listener.lower()}.{name}"
+        key = server_key(prefixed)
+        if key is None:
+            return self.value(name)
+        for layer in (*self._resolved, self.static):
+            if prefixed in layer:
+                try:
+                    return key.parse(layer[prefixed])
+                except BrokerError:
+                    continue  # written by a newer version with wider bounds
+        return self.value(key.name)
+
+    def get_listener_int(self, listener: str, name: str) -> int:
+        """As `listener_value`, for a number."""
+        value = self.listener_value(listener, name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a number")
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        """The effective value of a BOOLEAN key."""
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a boolean")
+        return value
+
+    def get_float(self, name: str) -> float:
+        """The effective value of a DOUBLE key."""
+        value = self.value(name)
+        if not isinstance(value, float):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a double")
+        return value
+
+    def get_str(self, name: str) -> str | None:
+        """The effective value of a STRING key; None if not set."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, str):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a string")
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        """The effective value of a LIST key; empty if not set."""
+        value = self.value(name)
+        if value is None:
+            return ()
+        if not isinstance(value, tuple):
+            raise LocalProtocolError(f"{name!r} is {value!r}, not a list")
+        return value
+
+    # --- common values ------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """node.id, or broker.id if only that is set; 1 without both."""
+        value = self._values["node.id"]
+        if isinstance(value, int):
+            return value
+        broker_id = self.get_int("broker.id")
+        return broker_id if broker_id >= 0 else 1
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The data directories: log.dirs, else log.dir; the first holds the metadata log.
+
+        Raises:
+            BrokerError: INVALID_CONFIG: metadata.log.dir is not one of them.
+        """
+        found = self.get_list("log.dirs") or self.get_list("log.dir")
+        first = self.get_str("metadata.log.dir")
+        if first is None:
+            return found
+        if first not in found:
+            raise _invalid("metadata.log.dir", first, f"name one of log.dirs here: {', '.join(found)}")
+        return (first, *(each for each in found if each != first))
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """controller.quorum.voters; empty: this node alone."""
+        return self.get_list(VOTERS)
+
+    @property
+    def tls_listeners(self) -> tuple[str, ...]:
+        """Names of this node's listeners that use TLS."""
+        mine = (*self.listeners, *([self.controller_listener] if self.controller_listener else []))
+        return tuple(each.name for each in mine if each.security_protocol in TLS_PROTOCOLS)
+
+    def tls_value(self, listener: str, name: str) -> ConfigValue:
+        """As `listener_value`, for an ssl.* key: with SASL, ssl.client.auth needs the listener's prefix, as in Kafka (KIP-684)."""
+        own = f"listener.name.{listener.lower()}.{name}" in self.static
+        if name == "ssl.client.auth" and not own and self.security_protocol(listener) == "SASL_SSL":
+            return "none"
+        return self.listener_value(listener, name)
+
+    def security_protocol(self, listener: str) -> str:
+        """The security protocol of a listener by its name."""
+        return self._protocols.get(listener, PLAINTEXT)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of metrics.listen; None if it is not set."""
+        text = self.get_str("metrics.listen")
+        if text is None:
+            return None
+        host, _, port = text.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    # --- layers ---------------------------------------------------------------------------------------------------
+
+    def reconfigure(self, cluster_default: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
+        """Applies the settings of the metadata log. Ignores values that do not parse, unknown keys, and keys for single brokers in `cluster_default`."""
+        cluster_default = {name: text for name, text in cluster_default.items() if not is_per_broker(name)}  # as Kafka
+        self.cluster_default = cluster_default
+        self.dynamic = dynamic
+        values = {**self._defaults, **self._static_values}
+        self._resolved = self._with_values(dynamic), self._with_values(cluster_default)
+        for layer in reversed(self._resolved):
+            for name, text in layer.items():
+                key = SERVER_KEYS.get(name)
+                if key is None or not key.dynamic:
+                    continue
+                try:
+                    values[name] = key.parse(text)
+                except BrokerError:
+                    continue  # written by a newer version with wider bounds: keeps the lower layer's value
+        self._values = values
+
+    def _with_values(self, layer: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            return self.resolve(layer)
+        except BrokerError:
+            return layer  # the file of a placeholder cannot be read any more
+
+    def layers(self, name: str) -> Iterator[tuple[ConfigSource, str]]:
+        """The layers that set `name`, best source first, with the text shown there. The default is last, if there is one."""
+        key = SERVER_KEYS.get(name)
+        if name in self.dynamic:
+            yield ConfigSource.DYNAMIC_BROKER, self.dynamic[name]
+        if name in self.cluster_default:
+            yield ConfigSource.DYNAMIC_DEFAULT_BROKER, self.cluster_default[name]
+        if name in self.static:
+            yield ConfigSource.STATIC_BROKER, self.static[name].strip()
+        default = key.render(self._defaults[name]) if key is not None else None
+        if default is not None:
+            yield ConfigSource.DEFAULT, default
+
+    # --- construction -------------------------------------------------------------------------------------------
+
+    def _derived_defaults(self) -> dict[str, ConfigValue]:
+        """Defaults that depend on the number of brokers: a lone one must be able to hold its internal topics.
+
+        The voters of a node with both roles count as brokers; the number of brokers is unknown to a node of one role.
+        """
+        voters, roles = self._static_values.get(VOTERS), self._static_values.get("process.roles")
+        brokers = len(voters) if isinstance(voters, tuple) and voters else 1
+        if isinstance(roles, tuple) and len(set(roles)) == 1:
+            brokers = REPLICATION_FACTOR_MAX
+        factor = min(REPLICATION_FACTOR_MAX, brokers)
+        return {
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": max(1, factor - 1),
+        }
+
+    def _check_node_id(self) -> None:
+        node_id, broker_id = self._static_values.get("node.id"), self._static_values.get("broker.id", -1)
+        if node_id is not None and broker_id not in (-1, node_id):
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                f"node.id is {node_id} and broker.id is {broker_id}: set one, or both to the same",
+            )
+
+    def _voters(self, listener: str) -> dict[int, Endpoint]:
+        name, found = VOTERS, dict[int, Endpoint]()
+        alone = lone_voter(self.node_id, listener, self.get_list(BOOTSTRAP_SERVERS), self.get_list("listeners"))
+        for text in self.get_list(name) if name in self.static else alone:
+            voter, at, address = text.partition("@")
+            host, colon, port = address.rpartition(":")
+            if not at or not voter.isdigit() or not colon or not port.isdigit() or not 0 < int(port) <= 65_535:
+                raise _invalid(name, text, "write ID@HOST:PORT, e.g. 1@127.0.0.1:9093,2@127.0.0.1:9094")
+            endpoint = self._endpoint("controller.listener.names", listener, listener, host, port)
+            if endpoint.host in ("", *WILDCARDS):
+                raise _invalid(name, text, "give an address at which the other nodes reach this voter")
+            if int(voter) in found:
+                raise _invalid(name, text, f"voter {int(voter)} is there twice")
+            if endpoint in found.values():
+                raise _invalid(name, text, f"another voter has the address {address}, too")
+            found[int(voter)] = endpoint
+        return dict(sorted(found.items()))
+
+    def _check_voters(self, controller_names: tuple[str, ...]) -> None:
+        name, voters, node_id = VOTERS, self.voter_endpoints, self.node_id
+        shown = ",".join(self.get_list(name))
+        if not voters:
+            self._check_alone(controller_names)
+        elif "node.id" not in self.static and (len(voters) > 1 or CONTROLLER not in self.roles):
+            raise BrokerError(
+                ErrorCode.INVALID_CONFIG,
+                f"node.id is not set and {name} names other nodes: give each node an id of its own",
+            )
+        if CONTROLLER not in self.roles:
+            if node_id in voters:
+                raise _invalid(
+                    name, shown, f"node {node_id} has only the role broker (process.roles) and cannot be a voter"
+                )
+        elif voters and node_id not in voters:
+            raise _invalid(
+                name, shown, f"node {node_id} has the role controller (process.roles) and must be one of the voters"
+            )
+
+    def _check_alone(self, controller_names: tuple[str, ...]) -> None:
+        """A node without voters is a cluster of its own: refuses settings of a larger cluster."""
+        if VOTERS in self.static:  # as a variable that a script did not set
+            raise _invalid(VOTERS, "", "name every controller, ID@HOST:PORT,…, or remove the setting for a node alone")
+        missing = f"{VOTERS} is not set: name every controller there, ID@HOST:PORT,…, the same on every node"
+        for name, reason in NEED_VOTERS.items():
+            if self.static.get(name, "").strip():
+                raise _invalid(name, self.static[name], f"{reason}, and {missing}")
+        mine = [each for each in self.get_list("listeners") if each.partition("://")[0].upper() in controller_names]
+        if mine:
+            raise _invalid("listeners", mine[0], f"a controller listener is for other nodes, and {missing}")
+        if len(self.roles) == 1:
+            raise _invalid("process.roles", ",".join(self.roles), f"a node of one role needs others, and {missing}")
+
+    def authorizer(self) -> AuthorizerSettings | None:
+        """The settings of the authorizer; None: everything is allowed. Raises BrokerError(INVALID_CONFIG)."""
+        texts = {
+            "authorizer.class.name": self.get_str("authorizer.class.name") or "",
+            "super.users": self.get_str("super.users") or "",
+            "allow.everyone.if.no.acl.found": str(self.get_bool("allow.everyone.if.no.acl.found")),
+        }
+        given = {name: text for name, text in texts.items() if name in self.static}
+        return authorizer_settings(given, controller=CONTROLLER in self.roles)
+
+    def _check_authorizer(self, controller_name: str) -> None:
+        """Refuses an authorizer that would refuse the other nodes of the cluster."""
+        settings = self.authorizer()
+        if settings is not None and (self.voter_endpoints or self.controller_listener is not None):
+            names = (controller_name, *([self.inter_broker_listener] if BROKER in self.roles else []))
+            check_nodes(settings, [self._protocols.get(name, name) for name in names])
+
+    def _security_protocols(self, controller_names: tuple[str, ...]) -> dict[str, str]:
+        """The protocol by listener name; a controller listener is PLAINTEXT if the map or its name is a default, as in Kafka."""
+        found: dict[str, str] = {}
+        for pair in (self.get_str(PROTOCOL_MAP) or "").split(","):
+            if not pair.strip():
+                continue
+            listener, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+            if not colon or not listener or protocol not in SECURITY_PROTOCOLS:
+                known = ", ".join(SECURITY_PROTOCOLS)
+                raise _invalid(PROTOCOL_MAP, pair, f"write NAME:PROTOCOL; the protocols are {known}")
+            if found.setdefault(listener, protocol) != protocol:
+                raise _invalid(PROTOCOL_MAP, pair, f"listener {listener} is there twice, also with {found[listener]}")
+        if PROTOCOL_MAP not in self.static or "controller.listener.names" not in self.static:
+            for name in controller_names:
+                found.setdefault(name, PLAINTEXT)
+        return found
+
+    def check_listener_names(self, names: Iterable[str]) -> None:
+        """Refuses names of settings of listeners that are not there. A controller may have those of brokers. Raises BrokerError."""
+        if BROKER in self.roles:
+            check_listener_prefixes(names, self._listener_names)
+
+    def check_logins(self) -> None:
+        """Refuses SASL listeners on which no client, or no other node, could log in. Raises BrokerError(INVALID_CONFIG)."""
+        for endpoint in (*self.listeners, self.controller_listener):
+            if endpoint is not None and endpoint.security_protocol in SASL_PROTOCOLS:
+                settings = SaslSettings(self, endpoint.name)
+                settings.check()
+                if self.has_other_nodes and endpoint is self.controller_listener:
+                    settings.check_between_nodes("sasl.mechanism.controller.protocol")
+                elif self.has_other_nodes and endpoint.name == self.inter_broker_listener:
+                    settings.check_between_nodes("sasl.mechanism.inter.broker.protocol")
+
+    def _advertised_listeners(self, controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
+        name = "advertised.listeners"
+        every = self._endpoints(name, self.get_list("advertised.listeners"))
+        found = tuple(each for each in every if each.name not in controller_names)
+        bound = [each.name for each in self.listeners]
+        for each in found:
+            if BROKER in self.roles and each.name not in bound:
+                raise _invalid(name, each.name, f"listeners has only {', '.join(bound)}")
+            if each.host in WILDCARDS:
+                raise _invalid(name, each.host, "give an address at which clients reach this node")
+        for each in () if found or self.voter_endpoints.keys() <= {self.node_id} else self.listeners:
+            if each.host in WILDCARDS:  # Kafka refuses it, too
+                raise _invalid("listeners", each.host, f"no other node can connect to this address: set {name}, too")
+        return found or self.listeners
+
+    def _controller_listener(self, every: tuple[Endpoint, ...], names: tuple[str, ...]) -> Endpoint | None:
+        mine = [each for each in every if each.name in names]
+        if CONTROLLER not in self.roles:
+            if mine:
+                raise _invalid(
+                    "listeners", mine[0].name, "the controller listener is for nodes with the role controller alone"
+                )
+            return None
+        if len(mine) > 1:
+            raise _invalid("listeners", mine[1].name, f"{mine[0].name} is a controller listener already: one is enough")
+        return mine[0] if mine else self.voter_endpoints.get(self.node_id)
+
+    def _client_listeners(self, every: tuple[Endpoint, ...], controller_names: tuple[str, ...]) -> tuple[Endpoint, ...]:
+        found = tuple(each for each in every if each.name not in controller_names)
+        if BROKER in self.roles:
+            if not found:
+                raise _invalid("listeners", ",".join(self.get_list("listeners")), "there is no listener for clients")
+            return found
+        if found and "listeners" in self.static:
+            raise _invalid("listeners", found[0].name, "a node without the role broker has no listeners for clients")
+        return ()
+
+    def _inter_broker_listener(self) -> str:
+        name = self.get_str("inter.broker.listener.name")
+        name = name.upper() if name is not None else None
+        offered = [each.name for each in self.advertised_listeners]
+        if name is not None and BROKER in self.roles and name not in offered:
+            raise _invalid("inter.broker.listener.name", name, f"there are the listeners {', '.join(offered)}")
+        key = "security.inter.broker.protocol"
+        protocol = self.get_str("security.inter.broker.protocol") or PLAINTEXT
+        if protocol not in SECURITY_PROTOCOLS:
+            raise _invalid(key, protocol, f"the protocols are {', '.join(SECURITY_PROTOCOLS)}")
+        if protocol != PLAINTEXT and name is not None:
+            raise _invalid(key, protocol, f"inter.broker.listener.name={name} is set, too: set one of them")
+        if protocol != PLAINTEXT and BROKER in self.roles:
+            if protocol not in offered:
+                raise _invalid(key, protocol, f"it names the listener {protocol}; there are {', '.join(offered)}")
+            return protocol
+        return name or (PLAINTEXT if PLAINTEXT in offered or not offered else offered[0])
+
+    def _endpoint(self, key: str, text: str, name: str, host: str, port: str) -> Endpoint:
+        """Parses one listener. Raises INVALID_CONFIG for a protocol that is not served: ignoring it would be dangerous."""
+        protocol = self._protocols.get(name)
+        if protocol is None:
+            mapped = f"{name}:{name if name in SECURITY_PROTOCOLS else 'PROTOCOL'}"
+            known = ", ".join(SECURITY_PROTOCOLS)
+            raise _invalid(
+                key,
+                text,
+                f"listener {name} has no security protocol: add {mapped} to {PROTOCOL_MAP}; the protocols are {known}",
+            )
+        return Endpoint(name, host.strip("[]"), int(port), protocol)
+
+    def _endpoints(self, name: str, texts: tuple[str, ...]) -> Iterator[Endpoint]:
+        seen: set[str] = set()
+        for text in texts:
+            listener, separator, address = text.partition("://")
+            listener = listener.upper()  # as Kafka
+            host, colon, port = address.rpartition(":")
+            if not separator or not listener or not colon or not port.isdigit() or int(port) > 65_535:
+                raise _invalid(name, text, "write NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
+            if listener in seen:
+                raise _invalid(name, text, f"listener {listener} is there twice")
+            seen.add(listener)
+            yield self._endpoint(name, text, listener, host, port)
+
+
+def _invalid(name: str, text: str, wrong: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {wrong}")

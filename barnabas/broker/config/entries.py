@@ -1,0 +1,191 @@
+"""Configurations for administrators: every key with its value, its source and its synonyms.
+
+Pure functions of a BrokerConfig (with its dynamic layers) and a topic's own settings.
+
+Synonyms are listed as in Kafka: the topic's own value, then the server keys that it falls back on, layer by layer; entries before the
+first one of the main server key are omitted. So with only log.retention.hours set, DescribeConfigs shows source DEFAULT for retention.ms,
+while CreateTopics names the layer that really decided (`effective_source`), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_KEYS
+from barnabas.broker.config.group_config import GROUP_KEYS, group_value
+from barnabas.broker.config.key import ConfigKey, ConfigSource
+from barnabas.broker.config.server_keys import NOT_DESCRIBED, SERVER_KEYS, server_key
+from barnabas.broker.config.topic_config import TOPIC_KEYS, TopicKey, topic_value
+
+# A server key and the keys of coarser units that replace it.
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    name: family
+    for family in (
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    for name in family
+}
+
+
+class SynonymEntry(NamedTuple):
+    """One layer that sets a value. `value` is None if it must not be shown."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration key of a resource."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    effective_source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: int
+    doc: str
+    synonyms: tuple[SynonymEntry, ...]
+
+
+def _layers(config: BrokerConfig, names: tuple[str, ...]) -> list[SynonymEntry]:
+    """Every layer that sets one of `names`, best source first; within a layer in the order of `names`."""
+    found = [
+        SynonymEntry(name, text, source)
+        for name in names
+        if name in SERVER_KEYS
+        for source, text in config.layers(name)
+    ]
+    return sorted(found, key=lambda entry: entry.source)
+
+
+def _from_main_key(entries: list[SynonymEntry], main: str) -> tuple[SynonymEntry, ...]:
+    for index, entry in enumerate(entries):
+        if entry.name == main:
+            return tuple(entries[index:])
+    return ()
+
+
+def topic_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every topic key, for a topic with these own settings."""
+    for entry in TOPIC_KEYS.values():
+        yield _topic_entry(config, settings, entry)
+
+
+def _topic_entry(config: BrokerConfig, settings: Mapping[str, str], entry: TopicKey) -> ConfigEntry:
+    key = entry.key
+    layers = _layers(config, tuple(synonym.name for synonym in entry.synonyms))
+    synonyms = _from_main_key(layers, entry.synonyms[0].name) if entry.synonyms else ()
+    effective_source = layers[0].source if layers else ConfigSource.DEFAULT
+    own = settings.get(key.name)
+    if own is not None:
+        synonyms = (SynonymEntry(key.name, own.strip(), ConfigSource.DYNAMIC_TOPIC), *synonyms)
+        effective_source = ConfigSource.DYNAMIC_TOPIC
+    return ConfigEntry(
+        name=key.name,
+        value=key.render(topic_value(config, settings, key.name)),
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        effective_source=effective_source,
+        read_only=False,
+        sensitive=key.sensitive,
+        type=key.type,
+        doc=key.doc,
+        synonyms=synonyms,
+    )
+
+
+def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """Every server key, and settings of the file, the command line and the metadata log that are unknown here."""
+    for name, key in SERVER_KEYS.items():
+        entry = _server_entry(config, name, key)
+        if name not in NOT_DESCRIBED:
+            yield entry
+        elif entry.source is not ConfigSource.DEFAULT:
+            told = tuple(each for each in entry.synonyms if each.source is not ConfigSource.DEFAULT)
+            yield entry._replace(synonyms=told)
+    for name in dict.fromkeys((*config.static, *config.dynamic)):
+        if name not in SERVER_KEYS:
+            of_listener = server_key(name)
+            # Kafka does not show the value of an unknown key: it might be a secret.
+            hidden = of_listener is None or of_listener.sensitive
+            synonyms = tuple(
+                SynonymEntry(name, None if hidden else text, source) for source, text in config.layers(name)
+            )
+            kind, source = 0 if of_listener is None else of_listener.type, synonyms[0].source
+            yield ConfigEntry(name, synonyms[0].value, source, source, True, hidden, kind, "", synonyms)
+
+
+def _server_entry(config: BrokerConfig, name: str, key: ConfigKey) -> ConfigEntry:
+    layers = _from_main_key(_layers(config, _FAMILIES.get(name, (name,))), name)
+    source = layers[0].source if layers else ConfigSource.DEFAULT
+    value = None if key.sensitive or not layers else key.render(config.value(name))
+    if layers and (layers[0].name != name or "${" in (layers[0].value or "")):  # not what a placeholder stands for
+        value = layers[0].value
+    return ConfigEntry(name, value, source, source, not key.dynamic, key.sensitive, key.type, key.doc, layers)
+
+
+def group_entries(config: BrokerConfig, settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every key of a consumer group, for a group with these own settings."""
+    for name, entry in GROUP_KEYS.items():
+        layers = tuple(_layers(config, (entry.server_key,)))
+        if name in settings:
+            layers = (SynonymEntry(name, settings[name], ConfigSource.GROUP), *layers)
+        source = layers[0].source if layers else ConfigSource.DEFAULT
+        yield ConfigEntry(
+            name=name,
+            value=str(group_value(config, settings, name)),
+            source=source,
+            effective_source=source,
+            read_only=False,
+            sensitive=False,
+            type=entry.key.type,
+            doc=entry.key.doc,
+            synonyms=layers,
+        )
+
+
+def client_metrics_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every key of a client-metrics resource with these own settings."""
+    for name, key in CLIENT_METRICS_KEYS.items():
+        own = name in settings
+        source = ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT
+        parsed = key.parse(settings[name]) if own else key.default
+        value = key.render(tuple(dict.fromkeys(parsed)) if isinstance(parsed, tuple) else parsed)
+        synonyms = (SynonymEntry(name, value, source),) if own else ()
+        yield ConfigEntry(
+            name=name,
+            value=value,
+            source=source,
+            effective_source=source,
+            read_only=False,
+            sensitive=False,
+            type=key.type,
+            doc=key.doc,
+            synonyms=synonyms,
+        )
+
+
+def cluster_entries(settings: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """The dynamic defaults of all brokers; only keys that are set."""
+    for name, text in settings.items():
+        key = SERVER_KEYS.get(name)
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        known = key is not None and not key.sensitive
+        value = text if known else None
+        yield ConfigEntry(
+            name=name,
+            value=value,
+            source=source,
+            effective_source=source,
+            read_only=key is None or not key.dynamic,
+            sensitive=not known,
+            type=0 if key is None else key.type,
+            doc="" if key is None else key.doc,
+            synonyms=(SynonymEntry(name, value, source),),
+        )

@@ -1,0 +1,1 @@
+"""The active controller: decisions over the metadata image, and their order."""

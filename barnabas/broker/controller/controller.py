@@ -1,0 +1,445 @@
+"""QuorumController: the active controller while this node leads the metadata quorum. Queues, decides and appends requests.
+
+It decides on its own image, which holds everything appended, committed or not. Requests of one wake-up are decided one after another, one
+batch each, and synced together. An answer is sent once its records are committed *and* in the published image, so that the requester
+finds the change there; an answer without records waits for the records that it is based on. The next wake-up decides without waiting
+for the last one's commit. A long decision, its encoding and its replay run in slices (`slices.Slices`); later decisions wait, so
+that the image does not change during a decision.
+
+A new leader starts from the published image, which then holds everything committed. It aborts a metadata transaction that its predecessor
+left open, and writes the first records of a new cluster.
+
+Invariants: decisions see every record appended before them; answers are sent in the order of the requests; when leadership is lost,
+all waiting requests are answered NOT_CONTROLLER, whether their records will be committed by a successor or not.
+Follows KIP-631 and KIP-868; the shape is that of Kafka's QuorumController.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from barnabas.broker.api.access import FULL_ACCESS, Access
+from barnabas.broker.api.call import Done
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.controller.authorization import authorized_decision, check_cluster_operation
+from barnabas.broker.controller.config_remarks import remarks_on_change
+from barnabas.broker.controller.decision import AnyDone, ClusterView, LongDecision, MetadataDecision, deliver
+from barnabas.broker.controller.elections import UNCLEAN_KEY
+from barnabas.broker.controller.isr import elect_unclean_leaders
+from barnabas.broker.controller.liveness import HeartbeatSource, Liveness
+from barnabas.broker.controller.registration import bootstrap_records
+from barnabas.broker.controller.requests import DECISIONS, OF_CLIENTS
+from barnabas.broker.controller.token_expiry import TokenExpiry
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataDelta, MetadataImage
+from barnabas.broker.image.records import AbortTransactionRecord, MetadataRecord, decode_record, encode_record
+from barnabas.broker.image.replay import ImageBuilder
+from barnabas.broker.peers.peers import Peers
+from barnabas.broker.quorum.quorum import Quorum
+from barnabas.broker.quorum.snapshots import read_bootstrap
+from barnabas.broker.quotas.client_quotas import QuotaWindow
+from barnabas.broker.quotas.mutations import MutatingClient, MutationPermits, MutationQuotas
+from barnabas.broker.scheduling.reactor import Reactor
+from barnabas.broker.scheduling.slices import Slice, Slices, WorkResult, advance
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.loggers import logger
+from barnabas.network_port import Network
+from barnabas.ports import Disk
+from barnabas.protocol.messages.cluster import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from barnabas.protocol.records import encode_values_in_slices
+from barnabas.protocol.schema import Message
+from barnabas.work import UNITS_PER_SLICE, Work, finished
+
+log = logger("kafka.controller")
+
+A = TypeVar("A")
+Decide = Callable[[ClusterView], MetadataDecision[object] | Work]
+
+DECISION_UNITS: Final = 4  # of any decision, besides its records
+THROTTLE_TIME: Final = "throttle_time_ms"
+NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
+
+
+class ControllerObserver(Protocol):
+    """Takes the times of an active controller, in milliseconds."""
+
+    def on_decision(self, queued_ms: int, took_ms: int) -> None:
+        """A decision has waited in the queue, and was made at once or for its first slice."""
+        ...
+
+    def on_published(self, latency_ms: int) -> None:
+        """Appended records are committed, and in the published image."""
+        ...
+
+
+class _Queued(NamedTuple):
+    decide: Decide
+    done: AnyDone
+    between: bool  # decided while a long decision is under way, if it needs no records
+    since_ms: int
+
+
+class _Answers(NamedTuple):
+    """Answers to send once everything below `next_offset` is published."""
+
+    next_offset: int
+    answers: list[tuple[AnyDone, object]]
+
+
+class QuorumController:
+    """The metadata controller of a node with the role controller. The module docstring describes it.
+
+    Attributes:
+        epoch: epoch in which this node is the active controller, NOT_ACTIVE otherwise.
+        image: the cluster with everything appended; valid only while active.
+        mutations: how many partitions clients may create and delete.
+        observer: takes the times of decisions and commits; None: nothing is measured.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        config: BrokerConfig,
+        *,
+        slices: Slices,
+        current: CurrentImage,
+        quorum: Quorum,
+        disk: Disk,
+        network: Network,
+        peers: Peers,
+    ) -> None:
+        """Stores its parts; uses neither disk nor network.
+
+        Args:
+            current: the image that this node has published.
+            disk: the directory that may hold bootstrap records of Kafka's storage tool.
+        """
+        self._reactor = reactor
+        self._config = config
+        self._node_id = config.node_id
+        self._slices = slices
+        self._current = current
+        self._quorum = quorum
+        self._disk = disk
+        window = config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
+        self.mutations = MutationQuotas(
+            reactor.clock.monotonic_ms,
+            QuotaWindow(window[0], window[1] * 1_000),
+            in_slices=lambda work: slices.start(work, lambda _: None, reactor.fatal),
+        )
+        self._tokens = TokenExpiry(reactor, config, self.submit)
+        self.epoch = NOT_ACTIVE
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
+        self._queue: deque[_Queued] = deque()
+        self._long: Slice | None = None  # a decision that is made in slices
+        self._long_done: AnyDone | None = None  # its callback
+        self._flush_due = False
+        self._waiting: deque[_Answers] = deque()  # ascending by offset
+        self.observer: ControllerObserver | None = None
+        self._appended: deque[tuple[int, int]] = deque()  # last offset and time, ascending; empty without an observer
+
+    @property
+    def active(self) -> bool:
+        """Whether this controller is active."""
+        return self.epoch != NOT_ACTIVE
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster of this node."""
+        return self._quorum.cluster_id
+
+    # --- leadership -----------------------------------------------------------------------------------------------
+
+    def on_leading(self, epoch: int, open_transaction: list[MetadataRecord] | None) -> None:
+        """This node leads, and its published image holds everything that was committed before.
+
+        Args:
+            open_transaction: the records of an open metadata transaction, None without one.
+
+        Raises:
+            InvariantViolated: the log holds more than the image.
+        """
+        self.epoch = epoch
+        self.image = self._current.image
+        if self.image.offset + 1 != self._quorum.log_end_offset:
+            raise InvariantViolated(
+                f"controller of epoch {epoch} begins at offset {self.image.offset + 1}, the log ends at "
+                f"{self._quorum.log_end_offset}"
+            )
+        log.info("Node is the active controller: node_id=%d epoch=%d", self._node_id, epoch)
+        if open_transaction is not None:
+            # KIP-868: a new leader aborts the transaction that its predecessor left open.
+            finished(
+                self._append(
+                    ImageBuilder(self.image, open_transaction),
+                    [AbortTransactionRecord(reason="the controller changed")],
+                )
+            )
+        if not self.image.features:
+            formatted = [decode_record(value) for value in read_bootstrap(self._disk)]
+            finished(self._append(ImageBuilder(self.image), bootstrap_records(self._config, formatted)))
+        self.liveness.begin()
+        self.submit(elect_unclean_leaders)
+
+    def on_not_leading(self) -> None:
+        """This node no longer leads: waiting requests must be sent to the new leader."""
+        if not self.active:
+            return
+        log.info("Node is no longer the active controller: node_id=%d", self._node_id)
+        self.epoch = NOT_ACTIVE
+        self.image = EMPTY_IMAGE
+        self.liveness.end()
+        waiting = [done for answers in self._waiting for done, _ in answers.answers]
+        if self._long_done is not None:
+            waiting.append(self._long_done)
+        waiting += [queued.done for queued in self._queue]
+        self._cancel_long()
+        self._waiting.clear()
+        self._appended.clear()
+        self._queue.clear()
+        for done in waiting:
+            deliver(done, _not_controller(self._node_id))
+
+    def close(self) -> None:
+        """The node stops: decides and answers nothing any more."""
+        self.epoch = NOT_ACTIVE
+        self.liveness.end()
+        self._cancel_long()
+        self._waiting.clear()
+        self._queue.clear()
+
+    def _cancel_long(self) -> None:
+        if self._long is not None:
+            self._long.cancel()
+        self._long = self._long_done = None
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def handle(
+        self,
+        request: Message,
+        done: AnyDone,
+        *,
+        source: HeartbeatSource | None = None,
+        access: Access = FULL_ACCESS,
+        client: MutatingClient | None = None,
+    ) -> None:
+        """Handles a request of the controller listener, or of this node's own parts.
+
+        Args:
+            done: gets the response once it is published, or the BrokerError that refuses the whole request; NOT_CONTROLLER if this
+                node is not the active controller, or stops being it before the answer.
+            source: the connection that sent the request; None: from this process.
+            access: what the client that sent the request may do.
+            client: of a request that creates or deletes partitions: its quota applies; None: no quota.
+
+        Raises:
+            BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
+        """
+        if not self.active:
+            done(_not_controller(self._node_id))
+        elif (refusal := _refusal(access, request)) is not None:
+            done(refusal)
+        elif isinstance(request, BrokerHeartbeatRequest):
+            self.liveness.on_heartbeat(request, source, done)
+        elif isinstance(request, BrokerRegistrationRequest):
+            self.liveness.on_registration(request, done)
+        else:
+            decide = DECISIONS.get(type(request))
+            if decide is None:
+                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not for the controller")
+            allowed = authorized_decision(access, decide)
+            in_slices = allowed.in_slices if isinstance(allowed, LongDecision) else allowed
+            permits = self.mutations.permits(client)
+            if type(request) in OF_CLIENTS:
+                now_ms = self._reactor.clock.now_ms()
+                self.submit(
+                    lambda view: in_slices(replace(view, principal=access.principal, now_ms=now_ms), request), done
+                )
+            elif permits is None:
+                self.submit(lambda view: in_slices(view, request), done)
+            else:
+                self.submit(
+                    lambda view: in_slices(replace(view, permits=permits), request), partial(_throttled, permits, done)
+                )
+
+    def submit(
+        self,
+        decide: Callable[[ClusterView], MetadataDecision[A] | Work],
+        done: Done[A] = lambda answer: None,
+        *,
+        between: bool = False,
+    ) -> None:
+        """Queues a decision; it is made together with all others that arrive within controller.quorum.append.linger.ms.
+
+        Args:
+            done: gets the answer once its records are committed and published, or the BrokerError that `decide` raises.
+            between: whether the decision may run during a long decision, as long as it has no records: a heartbeat.
+        """
+        if not self.active:
+            done(_not_controller(self._node_id))
+            return
+        self._queue.append(_Queued(decide, done, between, self._reactor.clock.monotonic_ms()))
+        if not self._flush_due:
+            self._flush_due = True
+            linger_ms = self._config.get_int("controller.quorum.append.linger.ms")
+            if linger_ms > 0:
+                self._reactor.call_later(linger_ms, self._flush)
+            else:
+                self._reactor.soon(self._flush)
+
+    # --- decide, append, answer -----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Decides and appends queued requests for one slice; a long decision and the rest continue in later turns."""
+        self._flush_due = False
+        if not self.active:
+            return
+        if self._long is not None:
+            self._decide_between()
+            return
+        answers: list[tuple[AnyDone, object]] = []
+        left = UNITS_PER_SLICE
+        while self._queue and left > 0:
+            queued = self._queue.popleft()
+            began_ms = self._reactor.clock.monotonic_ms()
+            work = self._decided(queued.decide)
+            rest = advance(work)
+            if self.observer is not None:
+                now_ms = self._reactor.clock.monotonic_ms()
+                self.observer.on_decision(began_ms - queued.since_ms, now_ms - began_ms)
+            if not isinstance(rest, WorkResult):
+                self._long_done = queued.done
+                self._long = self._slices.start(rest, self._on_decided, self._on_failed)
+                break
+            answers.append((queued.done, rest.result))
+            left -= DECISION_UNITS + rest.units
+        if self._queue and self._long is None:
+            self._flush_due = True
+            self._reactor.next_turn(self._flush)
+        if answers:
+            self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
+            self._answer(self._current.image)
+
+    def _decide_between(self) -> None:
+        """Makes decisions that need not wait for the present long decision. They see the image that it began with."""
+        answers: list[tuple[AnyDone, object]] = []
+        kept: deque[_Queued] = deque()
+        for queued in self._queue:
+            if not queued.between:
+                kept.append(queued)
+                continue
+            try:
+                decision = queued.decide(self._view())
+            except BrokerError as error:
+                answers.append((queued.done, error))
+                continue
+            if isinstance(decision, MetadataDecision) and not decision.records:
+                answers.append((queued.done, decision.answer))
+            else:
+                kept.append(queued)
+        self._queue = kept
+        if answers:
+            self._waiting.append(_Answers(self._quorum.log_end_offset, answers))
+            self._answer(self._current.image)
+
+    def _view(self) -> ClusterView:
+        return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
+
+    def _on_decided(self, answer: object) -> None:
+        """A long decision is complete."""
+        done, self._long, self._long_done = self._long_done, None, None
+        if done is not None:
+            self._waiting.append(_Answers(self._quorum.log_end_offset, [(done, answer)]))
+            self._answer(self._current.image)
+        self._flush()
+
+    def _on_failed(self, error: BaseException) -> None:
+        self._long = self._long_done = None
+        raise error
+
+    def _decided(self, decide: Decide) -> Work:
+        """Decides and appends; returns the answer."""
+        try:
+            decision = decide(self._view())
+            if not isinstance(decision, MetadataDecision):
+                decision = yield from decision
+            if decision.records:
+                yield from self._append(ImageBuilder(self.image), decision.records)
+        except BrokerError as error:
+            return error
+        except InvariantViolated:
+            raise
+        except Exception:  # a bug in one decision must not prevent the others' answers
+            log.exception("Decision of the controller failed")
+            return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return decision.answer
+
+    def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> Work:
+        """Appends records as one batch: all of them, or none if this node no longer leads."""
+        values = []
+        for record in records:
+            values.append(encode_record(record))
+            builder.replay(record)
+            yield 1
+        encoded = yield from encode_values_in_slices(values, self._reactor.clock.now_ms())
+        last_offset = self._quorum.append(encoded)
+        if self.observer is not None:
+            self._appended.append((last_offset, self._reactor.clock.monotonic_ms()))
+        for remark in remarks_on_change(records):
+            log.warning("Changed setting: %s", remark)
+        builder.advance(last_offset, self.epoch, self._reactor.clock.now_ms())
+        self.image = yield from builder.image_in_slices()
+
+    # --- what is published ----------------------------------------------------------------------------------------
+
+    def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
+        """`image` is published: everything it holds is committed."""
+        self.mutations.on_image(image, delta)
+        self._tokens.start()
+        if not self.active:
+            return
+        if not self._queue and image.offset == self.image.offset:
+            self.image = image  # the same content: releases the copy
+        self._answer(image)
+        while self._appended and self._appended[0][0] <= image.offset and self.observer is not None:
+            self.observer.on_published(self._reactor.clock.monotonic_ms() - self._appended.popleft()[1])
+        self.liveness.on_image(image, delta)
+        if any(self._concerns_unclean_elections(image, kind, name) for kind, name in delta.configs):
+            self.submit(elect_unclean_leaders)
+
+    @staticmethod
+    def _concerns_unclean_elections(image: MetadataImage, kind: int, name: str) -> bool:
+        return kind in (TOPIC_RESOURCE, BROKER_RESOURCE) and UNCLEAN_KEY in image.config(kind, name)
+
+    def _answer(self, image: MetadataImage) -> None:
+        while self._waiting and self._waiting[0].next_offset <= image.offset + 1:
+            for done, answer in self._waiting.popleft().answers:
+                deliver(done, answer)
+
+
+def _refusal(access: Access, request: Message) -> BrokerError | None:
+    """The refusal of a node's request without CLUSTER_ACTION; clients' requests are authorized when they are decided."""
+    if access.unrestricted or not isinstance(request, BrokerHeartbeatRequest | BrokerRegistrationRequest):
+        return None
+    try:
+        check_cluster_operation(access, request.API_KEY)
+    except BrokerError as error:
+        return error.with_traceback(None)
+    return None
+
+
+def _throttled(permits: MutationPermits, done: AnyDone, answer: Message | BrokerError) -> None:
+    """Passes an answer on, with the throttle time of its client."""
+    if not isinstance(answer, BrokerError):
+        setattr(answer, THROTTLE_TIME, permits.throttle_ms)
+    done(answer)
+
+
+def _not_controller(node_id: int) -> BrokerError:
+    return BrokerError(ErrorCode.NOT_CONTROLLER, f"node {node_id} is not the active controller")

@@ -1,0 +1,105 @@
+"""Types that the decisions of the metadata controller share: ClusterView, MetadataDecision, LongDecision.
+
+A decision is a pure function of a ClusterView and a request. The controller appends its records; its answer is sent once they are
+committed and in the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from barnabas.broker.api.call import Done
+from barnabas.broker.api.principal import ANONYMOUS, Principal
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.image.image import MetadataImage
+from barnabas.broker.image.records import MetadataRecord
+from barnabas.broker.quotas.mutations import MutationPermits
+from barnabas.errors import BrokerError, ErrorCode, InvariantViolated
+from barnabas.loggers import logger
+from barnabas.work import Work, finished
+
+log = logger("kafka.controller")
+
+A = TypeVar("A", covariant=True)
+Q = TypeVar("Q")
+AnyDone = Done[Any]  # takes the answer of any decision, or the BrokerError that replaces it
+
+# Records of one decision for an administrator. Kafka's limit is 10,000; this one lets 10,000 topics of one partition through.
+RECORDS_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The state that a decision may read.
+
+    image: the cluster with everything appended so far, committed or not.
+    config: of the node that runs the controller.
+    new_id: returns a new 16-byte id.
+    next_offset: offset of the decision's first record.
+    principal, now_ms: of a request about delegation tokens: its client, and the time since 1970.
+    permits: limits how many partitions the request may create and delete; None: nothing does.
+    """
+
+    image: MetadataImage
+    config: BrokerConfig
+    new_id: Callable[[], bytes]
+    next_offset: int
+    permits: MutationPermits | None = None
+    principal: Principal = ANONYMOUS
+    now_ms: int = 0
+
+    def take_permits(self, partitions: int) -> None:
+        """The decision creates or deletes partitions of one topic. Raises BrokerError, THROTTLING_QUOTA_EXCEEDED."""
+        if self.permits is not None:
+            self.permits.take(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDecision(Generic[A]):
+    """An answer and its records."""
+
+    answer: A
+    records: Sequence[MetadataRecord] = ()
+
+
+def deliver(done: AnyDone, answer: object) -> None:
+    """Calls back with an answer. Logs an exception of the callback, so that other waiting answers are still sent.
+
+    Raises:
+        InvariantViolated: the node cannot continue.
+    """
+    try:
+        done(answer)
+    except InvariantViolated:
+        raise
+    except Exception:  # any bug of the callback: the log has the trace
+        log.exception("Answer of the controller could not be delivered")
+
+
+class LongDecision(Generic[Q, A]):
+    """A decision whose time depends on its request: a generator that yields after each element and returns the decision.
+
+    The controller runs it in slices and decides nothing else until it ends, so that it sees one image throughout.
+    Called like a plain function it runs to its end at once. Used as a decorator.
+    """
+
+    def __init__(self, in_slices: Callable[[ClusterView, Q], Work]) -> None:
+        self.in_slices = in_slices
+        self.__doc__ = in_slices.__doc__
+
+    def __call__(self, view: ClusterView, request: Q) -> MetadataDecision[A]:
+        """Returns the decision."""
+        decision: MetadataDecision[A] = finished(self.in_slices(view, request))
+        return decision
+
+
+def check_record_count(count: int) -> None:
+    """Refuses a request that needs too many records.
+
+    Raises:
+        BrokerError: POLICY_VIOLATION, as in Kafka (BoundedListTooLongException).
+    """
+    if count > RECORDS_MAX:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

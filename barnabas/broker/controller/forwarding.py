@@ -1,0 +1,79 @@
+"""Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590).
+
+Long requests are encoded, and long answers decoded, in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.broker.api.access import Access
+from barnabas.broker.controller.decision import AnyDone
+from barnabas.broker.peers.peer import Peer
+from barnabas.broker.peers.peer_error import PeerError
+from barnabas.broker.quotas.mutations import MutatingClient
+from barnabas.broker.scheduling.slices import Slices, WorkResult, advance
+from barnabas.broker.security.envelopes import SealedRequest, open_answer, seal
+from barnabas.errors import BrokerError, ErrorCode
+from barnabas.protocol.messages.envelope import EnvelopeResponse
+from barnabas.protocol.schema import Message
+from barnabas.work import Steps
+
+T = TypeVar("T")
+
+
+def forward(
+    slices: Slices,
+    peer: Peer,
+    request: Message,
+    access: Access,
+    done: AnyDone,
+    timeout_ms: int,
+    client: MutatingClient | None = None,
+) -> None:
+    """Sends a request on behalf of the client of `access`.
+
+    Args:
+        client: the client whose mutation quota applies. The controller reads its client id and its version in the header.
+        done: called once with the answer to the request, with a BrokerError of the controller, or with the peer's PeerError.
+    """
+    version = peer.version_of(type(request))
+    client_id = f"controller-{peer.purpose}"
+    if client is not None:
+        client_id = client.client_id
+        if not client.strict:
+            version = min(version, client.version)
+
+    def answered(answer: EnvelopeResponse | PeerError) -> None:
+        if isinstance(answer, PeerError):
+            done(answer)
+        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION and peer.version_of(type(request)) < version:
+            # The connection was not open when the version was chosen, and the controller's node has another release.
+            forward(slices, peer, request, access, done, timeout_ms, client)
+        else:
+            _run(slices, open_answer(request, version, answer), done, done)
+
+    def sealed(found: SealedRequest) -> None:
+        peer.send(found.envelope, answered, timeout_ms=timeout_ms, in_slices=True)
+
+    _run(slices, seal(request, version, access, client_id), sealed, done)
+
+
+def _run(slices: Slices, work: Steps[T], done: Callable[[T], None], refused: AnyDone) -> None:
+    """Runs work, at once if it is short, and passes on its result or its BrokerError."""
+
+    def failed(error: BaseException) -> None:
+        if not isinstance(error, BrokerError):
+            raise error
+        refused(error.with_traceback(None))
+
+    try:
+        rest = advance(work)
+    except BrokerError as error:
+        refused(error.with_traceback(None))
+        return
+    if isinstance(rest, WorkResult):
+        done(rest.result)
+    else:
+        slices.start(rest, done, failed)

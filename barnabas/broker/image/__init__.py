@@ -1,0 +1,1 @@
+"""The metadata image: records, replay, snapshots, and the published image."""

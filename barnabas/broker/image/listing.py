@@ -1,0 +1,82 @@
+"""BrokerListing: the brokers that this node lists to clients, with their addresses for the client's listener.
+
+Used by Metadata, DescribeCluster and leader hints.
+
+A broker that was just fenced, or shuts down, is listed for one more session (broker.session.timeout.ms), though it leads nothing.
+Kafka lists a dead broker for that time until it detects the death; this controller detects it within a second. But clients treat a
+broker that a Metadata answer omits as gone for good, and drop its state: librdkafka 2.11 to 2.16 then waits without end
+for a group coordinator that it remembers (confluentinc/librdkafka#5511); aiokafka cannot connect to a restarted one until its
+metadata is old (aio-libs/aiokafka#1145). And if one answer omits a broker and names the new leader, librdkafka may lose the new
+leader for a second. So a broker that returns within a session is never omitted.
+
+Invariants: live brokers are listed; a fenced broker that this node never saw unfenced is listed only if it registered before this node started.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.config.broker_config import BrokerConfig
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
+from barnabas.broker.image.records import RegisteredEndpoint
+from barnabas.broker.scheduling.reactor import Reactor
+
+Addressed = list[tuple[BrokerImage, RegisteredEndpoint]]
+
+
+class BrokerListing:
+    """The listed brokers of one node."""
+
+    def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._current = current
+        self._live: dict[str, Addressed] = {}  # by listener
+        self._missed_until_ms: dict[int, int] = {}  # fenced brokers that are still listed, by id
+
+    def on_image(self, former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Replaces `former` by `image`; the offset of `former` is −1 before this node's first image."""
+        if not delta.brokers:
+            return
+        self._live.clear()
+        until_ms = self._reactor.clock.monotonic_ms() + self._config.get_int("broker.session.timeout.ms")
+        for broker_id in delta.brokers:
+            broker, before = image.brokers.get(broker_id), former.brokers.get(broker_id)
+            if broker is None or not _is_away(broker):
+                self._missed_until_ms.pop(broker_id, None)
+            elif not _is_away(before) if before is not None else former.offset < 0:
+                self._missed_until_ms[broker_id] = until_ms
+
+    def live(self, listener: str) -> Addressed:
+        """Brokers that are neither fenced nor shutting down."""
+        found = self._live.get(listener)
+        if found is None:
+            found = self._live[listener] = _with_address(self._current.image.alive_brokers(), listener)
+        return found
+
+    def listed(self, listener: str) -> Addressed:
+        """Brokers that clients may connect to: the live ones, and those that were live recently."""
+        live = self.live(listener)
+        if not self._missed_until_ms:
+            return live
+        now_ms = self._reactor.clock.monotonic_ms()
+        self._missed_until_ms = {each: until for each, until in self._missed_until_ms.items() if now_ms < until}
+        brokers = self._current.image.brokers
+        return live + _with_address([brokers[each] for each in self._missed_until_ms], listener)
+
+    def registered(self, listener: str) -> Addressed:
+        """All registered brokers, including fenced ones."""
+        return _with_address(list(self._current.image.brokers.values()), listener)
+
+
+def _is_away(broker: BrokerImage) -> bool:
+    return broker.fenced or broker.in_controlled_shutdown
+
+
+def _with_address(brokers: list[BrokerImage], listener: str) -> Addressed:
+    """Brokers that have the listener."""
+    found = []
+    for broker in brokers:
+        address = broker.endpoint(listener)
+        if address is not None:
+            found.append((broker, address))
+    return found

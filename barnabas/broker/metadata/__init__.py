@@ -1,1 +1,0 @@
-"""Cluster metadata: records, image, controller."""

@@ -1,0 +1,46 @@
+"""The authorizer of a node, connected to its metadata. Imported only by nodes that have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from barnabas.broker.config.authorizer_keys import AuthorizerSettings
+from barnabas.broker.controller.controller import QuorumController
+from barnabas.broker.front.server import Server
+from barnabas.broker.image.current_image import CurrentImage
+from barnabas.broker.security.audit_log import AuditLog
+from barnabas.broker.security.authorizer import Authorizer
+
+
+class ThisProcess(Protocol):
+    """What identifies this process in registrations."""
+
+    incarnation_id: bytes
+
+
+def node_authorizer(
+    settings: AuthorizerSettings,
+    current: CurrentImage,
+    servers: Sequence[Server],
+    process: ThisProcess,
+    controller: QuorumController | None,
+) -> Authorizer:
+    """Returns an authorizer that is the first to see each published image, and that gives all connections their access.
+
+    It decides once the image holds everything that was committed before the node started: with the registration of this process, as
+    broker or as controller, or because the controller is active.
+    """
+
+    def loaded() -> bool:
+        image = current.image
+        registered = {each.incarnation_id for each in image.brokers.values()}
+        registered |= {each.incarnation_id for each in image.controllers.values()}
+        return process.incarnation_id in registered or (controller is not None and controller.active)
+
+    made = Authorizer(settings, AuditLog(), loaded)
+    current.followers = (made.follow, *current.followers)
+    current.subscribers = (made.on_image, *current.subscribers)
+    for server in servers:
+        server.access = made.access
+    return made

@@ -1,0 +1,1 @@
+"""The reactor, timers and shared turns of the event loop."""
