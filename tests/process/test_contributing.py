@@ -231,7 +231,7 @@ def test_the_document_is_enough_to_add_an_api(checkout: Path, served: ServedBrok
     named = follow(steps(), checkout)
     assert set(named) == ACTIONS.keys(), "the document does not name all that an API needs"
     assert list(missing(checkout)) == []
-    tests = ["tests/unit/broker/test_router.py", "tests/unit/broker/handlers/test_greetings.py"]
+    tests = ["tests/unit/broker/api/test_router.py", "tests/unit/broker/handlers/test_greetings.py"]
     tested = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert tested.returncode == 0, tested.stdout
     served.start()

@@ -61,6 +61,7 @@ from barnabas.runtime.memory import hold_collector, release_collector
 from barnabas.work import Work
 
 if TYPE_CHECKING:
+    from barnabas.broker.handlers.all_needs import AllNeeds
     from barnabas.broker.metrics.node_metrics import NodeMetrics
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.telemetry.clients import ClientTelemetry
@@ -243,9 +244,10 @@ class Node:
         self.server = Server(self.reactor, config, network, self.router, self.slices, self.tls)
         self.server.client_quotas.fetch_sessions = self.fetch_sessions
         self.current_image.subscribers = (*self.current_image.subscribers, self.server.client_quotas.on_image)
-        self.controller_router = Router(self, listener="controller")
+        needs: AllNeeds = self  # mypy checks that a node has what all families of handlers need
+        self.controller_router = Router(needs, listener="controller")
         self.controller_server = Server(self.reactor, config, network, self.controller_router, self.slices, self.tls)
-        self.server.logins = self.controller_server.logins = node_logins(self, Router(self, "login"), offload)
+        self.server.logins = self.controller_server.logins = node_logins(self, Router(needs, "login"), offload)
         self._network = network
         self.authorizer = self._make_authorizer(authorizer)
         self.metrics = self._make_metrics()
