@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import RELATIVE_OFFSET_MAX
+from barnabas.storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 NOTHING: Final = -1.0
 

@@ -25,8 +25,7 @@ from barnabas.storage.compaction import CleanedTransactions, OffsetMap, Rewriter
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.recovery import CLEANED_SUFFIX
 from barnabas.storage.replay import StoredBatch, scan, stored_batch
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import FILE_KINDS
+from barnabas.storage.segment import FILE_KINDS, Segment
 from barnabas.storage.steps import record_slices, unpacked
 from barnabas.work import Steps
 

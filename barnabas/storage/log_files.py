@@ -21,8 +21,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.producer_rebuild import SNAPSHOT_SUFFIX
 from barnabas.storage.recovery import DELETED_SUFFIX, INDEX_SUFFIXES
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import file_name
+from barnabas.storage.segment import Segment, file_name
 
 
 class LogFiles:

@@ -17,8 +17,7 @@ from barnabas.storage.producer_entries import MalformedSnapshot, RetainedBatch
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.replay import StoredBatch, batch_headers, replay
 from barnabas.storage.saved_state import SavedState
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import file_name
+from barnabas.storage.segment import Segment, file_name
 
 SNAPSHOT_SUFFIX = ".snapshot"
 LOST_PRODUCERS = "lost-producers"  # a file in the folder of a log whose state may lack producers of lost records

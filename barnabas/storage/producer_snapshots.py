@@ -18,7 +18,7 @@ from barnabas.storage import recovery
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.producer_rebuild import LOST_PRODUCERS, SNAPSHOT_SUFFIX
 from barnabas.storage.producers import PartitionProducers
-from barnabas.storage.segment_files import file_name
+from barnabas.storage.segment import file_name
 
 
 class ProducerSnapshots:

@@ -35,8 +35,7 @@ from barnabas.storage.producer_rebuild import LOST_PRODUCERS, SNAPSHOT_SUFFIX, P
 from barnabas.storage.producers import PartitionProducers
 from barnabas.storage.replay import StoredBatch, batch_headers, replay, scan
 from barnabas.storage.saved_state import SavedState, read_state
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import RELATIVE_OFFSET_MAX, file_name
+from barnabas.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 
 T = TypeVar("T")
 

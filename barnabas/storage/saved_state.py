@@ -22,8 +22,7 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.aborted import AbortedTxn, decode_aborted, encode_aborted
 from barnabas.storage.epochs import EpochCache
 from barnabas.storage.producers import PartitionProducers
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_files import StoredIndexes
+from barnabas.storage.segment import Segment, StoredIndexes
 from barnabas.work import Steps
 
 SYNCED_STATE: Final = "synced-state-checkpoint"

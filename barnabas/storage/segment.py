@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.errors import RemoteProtocolError
-from barnabas.ports import Buffer
+from barnabas.errors import BrokerError, ErrorCode, RemoteProtocolError
+from barnabas.loggers import logger
+from barnabas.ports import Buffer, Disk, File
 from barnabas.protocol.batch_layout import (
     BATCH_LENGTH_MIN,
     HEADER_SIZE,
@@ -22,16 +23,12 @@ from barnabas.protocol.batch_layout import (
     NO_TIMESTAMP,
     unpack_extent,
 )
-from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.aborted import ENTRY_SIZE, AbortedTxn, decode_aborted, encode_aborted
+from barnabas.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.replay import StoredBatch, batch_headers
 from barnabas.storage.search import first_in_batch
-from barnabas.storage.segment_files import (
-    NOTHING_STORED,
-    RELATIVE_OFFSET_MAX,
-    SegmentFiles,
-    ends_with,
-)
 from barnabas.work import SLICE, Steps
 
 _HINTS_MAX = 8  # sequential readers whose positions are kept
@@ -55,7 +52,45 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class Segment(SegmentFiles):
+log = logger("kafka.log.UnifiedLog")
+
+RELATIVE_OFFSET_MAX = 2**31 - 1  # of Kafka's signed 4-byte relative offsets
+
+FILE_KINDS = (".log", ".index", ".timeindex", ".txnindex")
+
+
+class StoredIndexes(NamedTuple):
+    """The numbers of entries in the index files, and the checksums of their bytes."""
+
+    offset_entries: int
+    offset_checksum: int
+    time_entries: int
+    time_checksum: int
+
+
+NOTHING_STORED = StoredIndexes(0, 0, 0, 0)
+
+
+class IndexChange(NamedTuple):
+    """Bytes that an index file lacks."""
+
+    path: str
+    position: int
+    data: bytes
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Kafka's file name for an offset: twenty digits, so that names sort as offsets do."""
+    return f"{offset:020d}{suffix}"
+
+
+def ends_with(data: bytes, position: int, last_offset: int) -> bool:
+    """Whether a batch of magic 2 begins at `position` and ends with `last_offset`."""
+    base, _, magic, delta = unpack_extent(data, position)
+    return bool(magic == MAGIC and base + delta == last_offset)
+
+
+class Segment:
     """A segment, open for reads; the last segment of a log is also open for appends.
 
     Attributes:
@@ -65,7 +100,369 @@ class Segment(SegmentFiles):
         created_ms: time when this process created or opened it: the age of a segment without timestamps.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_aborted",
+        "_built",
+        "_bytes_since_index",
+        "_complete",
+        "_damaged_at",
+        "_disk",
+        "_file",
+        "_hints",
+        "_index_interval",
+        "_jitter_ms",
+        "_last_position",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_prefix",
+        "_stored",
+        "_suffix",
+        "_time_index",
+        "_torn",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "max_timestamp",
+        "size",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, config: LogConfig, now_ms: int, suffix: str = ""
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.first_timestamp = NO_TIMESTAMP
+        self.created_ms = now_ms
+        self._disk = disk
+        self._prefix = f"{directory}/{base_offset:020d}"
+        self._suffix = suffix  # of its files while the cleaner writes them, else none
+        self._file: File | None = None
+        self._index_interval = config.index_interval_bytes
+        self._jitter_ms = config.random_jitter_ms()
+        self._bytes_since_index = 0
+        self._max_timestamp_offset = base_offset
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._aborted: list[AbortedTxn] | None = None
+        # This process built the indexes. Entries from a file are compared with the log at each use.
+        self._built = False
+        self._hints: dict[int, int] = {}  # offset -> position of its batch
+        self._torn = False  # a failed write may have left bytes beyond `size`
+        self._damaged_at = ("", -1)  # kind of file and position of the last logged damage
+        self._last_position = -1  # where its last batch begins, as far as this process knows
+        self._stored = NOTHING_STORED
+        self._complete = True  # the index files end with their last entries
+
+    # -- its files ------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Creates an empty .log file, or empties an existing one."""
+        self._file = self._disk.open(self.log_path, create=True)
+        if self._file.size():
+            self._file.truncate(0)
+        self.reset_indexes()
+
+    def load(self) -> None:
+        """Opens the .log file, which is clean or will be recovered."""
+        self.size = self.file.size()
+        for batch in batch_headers(self.file, 0, self.size):
+            self.first_timestamp = batch.max_timestamp
+            break
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.log_path)
+        return self._file
+
+    @property
+    def log_path(self) -> str:
+        return self._path(".log")
+
+    def _path(self, kind: str) -> str:
+        return self._prefix + kind + self._suffix
+
+    def rename(self, suffix: str) -> None:
+        """Changes the suffix of its files, or removes it: the .log first, as in Kafka. The new names are not synced."""
+        self.close()
+        for kind in FILE_KINDS:
+            old = self._path(kind)
+            if self._disk.exists(old):
+                self._disk.rename(old, self._prefix + kind + suffix)
+        self._suffix = suffix
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self.load_indexes()
+        return self._offset_index  # type: ignore[return-value]  # load_indexes sets it
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self.load_indexes()
+        return self._time_index  # type: ignore[return-value]  # load_indexes sets it
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions whose markers are in this segment. The caller adds one by `append`.
+
+        Raises:
+            BrokerError: CORRUPT_MESSAGE: the .txnindex is damaged. Without it aborted records would look committed.
+        """
+        if self._aborted is None:
+            data = self._read_file(".txnindex")
+            found = decode_aborted(data, self.base_offset) if data else []
+            if found is None:
+                raise self.damaged(len(data or b""), "its entries cannot be", kind=".txnindex")
+            self._aborted = found
+        return self._aborted
+
+    def has_valid_aborted(self) -> bool:
+        """Whether the .txnindex file is absent (nothing was aborted) or readable."""
+        data = self._read_file(".txnindex") if self.size else None
+        return data is None or decode_aborted(data, self.base_offset) is not None
+
+    def aborted_bytes(self) -> int:
+        """Size of the .txnindex file; 0 without one, or without records: a truncation leaves an old file beside an empty .log."""
+        if not self.size:
+            return 0
+        if self._aborted is not None:
+            return len(self._aborted) * ENTRY_SIZE
+        path = self._path(".txnindex")
+        return self._disk.size(path) if self._disk.exists(path) else 0
+
+    def fits_its_indexes(self) -> bool:
+        """Whether its index files are complete and have no entry beyond its end: then it was not longer when they were written."""
+        offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
+        if not self.size or offset_data is None or time_data is None:
+            return False
+        offset_index = OffsetIndex.from_bytes(self.base_offset, offset_data, self.size)
+        time_index = TimeIndex.from_bytes(self.base_offset, time_data)
+        return (
+            offset_index is not None
+            and time_index is not None
+            and (len(offset_index) * OFFSET_ENTRY_SIZE, len(time_index) * TIME_ENTRY_SIZE)
+            == (len(offset_data), len(time_data))
+            and (len(time_index) > 0 or self.max_timestamp < 0)
+            and time_index.last[1] < self.next_offset()
+        )
+
+    def has_indexes(self, stored: StoredIndexes) -> bool:
+        """Whether its index files have exactly these entries."""
+        offset_data, time_data = self._read_file(".index") or b"", self._read_file(".timeindex") or b""
+        return stored == StoredIndexes(
+            len(offset_data) // OFFSET_ENTRY_SIZE,
+            crc32c(offset_data),
+            len(time_data) // TIME_ENTRY_SIZE,
+            crc32c(time_data),
+        )
+
+    def load_indexes(self) -> None:
+        """Reads .index and .timeindex. If one is missing or damaged, rebuilds both from the log."""
+        if not self.size:
+            self.reset_indexes()
+            return
+        offset_data, time_data = self._read_file(".index"), self._read_file(".timeindex")
+        if offset_data is not None and time_data is not None:
+            offset_index = OffsetIndex.from_bytes(self.base_offset, offset_data, self.size)
+            time_index = TimeIndex.from_bytes(self.base_offset, time_data)
+            if offset_index is not None and time_index is not None and (len(time_index) or not self.size):
+                self._offset_index, self._time_index = offset_index, time_index
+                self._built = False
+                stored = StoredIndexes(len(offset_index), crc32c(offset_data), len(time_index), crc32c(time_data))
+                sizes = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
+                self._stored = stored if (len(offset_data), len(time_data)) == sizes else NOTHING_STORED
+                self.max_timestamp, self._max_timestamp_offset = time_index.last
+                return
+        self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Rebuilds both indexes from the headers of the log, up to the first damaged one."""
+        self.reset_indexes(keep_aborted=True)
+        next_offset = self.base_offset
+        for batch in batch_headers(self.file, 0, self.size):
+            if batch.base_offset < next_offset or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                self.damaged(batch.position, f"offset {batch.base_offset} after {next_offset - 1}")
+                break
+            self.note_batch(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
+            next_offset = batch.last_offset + 1
+        self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
+
+    def reset_indexes(self, *, keep_aborted: bool = False) -> None:
+        """Clears both indexes and the aborted list before a rebuild."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._built = True
+        if not keep_aborted:
+            self._aborted = []
+        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        self._bytes_since_index = 0
+        self._last_position = -1
+        self._stored = NOTHING_STORED
+        self._hints.clear()
+
+    def _read_prefix(self, suffix: str, size: int) -> bytes:
+        """The first bytes of an index file. The bytes after them are replaced by zeros."""
+        data = self._read_file(suffix) or b""
+        if len(data) > size and (any(data[size:]) or len(data) > size + TIME_ENTRY_SIZE):
+            file = self._disk.open(self._path(suffix))
+            file.truncate(size)
+            file.truncate(size + OFFSET_ENTRY_SIZE)
+            file.close()
+        return data[:size]
+
+    def _read_file(self, suffix: str) -> bytes | None:
+        try:
+            return self._disk.read(self._path(suffix))
+        except FileNotFoundError:
+            return None
+
+    def index_changes(self, *, complete: bool) -> list[IndexChange]:
+        """The changes that bring .index and .timeindex up to date. The first change of each file begins at 0, and the end of a change
+        is the end of its file. The caller writes the changes before the next call.
+
+        Args:
+            complete: the segment will not grow. Otherwise an entry of zeros, as in the files that Kafka preallocates, ends
+                each file: so after a power loss it cannot pass for the file of a shorter, completed segment.
+        """
+        self.seal_file()
+        offset_index, time_index, stored = self.offset_index, self.time_index, self._stored
+        time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
+        rewritten = stored is NOTHING_STORED or complete is not self._complete
+        changes = []
+        offset_data = offset_index.to_bytes(stored.offset_entries)
+        if offset_data or rewritten:
+            end = b"" if complete else bytes(OFFSET_ENTRY_SIZE)
+            position = stored.offset_entries * OFFSET_ENTRY_SIZE
+            changes.append(IndexChange(self._path(".index"), position, offset_data + end))
+        time_data = time_index.to_bytes(stored.time_entries)
+        if time_data or rewritten:
+            end = b"" if complete else bytes(TIME_ENTRY_SIZE)
+            position = stored.time_entries * TIME_ENTRY_SIZE
+            changes.append(IndexChange(self._path(".timeindex"), position, time_data + end))
+        self._complete = complete
+        self._stored = StoredIndexes(
+            len(offset_index),
+            crc32c(offset_data, stored.offset_checksum),
+            len(time_index),
+            crc32c(time_data, stored.time_checksum),
+        )
+        return changes
+
+    def index_files(self) -> list[tuple[str, bytes]]:
+        """(path, contents) of the index files as they should be on disk. An empty aborted list has no file."""
+        self._stored = NOTHING_STORED
+        files = [(path, data) for path, _, data in self.index_changes(complete=True)]
+        if self.aborted:
+            files.append((self._path(".txnindex"), encode_aborted(self.aborted)))
+        return files
+
+    @property
+    def stored(self) -> StoredIndexes:
+        """The contents of the index files since the last call of `index_changes`."""
+        return self._stored
+
+    def forget_stored(self) -> None:
+        """Notes that the index files could not be written: the next changes replace them."""
+        self._stored = NOTHING_STORED
+
+    def last_batch(self) -> tuple[int, bytes]:
+        """The position and the header of the last batch; (0, b"") if there is none or it cannot be found."""
+        if self._last_position < 0 and self.size:
+            self.last_stored()
+        if self._last_position < 0:
+            return 0, b""
+        return self._last_position, self.file.pread(HEADER_SIZE, self._last_position)
+
+    def restore(self, size: int, last_position: int, stored: StoredIndexes, aborted: list[AbortedTxn]) -> bool:
+        """Sets the segment to its state at byte `size`, as this or another process saved it. Returns False, without a change, if the
+        index files have other contents."""
+        offset_size, time_size = stored.offset_entries * OFFSET_ENTRY_SIZE, stored.time_entries * TIME_ENTRY_SIZE
+        offset_data = self._read_prefix(".index", offset_size)
+        time_data = self._read_prefix(".timeindex", time_size)
+        if crc32c(offset_data) != stored.offset_checksum or crc32c(time_data) != stored.time_checksum:
+            return False
+        offset_index = OffsetIndex.from_bytes(self.base_offset, offset_data, size)
+        time_index = TimeIndex.from_bytes(self.base_offset, time_data)
+        if (
+            offset_index is None
+            or time_index is None
+            or (len(offset_index), len(time_index)) != (stored.offset_entries, stored.time_entries)
+        ):
+            return False
+        self.size = size
+        self._offset_index, self._time_index, self._aborted = offset_index, time_index, aborted
+        self._built = True
+        self._stored = stored
+        self._complete = False
+        self._last_position = last_position
+        self.max_timestamp, self._max_timestamp_offset = time_index.last
+        return True
+
+    def seal_file(self) -> None:
+        """Removes bytes that a failed write may have left."""
+        if self._torn:
+            self.file.truncate(self.size)
+            self._torn = False
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def damaged(self, position: int, what: str, *, kind: str = ".log") -> BrokerError:
+        """The error of a read that finds damage. The first one of a position is logged."""
+        text = f"{self._path(kind)} is damaged at byte {position}: {what}"
+        if (kind, position) != self._damaged_at:
+            self._damaged_at = (kind, position)
+            log.error(
+                "Segment is damaged, reads are answered CORRUPT_MESSAGE: file=%s byte=%d error=%s",
+                self._path(kind),
+                position,
+                what,
+            )
+        return BrokerError(ErrorCode.CORRUPT_MESSAGE, text)
+
+    def next_offset(self) -> int:
+        """The offset after its last batch."""
+        last = self.last_stored()
+        return self.base_offset if last is None else last.last_offset + 1
+
+    def last_stored(self) -> StoredBatch | None:
+        """The last whole batch in the file; None if there is none."""
+        last = None
+        for last in batch_headers(
+            self.file, self._last_position if self._last_position >= 0 else self.seek(2**62), self.size
+        ):
+            self._last_position = last.position
+        return last
+
+    def seek(self, offset: int) -> int:
+        """The position of a batch at or before the one that contains `offset`. Rebuilds the index if its entry is wrong."""
+        last_offset, position = self.offset_index.entry_before(offset)
+        if position and not self._built:
+            header = self.file.pread(HEADER_SIZE, position)
+            if len(header) < HEADER_SIZE or not ends_with(header, 0, last_offset):
+                self.rebuild_indexes()
+                return self.seek(offset)
+        return position
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Notes a batch. Adds an entry to the indexes after every index.interval.bytes."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        self._last_position = position
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append_if_newer(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
 
     # -- appending ------------------------------------------------------------------------------------------------
 

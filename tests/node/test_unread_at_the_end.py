@@ -10,7 +10,6 @@ from struct import pack
 
 import pytest
 
-from barnabas.broker.front import connection_flow
 from barnabas.broker.front.connection import Connection
 from barnabas.broker.node.node import Node
 from tests.support.broker.nodes import Nodes
@@ -39,7 +38,7 @@ async def test_a_closed_connection_does_not_wait_for_a_client_that_reads_nothing
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not counted any more, so its descriptor and its answers must go, too."""
-    monkeypatch.setattr(connection_flow, "UNSENT_MS", 100)
+    monkeypatch.setattr("barnabas.broker.front.connection.UNSENT_MS", 100)
     transports: list[asyncio.Transport] = []
     accepted = Connection.connection_accepted
 

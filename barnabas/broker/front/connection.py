@@ -4,6 +4,14 @@ The core decides which request is served when, in which order answers leave, and
 the request header, runs the handler and writes. A request that need not wait is answered inside `buffer_updated`: no
 task, no future, no queue. Requests of a login are served in a later turn (`Slices.later_for_login`). A request that waits has a slot in the core until its `Pending` is resolved. A large request
 (`large_requests`) blocks the later ones.
+
+A throttled client (KIP-219) is muted: nothing is served or read until the throttle time is over.
+
+A client may leave while requests that it has sent are held. They may be Produce requests with acks=0, whose client waits for no answer.
+As in Kafka they are served (`ServerConnection.has_work`), and answered if the client has closed only its own side; but requests that
+only read are dropped. Then the connection ends. It reads nothing more, so its memory does not grow. A login that is not complete ends.
+
+A closed connection sends the rest of its answers, for UNSENT_MS at most: it is not counted any more, so it must not keep its socket.
 """
 
 from __future__ import annotations
@@ -20,12 +28,12 @@ from barnabas.broker.api.call import Answer, AnyPending, Call, Pending
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.api.request_header import absent_client_id, decoded_client_id, skip_tags
 from barnabas.broker.api.router import Route
-from barnabas.broker.front.connection_flow import ConnectionFlow
 from barnabas.broker.front.connection_host import ConnectionHost
 from barnabas.broker.front.large_requests import SHORT_FRAME_BYTES, LargeRequest, count_decoding
 from barnabas.broker.front.quota_enforcement import Charge
 from barnabas.broker.front.waiting_answer import WaitingAnswer
 from barnabas.broker.scheduling.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
+from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.server_login import ServerLogin
 from barnabas.errors import BarnabasError, InvariantViolated, LargeMessage, RemoteProtocolError
 from barnabas.loggers import logger
@@ -34,6 +42,7 @@ from barnabas.protocol.connection import REQUESTS_PER_TURN, WRITE_BUFFER_HIGH, S
 from barnabas.protocol.messages.metadata import ApiVersionsRequest
 from barnabas.protocol.registry import API_VERSIONS_KEY, PRODUCE_KEY, Api
 from barnabas.protocol.schema import Message
+from barnabas.runtime.network import peer_has_left
 from barnabas.work import UNITS_PER_SLICE, Steps
 
 if TYPE_CHECKING:
@@ -45,19 +54,38 @@ _HEADER: Final = Struct(">hhih")  # API key, version, correlation id, length of 
 RECEIVED_BYTES_PER_UNIT: Final = 8_192  # of a frame that is not complete
 READ_BYTES: Final = 64 * 1024  # of a usual read of a large frame
 ARRIVALS_MASK: Final = ARRIVALS_COUNTED - 1
+UNSENT_MS: Final = 10_000  # for a client to read the last answers after this node has closed its connection
 
 T = TypeVar("T")
 
 
-class Connection(ConnectionFlow):
-    """One client's connection."""
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection.
+
+    Attributes:
+        core: decides what is served and read.
+        listener_name: the listener that accepted it.
+        active: bytes were received since the last sweep of idle connections.
+    """
 
     __slots__ = (
         "_client_id_bytes",
+        "_continue_due",
+        "_flush_due",
+        "_muted_until_ms",
+        "_on_close",
+        "_slices",
+        "_transport",
+        "_turn",
+        "_unmute_timer",
+        "_unread_before",
+        "_unsent_timer",
         "access",
+        "active",
         "client_host",
         "client_id",
         "client_port",
+        "core",
         "get_buffer",
         "listener_name",
         "login",
@@ -78,13 +106,235 @@ class Connection(ConnectionFlow):
         self.access: Access = FULL_ACCESS
         self.software = ("", "")  # name and version that the client has sent in ApiVersions
         self.silent_since_ms = server.reactor.clock.monotonic_ms()
+        self.active = True
         reader = server.frame_reader(listener_name)
-        core = ServerConnection(reader, server.budget_of(listener_name), self._apply_limits, self._evicted)
-        super().__init__(server, core)
+        self.core = ServerConnection(reader, server.budget_of(listener_name), self._apply_limits, self._evicted)
         self.get_buffer = reader.get_buffer  # type: ignore[method-assign,assignment]  # one call less on every read
         self.router = server.router
         self.client_id: str | None = None  # of its last request
         self._client_id_bytes = b""
+        self._slices = server.slices
+        self._transport: asyncio.Transport | None = None  # None before the connection is accepted, and after it broke
+        self._turn = False  # requests are being served: answers are written, and limits applied, at the end
+        self._flush_due = False
+        self._continue_due = False
+        self._unread_before = 0  # written bytes that the peer had not read at the last check
+        self._muted_until_ms = 0
+        self._unmute_timer: Timer | None = None
+        self._unsent_timer: Timer | None = None
+        self._on_close: list[Callable[[], None]] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self.core.closed
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Calls back once after the client has left or this node has closed the connection, at the end of that wake-up; soon if
+        that was before.
+        """
+        core = self.core
+        (self.server.reactor.soon if core.closed or core.ended else self._on_close.append)(callback)
+
+    # -- what the other part does
+
+    # -- throttling
+
+    def mute(self, throttle_ms: int) -> None:
+        """Serves and reads nothing for a time: the client exceeds a quota. Answers still leave."""
+        until_ms = self.server.reactor.clock.monotonic_ms() + throttle_ms
+        if self.core.closed or until_ms <= self._muted_until_ms:
+            return
+        self._end_mute()
+        self._muted_until_ms = until_ms
+        self._unmute_timer = self.server.reactor.call_later(throttle_ms, self._unmute)
+        self.core.mute()
+        if not self._turn:
+            self._apply_limits()
+
+    def _unmute(self) -> None:
+        self._unmute_timer = None
+        self.core.unmute()
+        self._apply_limits()
+
+    def _end_mute(self) -> None:
+        """Ends the timer."""
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+            self._unmute_timer = None
+
+    # -- what the core decides
+
+    def _end_turn(self) -> None:
+        """Writes the answers that are ready, and reads on or not."""
+        self._turn = False
+        out = self.core.end_turn()
+        if out:
+            self._write(out)
+        if self.core.limited:
+            self._apply_limits()
+
+    def _write(self, out: list[Buffer]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        if self.core.writing_paused:
+            self.core.pause_writing(transport.get_write_buffer_size())
+
+    def _flush_soon(self) -> None:
+        """Writes at the end of this wake-up."""
+        if not self._turn and not self._flush_due:
+            self._flush_due = True
+            self.server.reactor.soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self._end_turn()
+
+    def go_on(self) -> None:
+        """A frame that has blocked the connection is served: writes its answer and serves the next ones."""
+        self._flush_soon()
+        self._unblock()
+
+    def _unblock(self, reserved_bytes: int = 0) -> None:
+        self.core.unblock(reserved_bytes)
+        if not self._turn:
+            self._apply_limits()
+
+    def _apply_limits(self) -> None:
+        """Serves the held requests that may continue; reads only while there is room for more. Ends if the client has left and
+        nothing is left to serve.
+        """
+        core = self.core
+        if core.closed:
+            return
+        if core.may_serve_held and not self._continue_due:
+            self._continue_due = True
+            (self._slices.later if self._has_logged_in() else self._slices.later_for_login)(self._continue)
+        transport = self._transport
+        if core.ended:
+            if not core.has_work:
+                self._end(transport)
+            return
+        if transport is None:
+            return
+        reading = core.may_read()
+        if reading != core.reading:
+            core.reading = reading
+            if reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    # -- the peer
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the peer leaves its answers unread."""
+        self.core.pause_writing(self._transport.get_write_buffer_size() if self._transport is not None else 0)
+        self._apply_limits()
+
+    def resume_writing(self) -> None:
+        """Called by the loop: the peer reads again."""
+        self._unread_before = 0
+        self.core.resume_writing()
+        self._apply_limits()
+
+    def eof_received(self) -> bool:
+        """Called by the loop, perhaps twice: the client sends no more. Returns whether the connection stays open for what is left to
+        serve.
+        """
+        return self._left()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by the loop: the connection is gone. Drops requests that have had no effect, but serves what is held."""
+        self._transport = None
+        if self._unsent_timer is not None:
+            self._unsent_timer.cancel()
+            self._unsent_timer = None
+        if self._left():
+            self.core.resume_writing()  # no peer leaves answers unread
+            self._apply_limits()
+        else:
+            self._shut()
+
+    def has_left(self) -> bool:
+        """Whether the client is known to have left. A connection that is not being read learns it only from this question; then it drops
+        the requests that only read."""
+        if not self.core.reading and not self.core.ended and peer_has_left(self._transport):
+            self.core.drop_reads()
+            return True
+        return self.core.ended
+
+    def _left(self) -> bool:
+        """The client has left. Returns whether something is left to serve."""
+        core = self.core
+        if core.closed or not core.has_work or not self.server.serving or not self._has_logged_in():
+            return False
+        if not core.ended:
+            core.end()
+            self._call_back()
+        return True
+
+    # -- the end
+
+    def close(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Closes from our side with one log line; answers that are ready are still sent."""
+        if self.core.closed:
+            return
+        log.log(
+            level,
+            "Connection is closed by this node: connection=%r listener=%s reason=%s",
+            self,
+            self.listener_name,
+            reason,
+        )
+        self._end(self._transport)
+
+    def _end(self, transport: asyncio.Transport | None) -> None:
+        out = self.core.end_turn()
+        self._shut()
+        if transport is not None:
+            if self.core.writing_paused:
+                transport.abort()  # a client that reads no answers would keep the socket open
+                return
+            if out:
+                transport.writelines(out)
+            transport.close()
+            if transport.get_write_buffer_size():
+                self._unsent_timer = self.server.reactor.call_later(UNSENT_MS, transport.abort)
+
+    def abort(self) -> None:
+        """Closes at once without sending ready answers: the node stops."""
+        self._shut()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def is_idle(self) -> bool:
+        """Whether nothing was received and no request waited since the last call, or the peer has read none of its answers."""
+        active, self.active = self.active, False
+        if self.core.writing_paused and self._transport is not None:
+            unread = self._transport.get_write_buffer_size()
+            before, self._unread_before = self._unread_before, unread
+            return 0 < before <= unread
+        return not active and not self.core.waits
+
+    def _shut(self) -> None:
+        if self.core.closed:
+            return
+        self._turn = False
+        self.core.close()
+        self._end_mute()
+        self._ended()
+        self._call_back()
+
+    def _call_back(self) -> None:
+        on_close, self._on_close = self._on_close, []
+        for callback in on_close:
+            self.server.reactor.soon(callback)
 
     def __repr__(self) -> str:
         return f"{self.client_host}:{self.client_port}"

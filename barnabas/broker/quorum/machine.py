@@ -1,10 +1,7 @@
 """RaftMachine: one member of the metadata quorum, by KRaft's rules. The core; `quorum.py` is its shell.
 
-It writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises
+The machine writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises
 is durable.
-
-The machine has three layers, and each calls only those below it: elections, timers and dispatch of replies (this module), the log's
-way from the leader to the others (`replication`), role and epoch (`member`).
 
 Invariants: an epoch has one leader, and one vote of this node; epoch and high watermark never go back; nothing below the high
 watermark is ever truncated; a follower fetches from its log's end only once all before it is synced.
@@ -14,16 +11,22 @@ grants a pre-vote as soon as its own fetch failed; both affect only pre-votes; r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.quorum.election import Election
+from barnabas.broker.quorum.epoch_state import EpochState
+from barnabas.broker.quorum.following import Following, Installation
 from barnabas.broker.quorum.leadership import Leadership
+from barnabas.broker.quorum.log_once import LogOnce
 from barnabas.broker.quorum.messages import (
+    BeginEpoch,
     EndEpoch,
     EpochReply,
     Failure,
     Fetch,
     FetchReply,
+    OutboundRequest,
     RaftRequest,
     RaftResponse,
     SnapshotFetch,
@@ -31,19 +34,397 @@ from barnabas.broker.quorum.messages import (
     Vote,
     VoteReply,
 )
-from barnabas.broker.quorum.quorum_state import NO_NODE
-from barnabas.broker.quorum.replication import Replication
-from barnabas.broker.quorum.roles import Role
-from barnabas.errors import ErrorCode
+from barnabas.broker.quorum.quorum_state import NO_NODE, QuorumState
+from barnabas.broker.quorum.raft_log import RaftLog
+from barnabas.broker.quorum.roles import Role, Timing
+from barnabas.broker.quorum.voters import VoterSet
+from barnabas.errors import BrokerError, ErrorCode, LocalProtocolError, RemoteProtocolError
 from barnabas.loggers import logger
-
-log = logger("kafka.raft")
+from barnabas.protocol.records import EncodedRecords
 
 START_SPREAD_MS: Final = 50  # the first pre-votes after a start, so that voters started together do not tie
 
 
-class RaftMachine(Replication):
+log = logger("kafka.raft")
+
+
+class RaftMachine:
     """One member of the metadata quorum. The module docstring describes it."""
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: Sequence[int],
+        raft_log: RaftLog,
+        state: QuorumState,
+        *,
+        store: Callable[[QuorumState], None],
+        random: Callable[[], float],
+        timing: Timing,
+        log_once: LogOnce,
+        directory_id: bytes = bytes(16),
+    ) -> None:
+        """Continues from the state on disk; sends nothing before `start`.
+
+        Args:
+            voters: ids of all voters; this node is an observer if it is not among them.
+            state: content of quorum-state.
+            store: writes quorum-state durably.
+            random: floats in [0, 1).
+        """
+        self.node_id = node_id
+        self.voters = tuple(sorted(voters))
+        self.log = raft_log
+        self.timing = timing
+        self.epoch_state = EpochState(node_id, self.voters, state, store)
+        self.high_watermark = max(
+            raft_log.start_offset, raft_log.latest_snapshot.end_offset if raft_log.latest_snapshot else 0
+        )
+        self.installation: Installation | None = None
+        self._directory_id = directory_id
+        self._random = random
+        self._outgoing: list[OutboundRequest] = []
+        self._election: Election | None = None  # while PROSPECTIVE or CANDIDATE
+        self._leadership: Leadership | None = None  # while LEADER
+        self._following: Following | None = None  # while FOLLOWER; a PROSPECTIVE that was a follower keeps it
+        self._fetching: Fetch | SnapshotFetch | None = None  # the unanswered fetch
+        self._fetch_at_ms = 0
+        self._discovery = 0  # index of the next voter that an unattached node asks
+        self._alarm_ms: int | None = None  # the end of UNATTACHED (of a voter) and of RESIGNED
+        self._elections_lost = 0  # consecutive lost elections
+        self._log_once = log_once
+        self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+        return self.epoch_state.role
+
+    @property
+    def epoch(self) -> int:
+        """The highest known epoch."""
+        return self.epoch_state.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """The leader of `epoch`, NO_NODE if unknown."""
+        return self.epoch_state.leader_id
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node may vote: not while its log may lack records that it acknowledged."""
+        return self.node_id in self.voters and not self.log.lost_records
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads `epoch`."""
+        return self.role is Role.LEADER
+
+    @property
+    def epoch_committed(self) -> bool:
+        """Whether this node leads and its LeaderChange is committed, and with it everything before."""
+        leadership = self._leadership
+        return leadership is not None and self.high_watermark > leadership.epoch_start_offset
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """Progress of the replicas, while it leads."""
+        return self._leadership
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether the log needs a sync: a leader counts its own synced end, a follower acknowledges it; both write only behind a durable
+        truncation."""
+        return not self.log.synced
+
+    @property
+    def ended_quietly(self) -> bool:
+        """After `resign`: whether all reachable voters have answered, or another leader is known."""
+        return self.role is not Role.RESIGNED or not self._end_epoch_to
+
+    def take_outgoing(self) -> list[OutboundRequest]:
+        """Requests to send, in order."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    # --- roles ----------------------------------------------------------------------------------------------------
+
+    def _become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
+        self.epoch_state.become(role, epoch, leader_id, voted_id)
+        self._fetching = self._alarm_ms = self._election = self._leadership = None
+        if role is not Role.PROSPECTIVE:
+            self._following = None
+
+    def _unattached(self, epoch: int, now_ms: int, voted_id: int | None = None) -> None:
+        if voted_id is None:
+            voted_id = self.epoch_state.voted_id if epoch == self.epoch else NO_NODE
+        self._become(Role.UNATTACHED, epoch, NO_NODE, voted_id)
+        self._fetch_at_ms = now_ms + self.timing.retry_backoff_ms
+        if self.is_voter:
+            election_ms = self.timing.election_timeout_ms
+            self._alarm_ms = now_ms + election_ms + self._spread(election_ms)
+
+    def _follow(self, leader_id: int, epoch: int, now_ms: int) -> Following:
+        self._become(Role.FOLLOWER, epoch, leader_id, self.epoch_state.voted_id if epoch == self.epoch else NO_NODE)
+        self._elections_lost = 0
+        self._fetch_at_ms = now_ms
+        self._following = following = Following(self.log, self.voters, self._fetch_deadline(now_ms))
+        return following
+
+    def _fetch_deadline(self, now_ms: int) -> int:
+        return now_ms + self.timing.fetch_timeout_ms + self._spread(self.timing.suspicion_max_ms)
+
+    def _suspicion(self, now_ms: int) -> int:
+        timing = self.timing
+        return now_ms + timing.suspicion_min_ms + self._spread(timing.suspicion_max_ms - timing.suspicion_min_ms)
+
+    def _spread(self, most_ms: int) -> int:
+        return int(self._random() * most_ms)
+
+    def resign(self, now_ms: int) -> None:
+        """Gives up leadership and names successors to the other voters. No effect if this node does not lead. Raises OSError."""
+        leadership = self._leadership
+        if leadership is None:
+            return
+        successors = leadership.successors()
+        self._become(Role.RESIGNED, self.epoch, self.node_id, self.epoch_state.voted_id)
+        election_ms = self.timing.election_timeout_ms
+        self._alarm_ms = now_ms + election_ms + self._spread(election_ms)
+        self._end_epoch_to = dict.fromkeys(successors)
+        for voter in successors:
+            self._send(voter, EndEpoch(self.epoch, self.node_id, successors))
+
+    def _learn(self, leader_id: int, epoch: int, now_ms: int) -> None:
+        """Processes the epoch and leader that a message names."""
+        if epoch < self.epoch or (epoch == self.epoch and leader_id in (NO_NODE, self.leader_id)):
+            return
+        if leader_id != NO_NODE and leader_id not in self.voters:
+            self._log_once.unknown_voter(leader_id, self.voters)
+        elif epoch == self.epoch and self.leader_id != NO_NODE:
+            self._log_once.error(
+                "A message names another leader of the metadata quorum: epoch=%d leader=%d named=%d",
+                epoch,
+                self.leader_id,
+                leader_id,
+            )
+        elif leader_id in (NO_NODE, self.node_id):
+            if epoch > self.epoch:
+                self._log_once.duplicate_node(leader_id, epoch)
+                self._unattached(epoch, now_ms)
+        else:
+            self._follow(leader_id, epoch, now_ms)
+
+    # --- epochs ---------------------------------------------------------------------------------------------------
+
+    def on_begin_epoch(self, request: BeginEpoch, now_ms: int) -> EpochReply:
+        """A new leader announces itself. Raises OSError."""
+        error = self._check_leader(request.leader_id, request.epoch)
+        if error is ErrorCode.NONE:
+            self._learn(request.leader_id, request.epoch, now_ms)
+            if self._following is not None and self.role is Role.FOLLOWER and self._fetching is None:
+                self._fetch_at_ms = min(self._fetch_at_ms, now_ms)  # the leader is back: fetch without a pause
+        return EpochReply(error, self.leader_id, self.epoch)
+
+    def on_end_epoch(self, request: EndEpoch, now_ms: int) -> EpochReply:
+        """The leader resigns. Raises OSError."""
+        error = self._check_leader(request.leader_id, request.epoch)
+        if error is ErrorCode.NONE:
+            self._learn(request.leader_id, request.epoch, now_ms)
+            following = self._following
+            if following is not None and self.role is Role.FOLLOWER and self.node_id in request.successors:
+                following.suspect = True
+                turn = request.successors.index(self.node_id)
+                wait_ms = turn * self.timing.suspicion_min_ms + (
+                    self._spread(self.timing.suspicion_min_ms) if turn else 0
+                )
+                following.suspicion_at_ms = now_ms + wait_ms
+        return EpochReply(error, self.leader_id, self.epoch)
+
+    def _check_leader(self, leader_id: int, epoch: int) -> ErrorCode:
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if leader_id not in self.voters:
+            self._log_once.unknown_voter(leader_id, self.voters)
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        if leader_id == self.node_id or (epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id)):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _send(self, to: int, request: RaftRequest) -> None:
+        timing = self.timing
+        timeout_ms = timing.election_timeout_ms if isinstance(request, Vote) else timing.request_timeout_ms
+        self._outgoing.append(OutboundRequest(to, request, timeout_ms))
+
+    # --- leading --------------------------------------------------------------------------------------------------
+
+    def append(self, values: Sequence[bytes] | EncodedRecords) -> int:
+        """Writes encoded records as one batch, as the leader. Returns the last offset.
+
+        Raises:
+            LocalProtocolError: this node does not lead.
+            OSError: the disk failed.
+        """
+        if self._leadership is None:
+            raise LocalProtocolError("only the leader appends to the metadata log")
+        return self.log.append(values, self.epoch)
+
+    def _lead_on(self, now_ms: int) -> None:
+        leadership = self._leadership
+        if leadership is None:
+            return
+        until_ms = leadership.majority_until_ms(self.timing.check_quorum_ms)
+        if until_ms is not None and now_ms >= until_ms:
+            log.warning("Node lost its majority of voters and resigns: node_id=%d epoch=%d", self.node_id, self.epoch)
+            self.resign(now_ms)
+            return
+        for voter in leadership.take_begin_due(now_ms, self.timing.fetch_timeout_ms // 2):
+            self._send(voter, BeginEpoch(self.epoch, self.node_id))
+
+    def on_synced(self, now_ms: int) -> None:
+        """The log was synced: `RaftLog.mark_synced` was called."""
+        self._advance()
+        self._fetch_on(now_ms)
+
+    def _advance(self) -> None:
+        """Advances the leader's high watermark by the voters' progress."""
+        if self._leadership is not None:
+            end_offset = self._leadership.committed_end_offset()
+            if end_offset is not None and end_offset > self.high_watermark:
+                self.high_watermark = end_offset
+
+    # --- serving fetches ------------------------------------------------------------------------------------------
+
+    def on_fetch(self, request: Fetch, max_bytes: int, now_ms: int) -> FetchReply | None:
+        """A replica fetches, which reports its progress. None: it waits, see `fetch_reply`. Raises OSError."""
+        leadership = self._leadership
+        point = request.log
+        if self._fetch_error(request.epoch, request.replica_id) is ErrorCode.NONE and leadership is not None:
+            if not 0 <= point.epoch <= self.epoch or point.end_offset < 0 or request.max_wait_ms < 0:
+                return self._refuse_fetch(ErrorCode.INVALID_REQUEST)
+            leadership.on_fetch(request, now_ms)
+            self._advance()
+        return self.fetch_reply(request, max_bytes, waited=request.max_wait_ms == 0)
+
+    def fetch_reply(self, request: Fetch, max_bytes: int, *, waited: bool = False) -> FetchReply | None:
+        """The reply to a fetch; None if there is nothing new and it has not `waited` long enough. Raises OSError."""
+        error = self._fetch_error(request.epoch, request.replica_id)
+        if error is not ErrorCode.NONE or self._leadership is None:
+            return self._refuse_fetch(error)
+        return self._leadership.reply(request, self.high_watermark, max_bytes, waited=waited)
+
+    def on_snapshot_fetch(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
+        """A replica fetches a part of a snapshot. Raises OSError."""
+        error = self._fetch_error(request.epoch, request.replica_id)
+        if error is not ErrorCode.NONE or self._leadership is None:
+            return SnapshotReply(error, self.leader_id, self.epoch, request.snapshot)
+        return self._leadership.snapshot_reply(request, now_ms)
+
+    def _fetch_error(self, epoch: int, replica_id: int) -> ErrorCode:
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if self._leadership is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.INVALID_REQUEST if replica_id == self.node_id else ErrorCode.NONE
+
+    def _refuse_fetch(self, error: ErrorCode) -> FetchReply:
+        return FetchReply(error, self.leader_id, self.epoch)
+
+    # --- fetching -------------------------------------------------------------------------------------------------
+
+    @property
+    def _may_fetch(self) -> bool:
+        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced; so must a truncation be."""
+        unsynced = self.wants_sync if self.node_id in self.voters else self.log.cut
+        if self._fetching is not None or unsynced or self.installation is not None or self.voters == (self.node_id,):
+            return False
+        return self.role in (Role.UNATTACHED, Role.FOLLOWER)
+
+    def _fetch_on(self, now_ms: int) -> None:
+        if not self._may_fetch or now_ms < self._fetch_at_ms:
+            return
+        if self._following is not None:
+            to = self.leader_id
+            self._fetching = self._following.next_request(
+                self.epoch, self.node_id, self._directory_id, self.high_watermark, self.timing.fetch_wait_ms
+            )
+        else:
+            others = [voter for voter in self.voters if voter != self.node_id]
+            to = others[self._discovery % len(others)]
+            self._discovery += 1
+            self._fetching = Fetch(self.epoch, self.node_id, self.log.end, self.high_watermark, 0, self._directory_id)
+        self._send(to, self._fetching)
+
+    def _on_fetched(self, to: int, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
+        self._fetching = None
+        self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        asked = self._following
+        self._learn(reply.leader_id, reply.epoch, now_ms)
+        following = self._following
+        if following is None or following is not asked:  # an unattached node asked, or there is a new leader
+            self._log_once.refused(to, reply.error)
+            self._fetch_on(now_ms)
+            return
+        leads = reply.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
+        if not leads or (reply.leader_id, reply.epoch) != (self.leader_id, self.epoch):
+            self._log_once.refused(to, reply.error)
+            self._fetch_failed(following, now_ms, gone=reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        self._fetch_at_ms = now_ms
+        try:
+            if isinstance(reply, FetchReply):
+                self.high_watermark = following.take(reply, self.high_watermark)
+            else:
+                self.installation = following.take_part(reply)
+            following.answered(self._fetch_deadline(now_ms))
+        except (RemoteProtocolError, BrokerError) as error:  # not a leader's answer: the fetch timeout keeps running
+            self._log_once.error(
+                "The leader of the metadata quorum sent something invalid: leader=%d error=%s", self.leader_id, error
+            )
+            self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
+        self._fetch_on(now_ms)
+
+    # --- a snapshot instead of the log ----------------------------------------------------------------------------
+
+    def start_at_snapshot(self, installation: Installation, voter_set: VoterSet) -> bool:
+        """The snapshot is durable under its name: replaces the log. `on_installed` follows after a sync. Raises OSError.
+
+        Returns whether the snapshot is still wanted.
+        """
+        if self.installation is not installation:
+            return False
+        self.log.start_at_snapshot(installation.snapshot, voter_set)
+        self.high_watermark = max(self.high_watermark, installation.snapshot.end_offset)
+        return True
+
+    def on_installed(self, installation: Installation, damage: RemoteProtocolError | None, now_ms: int) -> None:
+        """The new beginning of the log is durable: fetches what follows.
+
+        Args:
+            damage: why the snapshot was refused instead; nothing was changed, and the next fetch comes later.
+        """
+        if self.installation is not installation:
+            return
+        self.installation = None
+        if damage is not None:
+            self._log_once.error(
+                "The leader of the metadata quorum sent an invalid snapshot: leader=%d error=%s", self.leader_id, damage
+            )
+            self._fetch_at_ms = now_ms + self.timing.election_timeout_ms
+        self._fetch_on(now_ms)
+
+    def _fetch_failed(self, following: Following, now_ms: int, *, gone: bool) -> None:
+        following.suspect = True
+        self._fetch_at_ms = now_ms + self.timing.suspicion_min_ms
+        if gone and self.is_voter:
+            following.lost(self._suspicion(now_ms))
+        elif not self.is_voter:
+            self._unattached(self.epoch, now_ms)
 
     # --- start ----------------------------------------------------------------------------------------------------
 

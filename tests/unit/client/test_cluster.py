@@ -270,6 +270,7 @@ def test_a_request_that_the_broker_may_hold_is_not_missed() -> None:
 
 def test_a_start_that_hears_nothing_for_a_second_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "barnabas.client.net")  # commands that ran in this process silence it
+
     async def program(ports: Ports) -> None:
         config = ConnectionConfig(bootstrap_servers=f"broker-1:{PORT}")
         cluster = NetworkClient(config, ClientPorts(clock=ports.clock, rng=ports.rng, network=ports.network))

@@ -10,7 +10,7 @@ import pytest
 from barnabas.storage.disk import MemoryDisk, MemoryFile
 from barnabas.storage.partition_log import PartitionLog
 from barnabas.storage.saved_state import SYNCED_STATE, SavedState
-from barnabas.storage.segment_files import StoredIndexes
+from barnabas.storage.segment import StoredIndexes
 from barnabas.work import Steps, finished
 from tests.support.rng import SeededRng
 from tests.support.storage.batches import (
