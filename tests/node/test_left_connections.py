@@ -231,13 +231,15 @@ def metadata_calls(node: Node) -> list[MetadataRequest]:
     return found
 
 
-def large_read(count: int = 60_000) -> MetadataRequest:
-    """A Metadata request of 2 MB: a connection with it reads nothing."""
-    topics = [MetadataRequestTopic(name=f"{number:032d}") for number in range(count)]
+def large_read(count: int = 60_000, digits: int = 32) -> MetadataRequest:
+    """A Metadata request, of 3 MB by default: a connection with it reads nothing."""
+    topics = [MetadataRequestTopic(name=f"{number:0{digits}d}") for number in range(count)]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
-@pytest.mark.parametrize("behind", [None, large_read(3_000), ApiVersionsRequest()], ids=["nothing", "large", "small"])
+@pytest.mark.parametrize(
+    "behind", [None, large_read(2_050, digits=1), ApiVersionsRequest()], ids=["nothing", "large", "small"]
+)
 async def test_large_reads_of_clients_that_have_left_are_dropped_and_writes_behind_them_are_served(
     node: Node, connect: Connect, metadata_calls: list[MetadataRequest], behind: Any
 ) -> None:

@@ -28,9 +28,8 @@ MESSAGES = '''"""A made-up family: Greet 0."""
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Int16, Message, String, field, message
-
-__all__ = ["GreetRequest", "GreetResponse"]
+from barnabas.protocol.schema import Message, field, message
+from barnabas.protocol.wire import Int16, String
 
 
 @message(api_key=990, versions=(0, 0))
@@ -57,8 +56,6 @@ from typing import Final, Protocol
 from barnabas.broker.api.call import Call, Table
 from barnabas.errors import BrokerError, ErrorCode
 from barnabas.protocol.messages.greetings import GreetRequest, GreetResponse
-
-__all__ = ["HANDLERS", "Needs", "greet", "refuse_greet"]
 
 
 class Needs(Protocol):
