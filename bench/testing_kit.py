@@ -42,9 +42,9 @@ FRESH = """
 import json, sys, time
 from barnabas.testing import Broker, Cluster
 from barnabas.testing.leaks import leaked_clients
-from barnabas.testing.spares import Spares
+from barnabas.testing.pool import ClusterPool
 
-spares = Spares()
+spares = ClusterPool()
 starts, ends, failures = [], [], 0
 for number in range({count} + 1):
     time.sleep({pause})

@@ -21,7 +21,7 @@ from barnabas.cli.stored_log import last_batch
 from barnabas.errors import BarnabasError
 from barnabas.protocol.internal_topics import CLUSTER_METADATA_FOLDER
 from barnabas.runtime.files import FileDisk
-from barnabas.runtime.holders import lock_holder
+from barnabas.runtime.port_owner import lock_holder
 from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,

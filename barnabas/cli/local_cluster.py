@@ -25,7 +25,7 @@ from barnabas.cli.serve import node_config
 from barnabas.errors import BarnabasError, DirectoryInUse
 from barnabas.ports import DiskLock
 from barnabas.runtime.files import FileDisk
-from barnabas.runtime.holders import described, port_holder
+from barnabas.runtime.port_owner import described, port_holder
 
 LOCK_FILE: Final = ".lock"
 PORTS_FILE: Final = "quorum-ports"

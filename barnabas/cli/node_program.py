@@ -29,11 +29,11 @@ from barnabas.loggers import logger
 from barnabas.runtime import descriptors
 from barnabas.runtime.clock import SystemClock
 from barnabas.runtime.files import FileDisk
-from barnabas.runtime.holders import described, port_holder
 from barnabas.runtime.loop import run
 from barnabas.runtime.memory import freeze_survivors, keep_freed_memory
 from barnabas.runtime.network import AsyncioNetwork
 from barnabas.runtime.offload import WorkerThread
+from barnabas.runtime.port_owner import described, port_holder
 from barnabas.runtime.randomness import SystemRng
 from barnabas.runtime.resolver import look_up
 

@@ -23,12 +23,12 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Any, Final, Literal, ParamSpec, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
 
 from barnabas.client.errors import IllegalState
-from barnabas.client.home_loop import OneLoop
+from barnabas.client.loop_affinity import LoopBound
 from barnabas.client.types import TopicPartition
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T", bound=type[OneLoop])
+T = TypeVar("T", bound=type[LoopBound])
 
 _ENDS: Final = ("close", "stop")  # end a client whose loop is closed, too
 

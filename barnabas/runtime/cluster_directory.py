@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Final
 
-from barnabas.runtime.holders import lock_holder
+from barnabas.runtime.port_owner import lock_holder
 
 LOCK: Final = "owner.lock"
 

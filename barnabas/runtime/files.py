@@ -33,7 +33,7 @@ from barnabas.runtime.file_calls import (
     sync_folder_if_there,
     sync_target,
 )
-from barnabas.runtime.holders import described, lock_holder
+from barnabas.runtime.port_owner import described, lock_holder
 
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)

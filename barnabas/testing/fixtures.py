@@ -28,8 +28,8 @@ from barnabas.testing.errors import KitError, LeakedClientWarning, unknown
 from barnabas.testing.handle import Handle
 from barnabas.testing.leaks import leaked_clients
 from barnabas.testing.namespace import Namespace
+from barnabas.testing.pool import ClusterPool
 from barnabas.testing.ports import checked_admin_port
-from barnabas.testing.spares import Spares
 from barnabas.testing.stash import AUDITED, DISTURBANCE, DISTURBED, FAILED
 
 ISOLATIONS: Final = ("cluster", "namespace", "process")
@@ -180,7 +180,7 @@ class KafkaSession:
         Handle.history_level = "last" if config.getoption("--kafka-trace") == "off" else "all"
         self.run_id = SystemRng().uuid().hex()[:8]  # tells the names of this run from those of others on a shared Kafka
         self.numbers = itertools.count(1)
-        self._spares = Spares()
+        self._spares = ClusterPool()
 
     def shared(self, brokers: int) -> Iterator[Cluster]:
         """The body of a session fixture: brokers in threads, or the running Kafka."""

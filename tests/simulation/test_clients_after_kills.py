@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers.awaited_leaders import HELD_MS_MAX
+from barnabas.broker.handlers.failover_purgatory import HELD_MS_MAX
 from barnabas.client import Consumer, Producer
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose

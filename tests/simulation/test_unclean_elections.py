@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import Admin, Consumer, KafkaError, NewTopic, Producer, Record, TopicPartition
-from barnabas.client.consumer.epoch_trail import EpochTrail
+from barnabas.client.consumer.leader_epochs import LeaderEpochHistory
 from barnabas.client.errors import LogTruncated, OffsetOutOfRange
 from barnabas.client.types import AutoOffsetReset
 from barnabas.testing.simulation.world import Ports, Program, World, WorldFailed
@@ -226,7 +226,7 @@ def test_every_record_of_the_final_log_is_seen_in_order_of_many(seed: int) -> No
 
 def test_a_consumer_that_knows_no_epochs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the checks: it reads on beyond the fork."""
-    monkeypatch.setattr(EpochTrail, "note", lambda *_: None)
+    monkeypatch.setattr(LeaderEpochHistory, "note", lambda *_: None)
     for seed in SEEDS:
         try:
             run(seed)

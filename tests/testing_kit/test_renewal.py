@@ -21,21 +21,21 @@ from barnabas.client import Admin
 from barnabas.testing import Cluster, KitError
 from barnabas.testing.core import Core
 from barnabas.testing.leaks import leaked_clients
-from barnabas.testing.renewal import AsNew
-from barnabas.testing.spares import Spares
+from barnabas.testing.pool import ClusterPool
+from barnabas.testing.reset import AsNew
 
 SHAPE = 2
 
 
 @pytest.fixture
-def spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spares]:
-    monkeypatch.setattr("barnabas.testing.spares.SPARES_MAX", 0)  # so the next one is the one that was given back
-    found = Spares()
+def spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterPool]:
+    monkeypatch.setattr("barnabas.testing.pool.SPARES_MAX", 0)  # so the next one is the one that was given back
+    found = ClusterPool()
     yield found
     found.close()
 
 
-def _take(spares: Spares) -> Cluster:
+def _take(spares: ClusterPool) -> Cluster:
     return spares.take(SHAPE, lambda: Cluster(SHAPE))
 
 
@@ -69,8 +69,8 @@ async def _transactional_ids(core: Core) -> list[str]:
     return [each.transactional_id for each in await (await core.admin()).list_transactions()]
 
 
-def test_a_cluster_that_was_given_back_holds_nothing(spares: Spares, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.testing.renewal.RENEWAL_S", 60.0)  # a busy machine takes its time
+def test_a_cluster_that_was_given_back_holds_nothing(spares: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.testing.reset.RENEWAL_S", 60.0)  # a busy machine takes its time
     used = _take(spares)
     core = used.core()
     used.create_topic("orders", 1)
@@ -153,9 +153,9 @@ TRACES: dict[str, Callable[[Cluster], object]] = {
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_a_cluster_with_traces_of_a_test_is_not_taken_again(
-    spares: Spares, trace: str, monkeypatch: pytest.MonkeyPatch
+    spares: ClusterPool, trace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.testing.renewal.RENEWAL_S", 0.2)
+    monkeypatch.setattr("barnabas.testing.reset.RENEWAL_S", 0.2)
     used = _take(spares)
     core = used.core()
     TRACES[trace](used)
@@ -166,7 +166,7 @@ def test_a_cluster_with_traces_of_a_test_is_not_taken_again(
     assert fresh.topics() == []
 
 
-def test_a_connected_client_is_not_given_to_the_next_test(spares: Spares) -> None:
+def test_a_connected_client_is_not_given_to_the_next_test(spares: ClusterPool) -> None:
     used = _take(spares)
     core = used.core()
     used.create_topic("orders", 1)
@@ -179,8 +179,8 @@ def test_a_connected_client_is_not_given_to_the_next_test(spares: Spares) -> Non
     assert producer is not None
 
 
-def test_a_cluster_with_large_files_is_not_taken_again(spares: Spares, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.testing.renewal_commands.DISK_BYTES_MAX", 10)
+def test_a_cluster_with_large_files_is_not_taken_again(spares: ClusterPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.testing.reset_commands.DISK_BYTES_MAX", 10)
     used = _take(spares)
     assert not used.wait(_again(used))
 

@@ -31,7 +31,7 @@ from barnabas.broker.api.router import Route
 from barnabas.broker.front.connection_host import ConnectionHost
 from barnabas.broker.front.large_requests import SHORT_FRAME_BYTES, LargeRequest, count_decoding
 from barnabas.broker.front.quota_enforcement import Charge
-from barnabas.broker.front.waiting_answer import WaitingAnswer
+from barnabas.broker.front.response_slot import ResponseSlot
 from barnabas.broker.scheduling.slices import ARRIVALS_COUNTED, UNITS_PER_ARRIVAL, WorkResult, advance
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.broker.security.server_login import ServerLogin
@@ -572,7 +572,7 @@ class Connection(asyncio.BufferedProtocol):
         """A large request, decoded if `call` is given: holds the later requests of this connection until its answer is ready to be
         written.
         """
-        slot = WaitingAnswer(route, correlation, charge)
+        slot = ResponseSlot(route, correlation, charge)
         slot.unanswerable = _unanswerable(route, call)
         self.core.open(slot)
         self.core.block(frame_bytes)
@@ -602,7 +602,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if charge is not None:
             charge.pause()
-        slot = WaitingAnswer(route, correlation, charge)
+        slot = ResponseSlot(route, correlation, charge)
         slot.cancel = pending.closed
         slot.unanswerable = _unanswerable(route, call)
         self.core.open(slot)
@@ -612,7 +612,7 @@ class Connection(asyncio.BufferedProtocol):
             unblock = partial(self._unblock, frame_bytes)
         pending.attach(partial(self._answered, slot), unblock)
 
-    def _answered(self, slot: WaitingAnswer, response: Answer) -> None:
+    def _answered(self, slot: ResponseSlot, response: Answer) -> None:
         """A waiting request has its answer: sends all answers that are ready in order at the end of this wake-up."""
         if self.core.closed:
             return
@@ -647,7 +647,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._fill(slot, parts)
 
-    def _fill(self, slot: WaitingAnswer, parts: list[Buffer]) -> None:
+    def _fill(self, slot: ResponseSlot, parts: list[Buffer]) -> None:
         if slot.timing is not None:
             slot.route.finish(slot.timing)
         self.core.fill(slot, parts)

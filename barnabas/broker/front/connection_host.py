@@ -9,7 +9,7 @@ from barnabas.broker.api.access import Access
 from barnabas.broker.api.principal import Principal
 from barnabas.broker.api.router import Router
 from barnabas.broker.front.quota_enforcement import QuotaEnforcement
-from barnabas.broker.front.told_reasons import ToldReasons
+from barnabas.broker.front.rejection_log import RejectionLogLimiter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.security.server_login import ServerLogin
@@ -29,7 +29,7 @@ class ConnectionHost(Protocol[C]):
     client_quotas: QuotaEnforcement
     api_versions_range: tuple[int, int]
     serving: bool  # until it is True every connection is blocked
-    told: ToldReasons
+    told: RejectionLogLimiter
 
     def access(self, principal: Principal, host: str) -> Access:
         """What a principal may do from a host."""

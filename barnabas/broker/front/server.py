@@ -20,7 +20,7 @@ from barnabas.broker.config.broker_config import BrokerConfig, Endpoint
 from barnabas.broker.front.connection import Connection
 from barnabas.broker.front.connection_quotas import ConnectionQuotas
 from barnabas.broker.front.quota_enforcement import QuotaEnforcement
-from barnabas.broker.front.told_reasons import ToldReasons
+from barnabas.broker.front.rejection_log import RejectionLogLimiter
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices
 from barnabas.broker.scheduling.timers import Timer
@@ -73,7 +73,7 @@ class Server:
         self.reactor = reactor
         self.slices = slices
         self.router = router
-        self.told = ToldReasons(reactor.clock)
+        self.told = RejectionLogLimiter(reactor.clock)
         self.client_quotas = QuotaEnforcement(reactor, config, slices)
         self.access: Callable[[Principal, str], Access] = FullAccess
         self.logins: ServerLogins | None = None

@@ -7,7 +7,7 @@ Behaviour: this module checks requests; the shard of the group (`coordinator/gro
 parks JoinGroup and SyncGroup until the group changes state; a parked answer delays only later answers.
 FindCoordinator creates a missing state topic and answers when it exists, where Kafka answers
 COORDINATOR_NOT_AVAILABLE. If the coordinator has just died, the answer waits for the next one, at most 800 ms
-(`awaited_leaders.py`).
+(`failover_purgatory.py`).
 
 Version notes: FindCoordinator v4 batches; JoinGroup v4 makes new members rejoin with the id they are given, v5 static
 members, v7 protocol type, v9 skip_assignment; LeaveGroup v3 batches; DescribeGroups v6 GROUP_ID_NOT_FOUND; ListGroups
@@ -61,7 +61,7 @@ from barnabas.work import Steps, Work, distinct_in_slices
 if TYPE_CHECKING:
     from barnabas.broker.controller.channel import ControllerChannel
     from barnabas.broker.coordinator.groups.coordinator import GroupCoordinator
-    from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import PartitionImage
     from barnabas.broker.scheduling.reactor import Reactor
@@ -79,7 +79,7 @@ class Needs(Protocol):
     reactor: Reactor
     controller: ControllerChannel
     groups: GroupCoordinator
-    awaited_leaders: AwaitedLeaders
+    awaited_leaders: FailoverPurgatory
     alone: bool  # no other node leads partitions
     current_image: CurrentImage
     slices: Slices

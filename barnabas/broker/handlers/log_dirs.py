@@ -24,8 +24,8 @@ from barnabas.protocol.messages.admin import (
 from barnabas.work import Work
 
 if TYPE_CHECKING:
-    from barnabas.broker.replica.directories import LogDirectories
-    from barnabas.broker.replica.directory import LogDirectory
+    from barnabas.broker.replica.log_dir import LogDirectory
+    from barnabas.broker.replica.log_dirs import LogDirectories
 
 FREED_PER_UNIT: Final = 64
 

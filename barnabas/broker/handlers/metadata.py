@@ -3,7 +3,7 @@
 Behaviour: this node's metadata image answers all of them. Metadata creates a missing topic if both the request and
 `auto.create.topics.enable` allow it, and answers once the image has it (deviation: Kafka answers UNKNOWN_TOPIC_OR_PARTITION, and the
 client retries after a back-off). A broker whose connections to this node have just ended is not named as a leader. An answer about
-named topics waits while such a broker leads one of them, at most 800 ms (`awaited_leaders.py`); after that the answer is
+named topics waits while such a broker leads one of them, at most 800 ms (`failover_purgatory.py`); after that the answer is
 LEADER_NOT_AVAILABLE. `listing.py` decides which brokers are listed. `unsupported_api_versions` answers ApiVersions in an unknown
 version, in version 0 (KIP-511).
 
@@ -56,7 +56,7 @@ from barnabas.work import Steps, Work, sorted_in_slices
 if TYPE_CHECKING:
     from barnabas.broker.config.broker_config import BrokerConfig
     from barnabas.broker.controller.channel import ControllerChannel
-    from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+    from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
     from barnabas.broker.image.current_image import CurrentImage
     from barnabas.broker.image.image import PartitionImage, TopicImage
     from barnabas.broker.image.listing import BrokerListing
@@ -78,7 +78,7 @@ class Needs(Protocol):
     controller: ControllerChannel
     current_image: CurrentImage
     listing: BrokerListing
-    awaited_leaders: AwaitedLeaders
+    awaited_leaders: FailoverPurgatory
     alone: bool  # no other node leads partitions
     quorum: Quorum
     cluster_id: str

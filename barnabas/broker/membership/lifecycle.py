@@ -28,8 +28,8 @@ from barnabas.broker.controller.channel import ControllerChannel
 from barnabas.broker.controller.features import supported_features
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BrokerImage, MetadataDelta, MetadataImage
-from barnabas.broker.replica.directories import LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.log_dir import LogDirectory
+from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.timers import Timer
 from barnabas.errors import BarnabasError, BrokerError, ErrorCode, InvariantViolated, LocalProtocolError

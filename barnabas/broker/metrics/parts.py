@@ -16,7 +16,7 @@ from barnabas.broker.membership.lifecycle import Lifecycle
 from barnabas.broker.peers.peers import Peers
 from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.alter_partition import IsrChanges
-from barnabas.broker.replica.directories import LogDirectories
+from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Slices

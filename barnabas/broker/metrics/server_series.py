@@ -11,8 +11,8 @@ from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from barnabas.broker.front.response_slot import waiting_apis
 from barnabas.broker.front.server import Server
-from barnabas.broker.front.waiting_answer import waiting_apis
 from barnabas.broker.membership.lifecycle import BrokerState, Lifecycle
 from barnabas.broker.metrics.families import gauge
 from barnabas.broker.metrics.loop_watch import LoopWatch

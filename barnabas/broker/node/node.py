@@ -28,7 +28,7 @@ from barnabas.broker.coordinator.transactions.connection_fence import Connection
 from barnabas.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.coordinator.transactions.marker_writer import MarkerWriter
 from barnabas.broker.front.server import Server
-from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
 from barnabas.broker.image.change_lines import log_changes
 from barnabas.broker.image.current_image import CurrentImage
 from barnabas.broker.image.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, MetadataDelta, MetadataImage
@@ -41,14 +41,14 @@ from barnabas.broker.quorum.quorum import Quorum
 from barnabas.broker.replica.alter_partition import IsrChanges
 from barnabas.broker.replica.assignments import DirectoryAssignments
 from barnabas.broker.replica.cleaner import Cleaner
-from barnabas.broker.replica.directories import LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetch_sessions import FetchSessions
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.identity import BrokerIdentity
+from barnabas.broker.replica.log_dir import LogDirectory
+from barnabas.broker.replica.log_dirs import LogDirectories
+from barnabas.broker.replica.log_maintenance import LogMaintenance
 from barnabas.broker.replica.replicas import LeadershipChange, Replicas
 from barnabas.broker.replica.throttle import ReplicationThrottles
-from barnabas.broker.replica.upkeep import Upkeep
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.broker.scheduling.slices import Offload, Slices, in_place
 from barnabas.broker.security.login import node_logins
@@ -142,7 +142,7 @@ class Node:
         self.tls, peer_network = secured(self.reactor, network, config)
         logins = peer_logins(config, rng, offload)
         self.peers = Peers(self.reactor, peer_network, config, self.slices, logins, below=network)
-        self.awaited_leaders = AwaitedLeaders(self.reactor, config, self.current_image, self.peers)
+        self.awaited_leaders = FailoverPurgatory(self.reactor, config, self.current_image, self.peers)
         self.log_dirs = LogDirectories([self._log_directory(each) for each in (disk, *other_disks)])
         self.quorum = Quorum(self.reactor, config, disk, self.peers, on_disk_failed=self.log_dirs.main.fail)
         self.quorum_controller = (
@@ -203,7 +203,7 @@ class Node:
             checkpoint_soon=lambda: self.upkeep.checkpoint_soon(),
             elected=self._on_elections,
         )
-        self.upkeep = Upkeep(self.reactor, config, self.log_dirs, self.replicas, self.slices)
+        self.upkeep = LogMaintenance(self.reactor, config, self.log_dirs, self.replicas, self.slices)
         self.cleaner = Cleaner(
             self.reactor, config, self.replicas, checkpoint_soon=self.upkeep.checkpoint_soon, offload=offload
         )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.topic_config import log_config
 from barnabas.broker.image.image import MetadataImage, PartitionImage, TopicImage
-from barnabas.broker.replica.directories import UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.log_dir import LogDirectory
+from barnabas.broker.replica.log_dirs import UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.replica.recovery import UnopenedLog
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError

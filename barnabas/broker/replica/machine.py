@@ -16,8 +16,8 @@ from typing import Protocol
 from barnabas.broker.api.call import Done
 from barnabas.broker.replica.commit_waiters import CommitWaiters
 from barnabas.broker.replica.durability import Durability, weakly
-from barnabas.broker.replica.earlier_refusals import EarlierRefusals
 from barnabas.broker.replica.isr import FollowedPartition, InSyncReplicas, IsrAnswer, IsrProposal
+from barnabas.broker.replica.sequence_gaps import SequenceGaps
 from barnabas.broker.replica.traffic import TopicTraffic
 from barnabas.broker.replica.verification_guard import VerificationGuard
 from barnabas.errors import BrokerError, ErrorCode, InvariantViolated, is_passing
@@ -117,7 +117,7 @@ class Replica:
         self._propose = propose
         self._on_io_error = on_io_error
         self._waiters = CommitWaiters()
-        self.earlier_refusals = EarlierRefusals(clock)
+        self.earlier_refusals = SequenceGaps(clock)
         self.unsynced_since_ms: int | None = None  # monotonic: the upkeep has found unsynced records (flush.ms)
         self.traffic: TopicTraffic | None = None  # counts what is written and read
 

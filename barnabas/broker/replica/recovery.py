@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
+from barnabas.broker.replica.log_dir import NO_OFFSETS, CheckpointedOffsets, LogDirectory
 from barnabas.broker.scheduling.reactor import Reactor
 from barnabas.errors import BrokerError, LocalProtocolError, is_passing
 from barnabas.loggers import logger

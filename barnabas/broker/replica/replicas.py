@@ -19,10 +19,10 @@ from barnabas.broker.config.broker_config import BrokerConfig
 from barnabas.broker.config.topic_config import log_config
 from barnabas.broker.controller.elections import RECOVERED
 from barnabas.broker.image.image import NO_LEADER, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from barnabas.broker.replica.directories import LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.fetcher import Fetchers
 from barnabas.broker.replica.isr import InSyncReplicas, IsrProposal
+from barnabas.broker.replica.log_dir import LogDirectory
+from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.replica.log_folders import LogFolders, assigned_directory, note_recovery
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.recovery import LogRecovery, UnopenedLog

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from barnabas.client.errors import COORDINATOR_MOVED, ClientClosed, KafkaError, code_of, error_for
-from barnabas.client.home_loop import OneLoop
+from barnabas.client.loop_affinity import LoopBound
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.cluster import NetworkClient, Purpose
 from barnabas.client.net.connection_config import ConnectionConfig
@@ -20,7 +20,7 @@ from barnabas.ports import Clock, Rng
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
-class AdminRequests(OneLoop):
+class AdminRequests(LoopBound):
     """Start and stop of an admin client, and its requests.
 
     Args:

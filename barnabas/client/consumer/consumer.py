@@ -22,7 +22,7 @@ from barnabas.client.consumer.fetch_state import PartitionState, Reset
 from barnabas.client.errors import ClientClosed, IllegalState
 from barnabas.client.group.committed_offsets import committed_offsets
 from barnabas.client.group.group import RebalanceListener
-from barnabas.client.home_loop import OneLoop
+from barnabas.client.loop_affinity import LoopBound
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.types import (
@@ -46,7 +46,7 @@ _AGAIN_MS = 100  # a poll that waits looks again at most ten times a second, how
 
 
 @checks_calls()
-class Consumer(OneLoop, Generic[ReadKeyT, ReadValueT]):
+class Consumer(LoopBound, Generic[ReadKeyT, ReadValueT]):
     """Reads records of topics, as a member of a group or by explicit assignment.
 
     Use as `async with Consumer("orders", group_id="billing") as consumer: async for record in consumer: …`, or with

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from barnabas.client.consumer.epoch_trail import EpochTrail
+from barnabas.client.consumer.leader_epochs import LeaderEpochHistory
 from barnabas.client.consumer.nearest import NearestReplica
 from barnabas.client.consumer.read_committed import AbortedFilter
 from barnabas.client.errors import KafkaError
@@ -96,7 +96,7 @@ class PartitionState:
         )
         self.fetch_offset = position if position is not None else -1
         self.reset: str | None = Reset.COMMITTED if position is None else None
-        self.trail = EpochTrail()
+        self.trail = LeaderEpochHistory()
         self.leader_epoch = -1  # the log of the leader of this epoch contains the position
         self.check: Any = None  # the `InFlightCheck` that asks the leader whether it contains the position
         self.truncated = False  # `LogTruncated` was raised; a seek is needed

@@ -9,7 +9,7 @@ first metadata arrives, and whenever no known broker can be reached (KIP-899).
 While a leader of a wanted topic or a coordinator cannot be reached, fresh metadata and the coordinator are requested again, with
 the pauses of `backoff.py`. A broker that does not answer is replaced by another one as soon as there is one: while it is silent,
 metadata and its coordinators are requested again, and once it leads and coordinates nothing its unanswered requests fail.
-A broker whose metadata brought nothing new is not the next one that is asked (`news.py`).
+A broker whose metadata brought nothing new is not the next one that is asked (`stale_brokers.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Any
 
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, KafkaError, RequestTimedOut
-from barnabas.client.home_loop import HomeLoop
+from barnabas.client.loop_affinity import HomeLoop
 from barnabas.client.net.backoff import Backoff
 from barnabas.client.net.bootstrap import parse_bootstrap
 from barnabas.client.net.client_ports import REAL_PORTS, ClientPorts
@@ -30,10 +30,10 @@ from barnabas.client.net.connection_config import ConnectionConfig
 from barnabas.client.net.coordinators import Coordinators
 from barnabas.client.net.failures import all_failed, first_error, hopeless, no_answer, refused_login, unreachable_broker
 from barnabas.client.net.metadata import BrokerEndpoint, ClusterMetadata
-from barnabas.client.net.news import News
 from barnabas.client.net.security import ClientSecurity
-from barnabas.client.net.silence import Silence
+from barnabas.client.net.stale_brokers import StaleBrokers
 from barnabas.client.net.transport import Connection
+from barnabas.client.net.unresponsive_brokers import UnresponsiveBrokers
 from barnabas.client.net.waiters import Waiters
 from barnabas.client.types import TopicPartition
 from barnabas.network_port import Network
@@ -98,8 +98,8 @@ class NetworkClient:
         self._refresh_urgent = asyncio.Event()  # ends the pause between two refreshes
         self._refreshes = 0  # the number of Metadata answers
         self._silence_ms = _SILENCE_MS
-        self._silence = Silence(self)
-        self._news = News()
+        self._silence = UnresponsiveBrokers(self)
+        self._news = StaleBrokers()
         self._notify_scheduled = False
         self._closed = False
         self.error: KafkaError | None = None  # why the last Metadata request failed

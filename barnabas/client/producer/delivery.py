@@ -20,7 +20,7 @@ from barnabas.client.producer.dispatch import Dispatch
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transaction_state import Outgoing, TransactionPhase
 from barnabas.client.producer.transactions import Transactions
-from barnabas.client.producer.unclaimed_failures import UnclaimedFailures
+from barnabas.client.producer.unretrieved_errors import UnretrievedErrors
 from barnabas.client.types import RecordMetadata, TopicPartition
 from barnabas.errors import LocalProtocolError
 from barnabas.protocol.messages.produce import ProduceResponse
@@ -41,7 +41,7 @@ class Delivery:
     ) -> None:
         self.closed = False
         self.flushes = 0
-        self.unclaimed = UnclaimedFailures()
+        self.unclaimed = UnretrievedErrors()
         self._cluster = cluster
         self._accumulator = accumulator
         self._sender = sender

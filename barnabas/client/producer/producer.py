@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, Unpack
 from barnabas.client.arguments import checks_calls
 from barnabas.client.committable import group_of
 from barnabas.client.errors import ClientClosed, IllegalState, KafkaError, SerializationFailed
-from barnabas.client.home_loop import OneLoop
+from barnabas.client.loop_affinity import LoopBound
 from barnabas.client.net.client_ports import ClientPorts
 from barnabas.client.net.security_arguments import SecurityArguments
 from barnabas.client.producer.assembly import assemble_producer
@@ -55,7 +55,7 @@ _BARE_RECORD_SIZE_MAX = record_size_max(None, None, ())
 
 
 @checks_calls("send", "send_and_wait")
-class Producer(OneLoop, Generic[SentKeyT, SentValueT]):
+class Producer(LoopBound, Generic[SentKeyT, SentValueT]):
     """Sends records to Kafka topics; idempotent by default, transactional with a `transactional_id`.
 
     Use as `async with Producer(bootstrap_servers="localhost:9092") as producer:` or `await start()` … `await stop()`.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.node.node import Node
-from barnabas.broker.replica import upkeep
-from barnabas.broker.replica.directory import DISCARDED_AT_ONCE, SYNCED_AT_ONCE
+from barnabas.broker.replica import log_maintenance as upkeep
+from barnabas.broker.replica.log_dir import DISCARDED_AT_ONCE, SYNCED_AT_ONCE
 from barnabas.ports import File
 from barnabas.protocol.messages.admin import DeleteTopicsRequest
 from barnabas.protocol.record_codec import NewRecord

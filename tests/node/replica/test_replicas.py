@@ -377,7 +377,7 @@ async def test_the_state_of_many_producers_is_saved_in_several_turns(
 
 
 async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.replica.upkeep.FLUSH_LOOK_MS", 10)
+    monkeypatch.setattr("barnabas.broker.replica.log_maintenance.FLUSH_LOOK_MS", 10)
     node = await nodes.start()
     peer = await nodes.peer(node)
     await peer.create("t", flush_ms="30")
@@ -390,7 +390,7 @@ async def test_flush_ms_syncs_in_time(nodes: Nodes, monkeypatch: pytest.MonkeyPa
 
 
 async def test_nothing_keeps_a_deleted_replica_in_memory(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.replica.upkeep.FLUSH_LOOK_MS", 10)
+    monkeypatch.setattr("barnabas.broker.replica.log_maintenance.FLUSH_LOOK_MS", 10)
     node = await nodes.start()
     peer = await nodes.peer(node)
     await peer.create("t", flush_ms="1000000", file_delete_delay_ms="0")

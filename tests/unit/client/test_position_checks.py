@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from barnabas.client.consumer.epoch_trail import EpochTrail
 from barnabas.client.consumer.fetching import InFlightFetch
+from barnabas.client.consumer.leader_epochs import LeaderEpochHistory
 from barnabas.client.consumer.position_checks import OLD_METADATA_MS, InFlightCheck
 from barnabas.client.errors import BrokerUnreachable, KafkaError, LogTruncated, OffsetOutOfRange, UnsupportedByBroker
 from barnabas.errors import ErrorCode
@@ -332,7 +332,7 @@ def test_a_commit_carries_the_epoch_of_the_record_before_it() -> None:
 
 
 def test_the_trail_is_bounded() -> None:
-    trail = EpochTrail()
+    trail = LeaderEpochHistory()
     for epoch in range(10 * EPOCHS_REMEMBERED_MAX):
         trail.note(epoch, epoch)
     assert trail.latest == 10 * EPOCHS_REMEMBERED_MAX - 1

@@ -10,7 +10,7 @@ import pytest
 from barnabas.broker.api.access import FULL_ACCESS
 from barnabas.broker.api.call import Call, Pending
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.handlers.awaited_leaders import AwaitedLeaders
+from barnabas.broker.handlers.failover_purgatory import FailoverPurgatory
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.image.records import PartitionRecord, TopicRecord
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -44,7 +44,7 @@ def answer(*leaders: int) -> Any:
         config=config,
         current_image=current,
         alone=False,
-        awaited_leaders=AwaitedLeaders(reactor, config, current, peers),
+        awaited_leaders=FailoverPurgatory(reactor, config, current, peers),
         listing=SimpleNamespace(live=lambda _listener: [], listed=lambda _listener: []),
         quorum=SimpleNamespace(leader_id=1),
         cluster_id="c",

@@ -1,7 +1,4 @@
-"""WaitingAnswer: the place of an answer of a connection that is made later.
-
-Made by `Connection`; filled when the request has its answer. A value without rules.
-"""
+"""ResponseSlot: a pending response's place in the output order of its connection."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from barnabas.protocol.connection import Slot
 from barnabas.protocol.registry import READS
 
 
-class WaitingAnswer(Slot):
+class ResponseSlot(Slot):
     """The place of an answer that is made later."""
 
     __slots__ = ("charge", "correlation", "route", "timing")
@@ -29,4 +26,4 @@ class WaitingAnswer(Slot):
 
 def waiting_apis(slots: Iterable[Slot]) -> list[int]:
     """API keys of the requests that wait for their answer."""
-    return [slot.route.api_key for slot in slots if isinstance(slot, WaitingAnswer)]
+    return [slot.route.api_key for slot in slots if isinstance(slot, ResponseSlot)]

@@ -1,4 +1,4 @@
-"""Silence: leaves brokers that owe an answer, once others have replaced them as leaders and coordinators.
+"""UnresponsiveBrokers: drops connections to unresponsive brokers after a failover.
 
 A process that is stopped, or whose machine hangs, keeps its connections open. Without this, each request to it would wait for its time
 limit, although its session has ended and others have taken over.
@@ -36,7 +36,7 @@ class _Cluster(Protocol):
     def ask_about(self, node_id: int) -> None: ...
 
 
-class Silence:
+class UnresponsiveBrokers:
     """The connections of one client on which a leader or coordinator has owed an answer for _UNANSWERED_MS."""
 
     def __init__(self, cluster: _Cluster) -> None:

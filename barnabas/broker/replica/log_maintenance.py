@@ -1,4 +1,4 @@
-"""Upkeep: the periodic work on a node's logs.
+"""LogMaintenance: periodic work on a node's logs: checkpoints, retention, syncs by time, expired producers.
 
 Each pass visits the replicas in slices, so that a thousand partitions do not block the loop. This module does not decide what is
 acknowledged. Beyond Kafka: every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.replica.directories import LogDirectories
-from barnabas.broker.replica.directory import LogDirectory
+from barnabas.broker.replica.log_dir import LogDirectory
+from barnabas.broker.replica.log_dirs import LogDirectories
 from barnabas.broker.replica.machine import Replica
 from barnabas.broker.replica.replicas import Replicas
 from barnabas.broker.scheduling.reactor import Reactor
@@ -31,7 +31,7 @@ DELETED_AT_ONCE: Final = 16  # segments of one log
 FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
 
 
-class Upkeep:
+class LogMaintenance:
     """The recurring work on a node's logs."""
 
     def __init__(

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from barnabas.limits import EPOCHS_REMEMBERED_MAX
 
 
-class EpochTrail:
+class LeaderEpochHistory:
     """Leader epochs up to a fetch position, oldest first."""
 
     __slots__ = ("_epochs", "_starts")

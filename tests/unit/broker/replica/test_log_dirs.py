@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replica.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
-from barnabas.broker.replica.directory import NO_OFFSETS, CheckpointedOffsets, LogDirectory
+from barnabas.broker.replica.log_dir import NO_OFFSETS, CheckpointedOffsets, LogDirectory
+from barnabas.broker.replica.log_dirs import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, LogDirectories
 from barnabas.broker.scheduling.slices import advance
 from barnabas.storage import checkpoints
 from barnabas.storage.disk import MemoryDisk

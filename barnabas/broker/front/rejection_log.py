@@ -1,4 +1,4 @@
-"""ToldReasons: which reasons the log has for clients that are closed at their first bytes, so that each is logged once a minute.
+"""RejectionLogLimiter: rate limit of the log lines about rejected connections, one a minute for each client and reason.
 
 A client that tries again, such as one with TLS at a listener without TLS, would otherwise fill the log.
 """
@@ -13,8 +13,8 @@ AGAIN_MS: Final = 60_000
 KEPT_MAX: Final = 1_000  # addresses and listeners; the oldest is forgotten
 
 
-class ToldReasons:
-    """See the module."""
+class RejectionLogLimiter:
+    """Rate limit of the log lines about rejected connections."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

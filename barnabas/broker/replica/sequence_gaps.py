@@ -1,4 +1,4 @@
-"""EarlierRefusals: how a leader refuses a batch whose earlier batches were refused for a passing reason.
+"""SequenceGaps: after a transient refusal, a leader answers a sequence gap with a retriable error.
 
 A producer has several batches in flight. The first one may arrive before this node is the leader, before the log is open, or while
 too few replicas are in sync, and a later one right after. The later one then leaves a gap in the sequence. For OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka takes a
@@ -19,7 +19,7 @@ GAP_MS: Final = (
 )
 
 
-class EarlierRefusals:
+class SequenceGaps:
     """See the module."""
 
     __slots__ = ("_clock", "_until_ms")

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas.broker.config.broker_config import BrokerConfig
-from barnabas.broker.replica.directory import LogDirectory
 from barnabas.broker.replica.identity import BrokerIdentity
+from barnabas.broker.replica.log_dir import LogDirectory
 from barnabas.loggers import logger
 from barnabas.ports import Rng
 from barnabas.storage.checkpoints import TopicPartition

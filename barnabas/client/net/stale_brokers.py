@@ -1,7 +1,7 @@
-"""News: which brokers told a client nothing new when it asked who leads, so that it asks another one next.
+"""StaleBrokers: brokers whose metadata was stale; the next refresh asks another one.
 
 A leader that is cut off from the controller refuses records with NOT_LEADER_OR_FOLLOWER, and its Metadata still names itself. A client
-that asked it again and again would never hear of its successor.
+that asked only this broker would never learn of its successor.
 
 Invariant: there is a broker that is not in `without`.
 """
@@ -9,8 +9,8 @@ Invariant: there is a broker that is not in `without`.
 from __future__ import annotations
 
 
-class News:
-    """See the module.
+class StaleBrokers:
+    """Brokers whose metadata was stale.
 
     Attributes:
         asked: node id of the broker that answered last.

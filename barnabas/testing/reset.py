@@ -1,4 +1,4 @@
-"""Renewal: makes a cluster that a test has used as it was when it was new, for the next test.
+"""Resets a used cluster for the next test.
 
 Three brokers need 28 ms of processor time to start; to delete what a short test has left takes a few. A cluster is taken again only if
 each broker's state afterwards equals that before the first test: topics and their leaders, settings, features, registrations, groups,

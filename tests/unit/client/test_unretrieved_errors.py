@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.client import KafkaError, ProducerFenced, RequestTimedOut, SendFailed
-from barnabas.client.producer.unclaimed_failures import ERRORS_MAX, FUTURES_MAX, UnclaimedFailures
+from barnabas.client.producer.unretrieved_errors import ERRORS_MAX, FUTURES_MAX, UnretrievedErrors
 
 ERROR = RequestTimedOut("no answer")
 
@@ -19,12 +19,12 @@ def futures(count: int) -> list[asyncio.Future[Any]]:
     return [loop.create_future() for _ in range(count)]
 
 
-def fail(unclaimed: UnclaimedFailures, *failing: asyncio.Future[Any], error: KafkaError = ERROR) -> None:
+def fail(unclaimed: UnretrievedErrors, *failing: asyncio.Future[Any], error: KafkaError = ERROR) -> None:
     unclaimed.fail(failing, error)
 
 
 async def test_a_failure_that_nobody_takes_is_raised_once() -> None:
-    unclaimed, failing = UnclaimedFailures(), futures(2)
+    unclaimed, failing = UnretrievedErrors(), futures(2)
     fail(unclaimed, *failing)
     failed = unclaimed.take()
     assert failed is not None
@@ -37,7 +37,7 @@ async def test_a_failure_that_nobody_takes_is_raised_once() -> None:
 
 @pytest.mark.parametrize("how", ["awaited", "result", "exception"])
 async def test_a_failure_that_was_retrieved_is_taken(how: str) -> None:
-    unclaimed, (failing,) = UnclaimedFailures(), futures(1)
+    unclaimed, (failing,) = UnretrievedErrors(), futures(1)
     fail(unclaimed, failing)
     if how == "exception":
         assert failing.exception() is ERROR
@@ -49,7 +49,7 @@ async def test_a_failure_that_was_retrieved_is_taken(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["await", "gather", "wait", "wait_for", "shield", "callback"])
 async def test_a_failure_that_somebody_waits_for_is_taken_even_if_they_have_not_run_yet(how: str) -> None:
-    unclaimed, (failing,) = UnclaimedFailures(), futures(1)
+    unclaimed, (failing,) = UnretrievedErrors(), futures(1)
     told: list[Any] = []
 
     async def waits() -> None:
@@ -81,7 +81,7 @@ async def test_a_failure_that_somebody_waits_for_is_taken_even_if_they_have_not_
 
 
 async def test_a_cancelled_future_takes_nothing() -> None:
-    unclaimed, (cancelled, given_up) = UnclaimedFailures(), futures(2)
+    unclaimed, (cancelled, given_up) = UnretrievedErrors(), futures(2)
     cancelled.cancel()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(given_up, 0)
@@ -92,7 +92,7 @@ async def test_a_cancelled_future_takes_nothing() -> None:
 
 
 async def test_a_waiter_that_has_given_up_takes_nothing() -> None:
-    unclaimed, (failing,) = UnclaimedFailures(), futures(1)
+    unclaimed, (failing,) = UnretrievedErrors(), futures(1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(failing), 0)
     inner = asyncio.ensure_future(asyncio.wait([failing]))
@@ -106,7 +106,7 @@ async def test_a_waiter_that_has_given_up_takes_nothing() -> None:
 
 
 async def test_several_failures_are_one_error() -> None:
-    unclaimed, failing = UnclaimedFailures(), futures(3)
+    unclaimed, failing = UnretrievedErrors(), futures(3)
     fail(unclaimed, *failing[:2])
     fail(unclaimed, failing[2], error=ProducerFenced("newer", topic="t", partition=1))
     failed = unclaimed.take()
@@ -117,7 +117,7 @@ async def test_several_failures_are_one_error() -> None:
 
 
 async def test_what_is_held_is_bounded_and_every_record_is_counted() -> None:
-    unclaimed = UnclaimedFailures()
+    unclaimed = UnretrievedErrors()
     half = FUTURES_MAX // 2
     for _ in range(3):
         fail(unclaimed, *futures(half))
@@ -135,7 +135,7 @@ async def test_a_failure_that_was_never_raised_is_reported_by_asyncio() -> None:
     """A producer that is neither flushed nor closed loses nothing silently, either."""
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    unclaimed = UnclaimedFailures()
+    unclaimed = UnretrievedErrors()
     fail(unclaimed, *futures(1))
     del unclaimed
     gc.collect()
@@ -143,7 +143,7 @@ async def test_a_failure_that_was_never_raised_is_reported_by_asyncio() -> None:
 
 
 async def test_cleared_failures_are_gone() -> None:
-    unclaimed = UnclaimedFailures()
+    unclaimed = UnretrievedErrors()
     fail(unclaimed, *futures(1))
     unclaimed.clear()
     assert unclaimed.take() is None

@@ -1,4 +1,4 @@
-"""AwaitedLeaders: delays answers that name leaders while one of these leaders has just died and has no successor yet.
+"""FailoverPurgatory: delays responses that name a leader that has just died, until it has a successor.
 
 A client whose connection to a broker ends asks another broker for metadata or for a coordinator at once, and keeps the answer long:
 librdkafka asks again for a partition without a leader after a second, for a coordinator after half a second, although the
@@ -6,8 +6,8 @@ next leader is elected some milliseconds after the question. So an answer is mad
 noticed that its own connections to that broker ended, too. While a named leader is `missing`, the answer waits for its fencing, for
 its return, or for HELD_MS_MAX. A waiting answer delays later answers of its connection, not later requests.
 
-Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. A sole node delays nothing, and no answer that
-names only itself or no leader: it would delay later answers of its connection, to Produce requests for example.
+Invariants: each Pending is resolved once, HELD_MS_MAX after its request at the latest. Responses that
+name only this node, or no leader, are never delayed: they would delay later responses of their connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Held(NamedTuple):
     until_ms: int
 
 
-class AwaitedLeaders:
+class FailoverPurgatory:
     """Delayed answers of one node."""
 
     def __init__(self, reactor: Reactor, config: BrokerConfig, current: CurrentImage, peers: Peers) -> None:

@@ -1,7 +1,7 @@
-"""Spares: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
+"""ClusterPool: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
 
 Three brokers need 28 ms of processor time and an election to start, so a test should not wait for them. A cluster that was given back is
-made as new (`renewal.py`), or ended if that is impossible. Spares have the shape that was used last. They start one after the other, so
+made as new (`reset.py`), or ended if that is impossible. ClusterPool have the shape that was used last. They start one after the other, so
 that each is ready as early as possible.
 
 Invariants: at most SPARES_MAX start ahead; all have ended when `close` returns.
@@ -19,7 +19,7 @@ from barnabas.testing import kit_thread
 from barnabas.testing.cluster import Cluster
 from barnabas.testing.core import Core
 from barnabas.testing.errors import patience
-from barnabas.testing.renewal import AsNew
+from barnabas.testing.reset import AsNew
 
 SPARES_MAX: Final = 2  # the second one is for tests that end brokers and take less time than a start
 START_S: Final = 40.0
@@ -27,7 +27,7 @@ START_S: Final = 40.0
 _Begun = tuple[Cluster, Future[AsNew]]
 
 
-class Spares:
+class ClusterPool:
     """See the module. One thread at a time calls it."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The event loop that a client was started on. Its calls on another loop are refused, because its connections would never answer there.
 
 Used by: the decorator of public calls, which asks `HomeLoop.check` before each one; `NetworkClient`, which enters and leaves the
-loop; `OneLoop`, the base of Producer, Consumer and Admin.
+loop; `LoopBound`, the base of Producer, Consumer and Admin.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class HomeLoop:
         return False
 
 
-class OneLoop:
+class LoopBound:
     """Base of the clients: each has connections that belong to one event loop, so it cannot be copied, and must be closed."""
 
     _home: HomeLoop

@@ -27,7 +27,7 @@ ERRORS_MAX = 100  # errors of one SendFailed; all records are counted
 _Future = asyncio.Future[Any]
 
 
-class UnclaimedFailures:
+class UnretrievedErrors:
     """The failures of one producer since they were last taken."""
 
     def __init__(self) -> None:
