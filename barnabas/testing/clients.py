@@ -169,8 +169,6 @@ class ConsumerAio(_Aio[Consumer]):
             if not deadline.expired():
                 raise
             values = ", ".join(repr(each.value) for each in found[-10:]) or "none"
-            if not self._client.subscription() and not self._client.assignment():
-                values += ". The consumer reads nothing: call subscribe or assign first"
             raise KitTimeout(f"{len(found)} of {count} records came within {timeout:g} s: {values}") from None
         return found
 

@@ -38,12 +38,22 @@ def deliver_all(kafka_producer: KitProducer, kafka_aio_config: dict[str, Any]) -
     return run
 
 
+def letters(records: list[Any]) -> list[tuple[bytes, bytes | None]]:
+    """The dead letters and their reasons; the last one is the mark that is written behind all others."""
+    return [(each.value, dict(each.headers).get("error")) for each in records]
+
+
 @pytest.fixture
-def dead_letters(make_kafka_consumer: Callable[..., KitConsumer]) -> DeadLetters:
-    """Reads two dead letters and their reasons; the last one is the mark that is written behind all others."""
+def dead_reader(make_kafka_consumer: Callable[..., KitConsumer]) -> KitConsumer:
     reader = make_kafka_consumer(isolation_level="read_committed", auto_offset_reset="earliest")
     reader.assign(("deliveries.dead", 0))
-    return lambda: [(each.value, dict(each.headers).get("error")) for each in reader.take(2)]
+    return reader
+
+
+@pytest.fixture
+def dead_letters(dead_reader: KitConsumer) -> DeadLetters:
+    """Reads two dead letters."""
+    return lambda: letters(dead_reader.take(2))
 
 
 def test_a_bad_record_holds_up_no_other(deliver_all: Callable[[], list[bytes]], dead_letters: DeadLetters) -> None:
@@ -64,7 +74,7 @@ def test_one_dead_letter_whatever_answer_is_lost(
 
 
 async def test_a_process_dies_after_it_has_committed_a_dead_letter(
-    kafka_producer: KitProducer, kafka_aio_config: dict[str, Any], dead_letters: DeadLetters, kafka_faults: Faults
+    kafka_producer: KitProducer, kafka_aio_config: dict[str, Any], dead_reader: KitConsumer, kafka_faults: Faults
 ) -> None:
     def refuse(value: bytes) -> None:
         raise ValueError("nobody wants this")
@@ -81,4 +91,4 @@ async def test_a_process_dies_after_it_has_committed_a_dead_letter(
     await asyncio.wait_for(deliver(kafka_aio_config, handled.append, attempts=1), 60)
     assert handled == [b"tea"]
     kafka_producer.send("deliveries.dead", b"end")
-    assert dead_letters() == DEAD
+    assert letters(await dead_reader.aio.take(2)) == DEAD

@@ -100,7 +100,6 @@ NONSENSE = {
     "unknown version": framed(pack(">hhih", 52, 99, 1, -1)),
     "for clients": request(encode(MetadataRequest(), 1), 3, 1),
     "too long": pack(">i", 2**31 - 1) + b"\0\x34\0\0",
-    "too long for its kind": pack(">i", 9 * 1024 * 1024) + pack(">hhih", 52, 0, 1, -1),
     "negative": pack(">i", -1) + bytes(20),
     "cut short": request(encode(VoteRequest(cluster_id="c"), 2)[:-1], 52, 2),
     "count": request(b"\0\xff\xff\xff\xff\x07", 52, 0),

@@ -56,7 +56,7 @@ class TestQuorum:
     def test_the_port_of_a_controller_is_recognised(self, cluster: Cluster) -> None:
         endpoint = call(cluster, "quorum", "describe", "--json").document["voters"][0]["endpoints"][0]
         done = called("topic", "list", "-b", endpoint.rpartition("/")[2])
-        assert (done.code, "is the port of a controller: name that of a broker" in done.err) == (1, True), done
+        assert (done.code, "is a controller's port; use the address of a broker" in done.err) == (1, True), done
 
 
 class TestLogDirs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client import Consumer, Producer
+from barnabas.client import Consumer, IllegalState, Producer
 from barnabas.testing import Broker, KitError
 from barnabas.testing.clients import KitConsumer, Maker
 
@@ -99,7 +99,7 @@ def test_wrong_numbers_of_records(consumers: Maker[KitConsumer]) -> None:
 
 
 def test_a_consumer_that_reads_nothing_says_so(consumers: Maker[KitConsumer]) -> None:
-    with pytest.raises(TimeoutError, match=r"none\. The consumer reads nothing: call subscribe or assign first"):
+    with pytest.raises(IllegalState, match=r"not subscribed to any topics .* call subscribe\(\) or assign\(\)"):
         consumers(group_id="nothing").take(1, timeout=0.1)
 
 

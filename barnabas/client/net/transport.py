@@ -188,10 +188,6 @@ class Connection:
                 answered=answered,
             )
         except NoCommonVersion as error:
-            if MetadataRequest.API_KEY not in self.core.versions:
-                controller = NotKafka(f"{self.host}:{self.port} is the port of a controller: name that of a broker")
-                self._lost(controller)
-                raise controller from None
             raise UnsupportedByBroker(str(error), broker=self.node_id) from None
         except NotReady as error:
             raise BrokerUnreachable(str(error), broker=self.node_id) from None
