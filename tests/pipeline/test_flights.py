@@ -122,6 +122,7 @@ async def test_the_replay_closes_the_windows_again_and_again(
     replaying.cancel()
     await asyncio.wait([replaying])
     assert all(each.committed for each in story.transactions)
+    topics.delete_topics(broker.address, data.FLIGHTS, data.WEATHER)
 
 
 def test_the_example_of_the_tutorial(

@@ -31,6 +31,12 @@ def new_topic(bootstrap: str, partitions: int = 1, *, prefix: str = "t", name: s
     return name
 
 
+def delete_topics(bootstrap: str, *names: str) -> None:
+    with _admin(bootstrap) as admin:
+        for deleted in admin.delete_topics(list(names)).values():
+            deleted.result(ANSWER_SECONDS_MAX)
+
+
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     with _admin(bootstrap) as admin:
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(ANSWER_SECONDS_MAX)
