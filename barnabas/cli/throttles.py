@@ -1,4 +1,4 @@
-"""RaftMachine throttles of reassignments, set and removed as kafka-reassign-partitions does (KIP-73, KIP-455).
+"""Replication throttles of reassignments, set and removed as kafka-reassign-partitions does (KIP-73, KIP-455).
 
 A throttle is a rate of brokers (`leader.` and `follower.replication.throttled.rate`) and the replicas that it concerns (`leader.` and
 `follower.replication.throttled.replicas` of topics): on leaders the present replicas of moved partitions, on followers the new ones.

@@ -169,7 +169,7 @@ def _new_partitions(
     if replication_factor == 0 or replication_factor < -1:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "RaftMachine factor must be larger than 0, or -1 to use the default value.",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if count == -1:
         count = view.config.get_int("num.partitions")

@@ -1,4 +1,4 @@
-"""RaftMachine throttles: limit the copy rate of replicas that are out of sync, on leaders and on followers.
+"""Replication throttles: limit the copy rate of replicas that are out of sync, on leaders and on followers.
 
 A replica is throttled if its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
 and it is out of sync: replicas in sync are never delayed. The rate is that of the last replication.quota.window.num samples of
