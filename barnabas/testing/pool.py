@@ -1,7 +1,7 @@
 """ClusterPool: clusters of several brokers for the next tests: those that start while a test runs, and those that a test has given back.
 
 Three brokers need 28 ms of processor time and an election to start, so a test should not wait for them. A cluster that was given back is
-made as new (`reset.py`), or ended if that is impossible. ClusterPool have the shape that was used last. They start one after the other, so
+made as new (`reset.py`), or ended if that is impossible. Spare clusters have the shape that was used last. They start one after the other, so
 that each is ready as early as possible.
 
 Invariants: at most SPARES_MAX start ahead; all have ended when `close` returns.
