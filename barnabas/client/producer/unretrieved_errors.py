@@ -5,7 +5,7 @@ a done callback. It is also taken if its exception is retrieved later, before `t
 cancelled future takes nothing: its caller has stopped waiting, and the record was not withdrawn.
 
 asyncio itself notes both in the futures: `_callbacks`, and `_log_traceback`, from which it decides whether to report an exception
-that was never retrieved. `tests/unit/client/test_unclaimed_failures.py` checks that they mean this. Reading them costs nothing for
+that was never retrieved. `tests/unit/client/test_unretrieved_errors.py` checks that they mean this. Reading them costs nothing for
 records that are written; a future class of our own would cost each record something.
 
 Invariant: at most FUTURES_MAX futures are held; older failures are then decided at once.
