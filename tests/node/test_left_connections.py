@@ -243,7 +243,7 @@ def large_read(count: int = 60_000, digits: int = 32) -> MetadataRequest:
 async def test_large_reads_of_clients_that_have_left_are_dropped_and_writes_behind_them_are_served(
     node: Node, connect: Connect, metadata_calls: list[MetadataRequest], behind: Any
 ) -> None:
-    """They wait for their turn, and their connections are not read meanwhile."""
+    """The node reads nothing from these connections while their large requests wait."""
     client = await connect()
     await client.create("t")
     node.slices.requests.running = LARGE_REQUESTS_AT_ONCE

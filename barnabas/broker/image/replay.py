@@ -295,7 +295,7 @@ class ImageBuilder:
                 continue
             partitions = self._partitions_of(topic.topic_id)
             for number, partition in enumerate(partitions):
-                # Without an ISR nothing was committed since, and nobody else can be elected. Kafka clears these, too.
+                # A partition without an ISR has committed nothing since, and no other replica can be elected. Kafka clears these, too.
                 if partition.isr and (partition.eligible_leader_replicas or partition.last_known_elr):
                     partitions[number] = partition._replace(eligible_leader_replicas=(), last_known_elr=())
                     self._touch(topic.topic_id, number)

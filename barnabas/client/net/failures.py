@@ -51,7 +51,7 @@ def hopeless(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]
 
 
 def all_failed(connections: Iterable[Connection], bootstrap: list[tuple[str, int]]) -> bool:
-    """Whether every bootstrap address was tried in vain."""
+    """Whether every bootstrap address has failed."""
     return sum(each.error is not None for each in connections) >= len(bootstrap)
 
 

@@ -189,7 +189,7 @@ def _send_together(address: str, connections: int, first: bytes, head: bytes, si
                     continue
                 if peers[peer] >= size_bytes:
                     del peers[peer]
-            time.sleep(0.001)
+            time.sleep(0.001)  # sockets that are full need the broker to read
 
 
 def _half_requests_of_probes(target: Target) -> None:

@@ -36,7 +36,7 @@ def test_an_ordinary_connection_always_has_room() -> None:
 
 
 def test_frames_get_room_in_the_order_of_their_requests() -> None:
-    """A small one does not pass a large one that waits, which would wait for ever otherwise."""
+    """A small frame does not overtake a large frame that waits: the large one would never get room."""
     budget = MemoryBudget(10 * MEBIBYTE, MEBIBYTE)
     first, second, third = Large(8 * MEBIBYTE, budget), Large(5 * MEBIBYTE, budget), Large(MEBIBYTE, budget)
     assert [budget.room_for(each) for each in (first, second, third)] == [True, False, False]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]
+from scramp import ScramClient as ForeignClient  # type: ignore[import-untyped]  # scramp has no types
 
 from barnabas.broker.image.image import ScramCredentialImage
 from barnabas.broker.sasl.scram_server import ScramServer, StoredCredential, salt_size
