@@ -1,4 +1,4 @@
-"""What tests of several folders share: a real Kafka, a certificate authority, a disk that is full, and a search for passwords.
+"""What tests of several folders share: a real Kafka, a certificate authority and a search for passwords.
 
 Kafka 4.3.1 is started once a session where Java and Maven are: for comparisons, and for tests that run against both. `kafka` is its
 bootstrap address. Tests share it, so each uses topics, groups and transactional ids of its own.
@@ -7,7 +7,6 @@ bootstrap address. Tests share it, so each uses topics, groups and transactional
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,14 +49,3 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     from tests.support.security.certificates import CertificateAuthority  # tests without it need no cryptography
 
     return CertificateAuthority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file may grow beyond 32 KiB: the same end as a full disk, which needs no file system of its own to try."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -27,6 +27,7 @@ from barnabas.pipeline.export import Exported, _write, export_directories, expor
 from barnabas.pipeline.planning import OffsetRange
 from barnabas.protocol.records import iter_batches
 from tests.support.pipeline import topics
+from tests.support.pipeline.small_disk import small_disk
 from tests.support.pipeline.spark_kafka import numbers, texts, values
 from tests.support.processes.served import ServedBroker
 
@@ -141,12 +142,12 @@ def path_rows(folder: Path) -> Iterator[tuple[int, int]]:
     return zip(table["partition"].to_pylist(), map(int, table["value"].to_pylist()), strict=True)
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_what_a_task_cannot_write_is_told(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pylist(
         [{"value": random.Random(number).randbytes(1000)} for number in range(100)], schema=arrow_schema(COLUMNS)
     )
-    with pytest.raises(PipelineError, match=r"option 'to' = .*cannot be written \(.*File too large.*with room for"):
+    expected = r"option 'to' = .*cannot be written \(.*File too large.*with room for"
+    with pytest.raises(PipelineError, match=expected), small_disk():
         _write(str(tmp_path), OffsetRange("t", 0, 0, 100), [rows])
     assert list(tmp_path.iterdir()) == []
 

@@ -34,6 +34,7 @@ __all__ = ["cluster", "start_cluster"]
 
 pytestmark = pytest.mark.process
 
+REWRITTEN = AFTER[:5]  # fewer than were lost: the position of a reader stays beyond the end
 DEBUG_LINES = 120  # of librdkafka, shown where a reader does not read what it should
 
 
@@ -124,21 +125,24 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
     cluster.create_topic(
         TOPIC, 1, replication_factor=2, min__insync__replicas="1", unclean__leader__election__enable="true"
     )
-    first = cluster.leader(TOPIC, 0)
-    (behind,) = (node_id for node_id in cluster.partitions(TOPIC)[0].replica_nodes if node_id != first)
+    behind = cluster.leader(TOPIC, 0)
+    (first,) = (node_id for node_id in cluster.partitions(TOPIC)[0].replica_nodes if node_id != behind)
     produce(cluster, BEFORE)
-    cluster.kill(behind)
-    cluster.wait_until(lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the leader is alone in sync", 60)
-    produce(cluster, LOST)
-    values, epoch = values_and_epoch(cluster, first)
-    assert values == BEFORE + LOST
     strict, lenient = Reader(cluster, "error"), Reader(cluster, "earliest")
     try:
-        assert strict.read_until(LOST[-1]) == lenient.read_until(LOST[-1]) == BEFORE + LOST
+        assert strict.read_until(BEFORE[-1]) == lenient.read_until(BEFORE[-1]) == BEFORE
+        cluster.kill(behind)
+        cluster.wait_until(
+            lambda: cluster.partitions(TOPIC)[0].isr_nodes == [first], "the other one is alone in sync", 60
+        )
+        produce(cluster, LOST)
+        values, epoch = values_and_epoch(cluster, first)
+        assert values == BEFORE + LOST
+        assert strict.read_until(LOST[-1]) == lenient.read_until(LOST[-1]) == LOST
         cluster.kill(first)
         cluster.start_node(behind)
         cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == behind, "who had fallen behind leads", 60)
-        produce(cluster, AFTER)
+        produce(cluster, REWRITTEN)
         # Said by the protocol, to a consumer that has read everything the former leader gave out:
         told = fetch(cluster, behind, len(values), epoch)
         assert (told.error_code, told.diverging_epoch.end_offset) == (0, len(BEFORE))
@@ -146,10 +150,11 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
         assert not told.records
         end = end_of_epoch(cluster, behind, epoch)
         assert (end.error_code, end.end_offset) == (0, len(BEFORE))
-        # And in a client: one is told, the other one goes on where the logs part.
+        # And in a client: one is told, the other one goes on where the logs part. librdkafka compares the logs only where it
+        # knows the broker's versions at that moment; else it learns by its next fetch that its position is out of range.
         (error,) = strict.read_until(None)
-        assert "log truncation" in str(error).lower(), error
-        assert lenient.read_until(AFTER[-1]) == AFTER
+        assert "log truncation" in str(error).lower() or "offset out of range" in str(error).lower(), error
+        assert lenient.read_until(REWRITTEN[-1]) in (REWRITTEN, BEFORE + REWRITTEN)
     finally:
         strict.close()
         lenient.close()
@@ -157,4 +162,4 @@ def test_readers_beyond_the_fork_learn_where_the_logs_part(cluster: Cluster) -> 
     cluster.wait_in_sync(TOPIC)
     cluster.kill(behind)  # so that the former leader shows what it holds
     cluster.wait_until(lambda: cluster.leader(TOPIC, 0) == first, "the former leader leads", 60)
-    assert values_and_epoch(cluster, first)[0] == BEFORE + AFTER
+    assert values_and_epoch(cluster, first)[0] == BEFORE + REWRITTEN

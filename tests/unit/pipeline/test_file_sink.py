@@ -19,6 +19,7 @@ from barnabas.pipeline.decisions import BatchStart, CommitResult, TaskName
 from barnabas.pipeline.errors import PipelineError
 from barnabas.pipeline.file_sink import STAGING, FilePart, FileSink
 from barnabas.pipeline.two_phase_commit import Task
+from tests.support.pipeline.small_disk import small_disk
 
 START = BatchStart(Identity(7, 3))
 
@@ -105,16 +106,14 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         FileSink("s", str(tmp_path / "file" / "below"))
 
 
-@pytest.mark.usefixtures("small_disk")
 async def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
     """In the middle of a file, and by what is written when it ends; what is left can be removed as any part."""
     rows = [random.Random(number).randbytes(1000) for number in range(60)]
     for written in (60, 30):
         sink = FileSink("s", str(tmp_path))
         part = await sink.begin(task())
-        with pytest.raises(
-            PipelineError, match=rf"option 'files.path' = '{tmp_path}' cannot be written \(.*File too large"
-        ) as told:
+        expected = rf"option 'files.path' = '{tmp_path}' cannot be written \(.*File too large"
+        with pytest.raises(PipelineError, match=expected) as told, small_disk():
             await prepare(sink, part, rows, written)
         assert "with room for the rows" in told.value.remedy
         await part.close()
