@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md and docs/configuration.md, the cores in docs/ARCHITECTURE.md, the permissions in docs/security.md and the
-index in docs/proof.md.
+"""Draws docs/coverage.md and docs/configuration.md, the cores in docs/ARCHITECTURE.md and the index in docs/proof.md.
 
 From the code: APIs, states of machines, settings, the commands that shells complete; from pyproject.toml: the cores; from tests/:
 the index.
@@ -119,6 +118,8 @@ def coverage() -> str:
         HEAD
         + apis()
         + not_served()
+        + PERMISSIONS_HEAD
+        + permissions()
         + JAVA_APPLICATIONS
         + diagram(
             "States of a transactional id", "barnabas/broker/coordinator/transactions/state.py", TRANSACTION_STATES
@@ -214,10 +215,12 @@ def architecture() -> str:
     return f"{before}{CORES_BEGIN}{cores()}{CORES_END}{after}"
 
 
-PERMISSIONS_BEGIN, PERMISSIONS_END = (
-    "<!-- permissions, drawn by `make docs` from broker/security/api_operations.py -->\n",
-    "<!-- end of permissions -->\n",
-)
+PERMISSIONS_HEAD = """
+## What each API needs
+
+The permissions for which a node with an [authorizer](security.md#authorization) asks. Where one API has several rows, the remark says when each is needed. A client without the permission gets the error of the resource (TOPIC_, GROUP_, CLUSTER_ or TRANSACTIONAL_ID_AUTHORIZATION_FAILED), for the element that it concerns or for the whole request.
+
+"""
 
 
 def permissions() -> str:
@@ -232,14 +235,6 @@ def permissions() -> str:
         for each in needed or ():
             rows.append(f"| {api.key} | {api.name} | {each.operation.name} | {each.resource.name} | {each.remark} |")
     return "\n".join(rows) + "\n"
-
-
-def security() -> str:
-    """The document as it is, with its table of permissions drawn again."""
-    text = (HERE / "security.md").read_text()
-    before, _, rest = text.partition(PERMISSIONS_BEGIN)
-    _, _, after = rest.partition(PERMISSIONS_END)
-    return f"{before}{PERMISSIONS_BEGIN}{permissions()}{PERMISSIONS_END}{after}"
 
 
 INDEX_HEAD = "Drawn from the markers of the tests by `make docs`."
@@ -312,7 +307,6 @@ DOCUMENTS = {
     "configuration.md": configuration,
     "coverage.md": coverage,
     "proof.md": proof,
-    "security.md": security,
     "../barnabas/cli/completions/commands": commands,
 }
 
