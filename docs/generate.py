@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/coverage.md and docs/configuration.md, the cores in docs/ARCHITECTURE.md and the index in docs/proof.md.
-
-From the code: APIs, states of machines, settings, the commands that shells complete; from pyproject.toml: the cores; from tests/:
-the index.
+"""Draws docs/coverage.md, docs/configuration.md, the index in docs/proof.md and the commands that shells complete.
 
 Run by `make docs`. `tests/unit/test_docs.py` fails when a document no longer says what the code says.
 """
@@ -11,8 +8,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import textwrap
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -34,7 +29,6 @@ from barnabas.client.producer.transactions import VALID_PREVIOUS as PRODUCER_STA
 from barnabas.protocol.registry import API
 
 HERE = Path(__file__).parent
-PACKAGE = HERE.parent / "barnabas"
 
 HEAD = """# Coverage
 
@@ -183,38 +177,6 @@ def configuration() -> str:
     )
 
 
-CORES_BEGIN, CORES_END = (
-    "<!-- cores, drawn by `make docs` from pyproject.toml -->\n```\n",
-    "```\n<!-- end of cores -->\n",
-)
-
-
-def cores() -> str:
-    """The modules that import-linter holds to be pure, a folder a line."""
-    contracts = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (contract,) = (each for each in contracts if each["name"] == "Cores are pure")
-    folders: dict[str, list[str]] = {}
-    for module in contract["source_modules"]:
-        path = "/".join(module.split(".")[1:])
-        whole = (PACKAGE / path).is_dir()
-        folder = f"{path if whole else path.rpartition('/')[0] or 'barnabas'}/"
-        folders.setdefault(folder, []).append("(all)" if whole else path.rpartition("/")[2])
-    width = max(map(len, folders)) + 2
-    return "".join(
-        f"{folder if number == 0 else '':{width}}{line}\n"
-        for folder, names in sorted(folders.items())
-        for number, line in enumerate(textwrap.wrap("  ".join(sorted(names)), 118 - width))
-    )
-
-
-def architecture() -> str:
-    """The document as it is, with its list of cores drawn again."""
-    text = (HERE / "ARCHITECTURE.md").read_text()
-    before, _, rest = text.partition(CORES_BEGIN)
-    _, _, after = rest.partition(CORES_END)
-    return f"{before}{CORES_BEGIN}{cores()}{CORES_END}{after}"
-
-
 PERMISSIONS_HEAD = """
 ## What each API needs
 
@@ -303,7 +265,6 @@ def commands() -> str:
 
 
 DOCUMENTS = {
-    "ARCHITECTURE.md": architecture,
     "configuration.md": configuration,
     "coverage.md": coverage,
     "proof.md": proof,
