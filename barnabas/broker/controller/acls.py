@@ -1,7 +1,5 @@
-"""Decisions about ACLs: CreateAcls and DeleteAcls; and the match of filters, which DescribeAcls uses, too.
-
-Pure functions of a ClusterView and a request. An ACL that exists is not written again. Error texts and codes are Kafka's (AclApis,
-AclControlManager). Follows KIP-140, KIP-290 (prefixed patterns) and KIP-373 (users).
+"""Decisions on ACLs: CreateAcls (KIP-140, KIP-290, KIP-373) and DeleteAcls; ACL filters, also for DescribeAcls.
+Error texts and codes are Kafka's (AclApis, AclControlManager).
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ from barnabas.work import Steps, Work
 ACLS_OF_A_REQUEST_MAX: Final = 10_000  # created or deleted, as in Kafka
 MATCHES_MAX: Final = 100_000  # listed in one answer: an ACL appears for each filter that it matches
 NAME_SHOWN_MAX: Final = 1_000  # characters of a name in an error text
-ACLS_PER_UNIT: Final = 32  # of work (work.Work): compared with a filter
+ACLS_PER_UNIT: Final = 32  # of work: compared with a filter
 ANY: Final = 1
 WILDCARD_NAME: Final = "*"
 
 
 @LongDecision[CreateAclsRequest, CreateAclsResponse]
 def create_acls(view: ClusterView, request: CreateAclsRequest) -> Work:
-    """Decides a CreateAcls request: each ACL separately."""
+    """Decides each ACL separately; an existing ACL is not written again."""
     for number, creation in enumerate(request.creations):
         _check_specific(creation)
         if number % ACLS_PER_UNIT == 0:
@@ -73,17 +71,13 @@ def create_acls(view: ClusterView, request: CreateAclsRequest) -> Work:
 
 
 def known_numbers(*numbers: int) -> None:
-    """Refuses the number 0 of types, patterns, operations and permissions.
-
-    Raises:
-        RemoteProtocolError: a number is 0: Kafka closes the connection.
-    """
+    """Raises RemoteProtocolError for the number 0 of a type, pattern, operation or permission: Kafka closes the connection."""
     if 0 in numbers:
         raise RemoteProtocolError("an ACL or a filter has an UNKNOWN element")
 
 
 def _check_specific(creation: AclCreation) -> None:
-    """Refuses the whole request if an ACL has elements that only filters may have, as Kafka does."""
+    """Refuses the whole request, as Kafka does, if an ACL has elements that only filters may have."""
     pattern_type = creation.resource_pattern_type
     if (
         ANY in (creation.resource_type, pattern_type, creation.operation, creation.permission_type)
@@ -93,7 +87,7 @@ def _check_specific(creation: AclCreation) -> None:
 
 
 def _checked(creation: AclCreation) -> AclImage:
-    """Returns the ACL; raises BrokerError(INVALID_REQUEST) if it is invalid."""
+    """Raises BrokerError(INVALID_REQUEST)."""
     kind, name = creation.resource_type, creation.resource_name
     if kind == AclResourceType.CLUSTER and name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
@@ -124,7 +118,7 @@ def _checked(creation: AclCreation) -> AclImage:
 
 
 def name_in_error(name: str) -> str:
-    """Returns a name for an error text, which must fit into an answer (32,767 bytes)."""
+    """Shortens a name so that the error text fits into a response (32,767 bytes)."""
     return name if len(name) <= NAME_SHOWN_MAX else f"{name[:NAME_SHOWN_MAX]}…"
 
 
@@ -137,7 +131,7 @@ _OPERATIONS: Final = frozenset(int(each) for each in AclOperation if each > AclO
 
 
 class AclFilter(NamedTuple):
-    """What ACLs must have; None and 1 (ANY) match everything."""
+    """None and 1 (ANY) match everything."""
 
     resource_type: int
     resource_name: str | None
@@ -148,7 +142,6 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def matches(self, acl: AclImage) -> bool:
-        """Whether an ACL has what the filter asks for."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self.pattern_type in (ANY, PatternType.MATCH, acl.pattern_type)
@@ -167,7 +160,7 @@ class AclFilter(NamedTuple):
         return acl.resource_name in (name, WILDCARD_NAME)
 
     def found(self, acls: Iterable[tuple[bytes, AclImage]]) -> Steps[list[tuple[bytes, AclImage]]]:
-        """Returns those of the ACLs that match, with their ids."""
+        """The matching ACLs with their ids."""
         found = []
         matches: Callable[[AclImage], bool] = self.matches
         for number, item in enumerate(acls):
@@ -179,7 +172,6 @@ class AclFilter(NamedTuple):
 
 
 def acl_filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
-    """Returns the filter of a request."""
     return AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,
@@ -193,7 +185,7 @@ def acl_filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
 
 @LongDecision[DeleteAclsRequest, DeleteAclsResponse]
 def delete_acls(view: ClusterView, request: DeleteAclsRequest) -> Work:
-    """Decides a DeleteAcls request: all filters or none. An ACL that several filters match is in the result of each."""
+    """All filters or none. An ACL that several filters match is in the result of each."""
     by_name: dict[str, list[tuple[bytes, AclImage]]] = {}
     for number, item in enumerate(view.image.acls.items()):
         by_name.setdefault(item[1].resource_name, []).append(item)

@@ -1,8 +1,6 @@
-"""Authorizes requests that the controller decides: refuses parts that a client may not change, and passes the rest to the decision.
-
-Kafka authorizes these requests on the controller, also those that brokers forward. The rules are those of its ControllerApis: CREATE and
-DELETE of the cluster include all topics; a topic that a client may not describe is refused in the same way whether it exists or not; the
-settings of a new topic are hidden from a client that may not describe them.
+"""Authorization of requests that the controller decides, also of forwarded ones; rules of Kafka's ControllerApis.
+CREATE and DELETE of the cluster include all topics. A topic that a client may not describe is refused in the same way whether it
+exists or not; the settings of a new topic are hidden from a client that may not describe them.
 """
 
 from __future__ import annotations
@@ -57,42 +55,33 @@ _CONFIGURED: Final[Mapping[int, AclResourceType]] = {
     GROUP_RESOURCE: AclResourceType.GROUP,
 }
 
-RequestDecider = Callable[..., MetadataDecision[object] | Work]  # of a ClusterView and a request
+RequestDecider = Callable[..., MetadataDecision[object] | Work]  # takes a ClusterView and a request
 Split = Steps["_Parts"]
 
 
 class _Parts(NamedTuple):
-    """A request in two parts.
+    """A request in two parts."""
 
-    Attributes:
-        allowed: what the client may change; None: nothing.
-        complete: completes the answer to the allowed part.
-    """
-
-    allowed: Message | None
-    complete: Callable[[Message | None], Message]
+    allowed: Message | None  # the part that the client may change; None: nothing
+    complete: Callable[[Message | None], Message]  # adds the refusals to the answer of the allowed part
 
 
 def resource_type_of(config_resource: int) -> AclResourceType | None:
-    """The type of resource that protects settings of a type; None for an unknown type."""
+    """Resource type that protects a config resource; None if unknown."""
     return _CONFIGURED.get(config_resource)
 
 
 def check_cluster_operation(access: Access, api_key: int) -> None:
-    """Refuses a request of an API that needs one operation on the cluster.
-
-    Raises:
-        BrokerError: CLUSTER_AUTHORIZATION_FAILED.
-    """
+    """Raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if the API needs an operation on the cluster that the client lacks."""
     operation = None if access.unrestricted else cluster_operation(api_key)
     if operation is not None:
         check_permission(access, operation, _CLUSTER)
 
 
 def authorized_decision(access: Access, decide: RequestDecider) -> RequestDecider:
-    """A decision that refuses what the client may not do, and decides the rest with `decide`.
+    """Wraps `decide`: refuses what the client may not do and decides the rest.
 
-    The decision raises BrokerError, CLUSTER_AUTHORIZATION_FAILED, if the whole request is refused.
+    The result raises BrokerError(CLUSTER_AUTHORIZATION_FAILED) if the whole request is refused.
     """
     if access.unrestricted:
         return decide
@@ -264,7 +253,7 @@ def _alter_configs(
 
 
 def _repeated(names: Sequence[str | bytes]) -> Steps[set[str | bytes]]:
-    """Returns the names that occur more than once."""
+    """Names that occur more than once."""
     seen: set[str | bytes] = set()
     repeated: set[str | bytes] = set()
     for number, name in enumerate(names):

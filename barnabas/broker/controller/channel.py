@@ -1,18 +1,4 @@
-"""ControllerChannel: forwards requests of a node's other parts to the active controller, on this node or another.
-
-A request waits while no controller is known. It is sent to the next one when a controller answers NOT_CONTROLLER, its connection
-ends, or the quorum has another leader, until its timeout. So it may take effect twice, as in Kafka's own forwarding: every request sent
-here is harmless when repeated, though an administrator may then get TOPIC_ALREADY_EXISTS for the topic that the request created.
-
-Requests of administrators are answered once this node's own image has the change (at most SPREAD_MS later), so that the client finds
-its change at the broker that it asked.
-
-`done` gets the response unless the request was refused as a whole; then BrokerError with the response's error code, or with
-REQUEST_TIMED_OUT if no controller was found in time, or UNSUPPORTED_VERSION at once if no version of the controller can carry it.
-
-A request of a client goes in an Envelope, with the client's principal and address (KIP-590), also if this node has no authorizer: the
-controller may have one. Requests of this node itself go as they are.
-"""
+"""ControllerChannel: forwards requests of this node's parts and of its clients to the active controller, local or remote."""
 
 from __future__ import annotations
 
@@ -67,8 +53,6 @@ HERE: Final = -1  # in place of a node id: this process
 
 
 class _Request:
-    """A request in progress."""
-
     __slots__ = ("access", "attempt", "client", "deadline_ms", "done", "here", "request", "sent_to", "timer")
 
     def __init__(
@@ -92,7 +76,7 @@ class _Request:
 
 
 class _WaitingImage(NamedTuple):
-    """A callback that waits until an offset is published here."""
+    """A callback that waits for an offset in the published image."""
 
     offset: int
     timer: Timer
@@ -100,11 +84,13 @@ class _WaitingImage(NamedTuple):
 
 
 class ControllerChannel:
-    """A node's channel to the active controller. The module docstring describes it.
+    """A node's channel to the active controller.
 
-    Args:
-        here: the controller of this node, None without that role.
-        broker_epoch: epoch of this broker's present registration.
+    A request waits until a controller is known. After NOT_CONTROLLER, a closed connection or a leader change it is sent again until its
+    timeout, so it may take effect twice, as in Kafka: an administrator may get TOPIC_ALREADY_EXISTS for a topic that the request created.
+    `done` gets the response, or BrokerError: the error of the whole request, REQUEST_TIMED_OUT if no controller was found in time, or
+    UNSUPPORTED_VERSION at once if no version of the controller can carry the request. `here` is this node's controller, None without that
+    role; `broker_epoch` that of the broker's present registration.
     """
 
     def __init__(
@@ -125,10 +111,10 @@ class ControllerChannel:
         self._quorum = quorum
         self._here = here
         self._broker_epoch = broker_epoch
-        self._requests: dict[_Request, None] = {}  # in the order of arrival
+        self._requests: dict[_Request, None] = {}  # in order of arrival
         self._images: list[_WaitingImage] = []
         self._retry: Timer | None = None
-        self._refused_topics: dict[str, str] = {}  # internal topics: the last error
+        self._refused_topics: dict[str, str] = {}  # last error by internal topic
         self._closed = False
 
     # --- named requests -------------------------------------------------------------------------------------------
@@ -141,7 +127,6 @@ class ControllerChannel:
         access: Access = FULL_ACCESS,
         client: MutatingClient | None = None,
     ) -> None:
-        """Creates topics; `done` gets the response once the topics are in this node's image."""
         self.request(request, done, access=access, client=client)
 
     def create_partitions(
@@ -152,7 +137,6 @@ class ControllerChannel:
         access: Access = FULL_ACCESS,
         client: MutatingClient | None = None,
     ) -> None:
-        """Adds partitions to topics."""
         self.request(request, done, access=access, client=client)
 
     def alter_configs(
@@ -162,11 +146,11 @@ class ControllerChannel:
         *,
         access: Access = FULL_ACCESS,
     ) -> None:
-        """Changes settings of topics, of one broker, or of all brokers."""
+        """Changes settings of topics, one broker, or all brokers."""
         self.request(request, done, access=access)
 
     def allocate_producer_ids(self, done: Done[int]) -> None:
-        """Takes a block of producer ids for this broker; `done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
+        """`done` gets the first of PRODUCER_ID_BLOCK_SIZE ids (KIP-730)."""
 
         def allocated(answer: AllocateProducerIdsResponse | BrokerError) -> None:
             done(answer if isinstance(answer, BrokerError) else answer.producer_id_start)
@@ -175,11 +159,10 @@ class ControllerChannel:
         self.request(request, allocated)
 
     def ensure_topic(self, name: str, done: Done[None], *, access: Access = FULL_ACCESS) -> None:
-        """Makes sure that a topic exists; creates an internal topic with its own settings, another with the cluster's defaults.
+        """Creates the topic if it is missing: an internal topic with its own settings, another with the cluster's defaults.
 
-        `done` gets None once the topic is in this node's image, else the error: for example INVALID_TOPIC_EXCEPTION, or
-        INVALID_REPLICATION_FACTOR while fewer brokers are registered than the topic needs replicas. Fenced brokers count: as in
-        Kafka, they are replicas that join the ISR when they return.
+        `done` gets None once the topic is in this node's image, or for example INVALID_TOPIC_EXCEPTION, or INVALID_REPLICATION_FACTOR while
+        fewer brokers are registered than the topic needs replicas. As in Kafka fenced brokers count: they join the ISR when they return.
         """
         if self._current.image.topic(name) is not None:
             done(None)
@@ -215,13 +198,11 @@ class ControllerChannel:
         access: Access = FULL_ACCESS,
         client: MutatingClient | None = None,
     ) -> None:
-        """Sends a request to the active controller, in each attempt to the present one. The module docstring says what `done` gets.
+        """Sends a request to the active controller.
 
-        Args:
-            timeout_ms: time limit of the request; controller.socket.timeout.ms by default and at most.
-            access: what the client may do on whose behalf the request is sent; of this node itself by default.
-            client: of a request that creates or deletes partitions, whose quota applies.
-            here: answers on the active controller requests that are not its decisions.
+        `timeout_ms` is controller.socket.timeout.ms by default and at most. `access` are the client's permissions, by default this node's.
+        `client` names the quota of a request that creates or deletes partitions. `here` answers requests that the active controller does
+        not decide.
         """
         if self._closed:
             done(BrokerError(ErrorCode.NOT_CONTROLLER, "the node is closed"))
@@ -234,7 +215,6 @@ class ControllerChannel:
         self._try(entry)
 
     def _try(self, entry: _Request) -> None:
-        """Sends a waiting request if a controller is known."""
         entry.attempt += 1
         answered = partial(self._on_answer, entry, entry.attempt)
         if self._here is not None and self._here.active:
@@ -257,7 +237,8 @@ class ControllerChannel:
         peer = self._peers.to(host, port, PURPOSE, node_id=leader_id)
         timeout_ms = max(entry.deadline_ms - self._now_ms(), 1)
         client = entry.client if self._current.image.quotas else None
-        if entry.access is not FULL_ACCESS:  # a client's
+        # KIP-590: a client's request carries its principal, even without an authorizer here: the controller may have one.
+        if entry.access is not FULL_ACCESS:
             forward(self._peers.slices, peer, entry.request, entry.access, answered, timeout_ms, client)
             return
         peer.send(entry.request, answered, timeout_ms=timeout_ms, in_slices=type(entry.request) in ADMINISTRATION)
@@ -266,7 +247,7 @@ class ControllerChannel:
         if entry.done is None or entry.attempt != attempt:
             return
         if isinstance(answer, PeerError):
-            if answer.kind is PeerErrorKind.UNSUPPORTED:  # another attempt would end in the same way
+            if answer.kind is PeerErrorKind.UNSUPPORTED:  # a retry would fail in the same way
                 self._finish(entry, BrokerError(ErrorCode.UNSUPPORTED_VERSION, str(answer)))
             else:
                 self._again(entry)
@@ -314,11 +295,10 @@ class ControllerChannel:
     # --- the active controller ------------------------------------------------------------------------------------
 
     def on_active(self) -> None:
-        """This node's controller is now active."""
         self._leave_all_but(HERE)
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """The quorum has another leader, or no known one: requests to the former leader are sent again."""
+        """Sends requests to the former leader again."""
         if leader_id >= 0 and leader_id != self._node_id:
             self._leave_all_but(leader_id)
 
@@ -330,7 +310,7 @@ class ControllerChannel:
         self._reactor.soon(self._try_waiting)
 
     def close(self) -> None:
-        """The node stops: drops waiting requests."""
+        """Drops waiting requests."""
         self._closed = True
         self._requests.clear()
         self._images.clear()
@@ -338,9 +318,9 @@ class ControllerChannel:
     # --- this node's own image ------------------------------------------------------------------------------------
 
     def when_caught_up(self, done: Done[None], *, timeout_ms: int = SPREAD_MS) -> None:
-        """Calls back once this node's own image holds everything that was committed when this was called.
+        """Calls back once this node's image holds everything committed before the call.
 
-        `done` gets None then, or a BrokerError if that cannot be determined.
+        `done` gets None, or a BrokerError if that cannot be determined.
         """
         if self._here is not None and self._here.active:
             done(None)
@@ -359,7 +339,7 @@ class ControllerChannel:
         self._ask_leader(described, timeout_ms)
 
     def _await_own_image(self, entry: _Request, answer: object) -> None:
-        """Answers once everything that the controller had committed when it answered is published here."""
+        """Answers once this node's image has everything committed at the controller's answer, so that a client finds its change here."""
         entry.attempt += 1  # answered: no other controller is asked
         entry.sent_to = HERE
         self.when_caught_up(lambda _: self._finish(entry, answer))
@@ -395,7 +375,6 @@ class ControllerChannel:
         self._images.append(waiting)
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, _delta: MetadataDelta) -> None:
-        """`image` is published."""
         if not self._images:
             return
         ready = [waiting for waiting in self._images if waiting.offset <= image.offset]

@@ -1,8 +1,4 @@
-"""Warnings about settings that change nothing: unknown keys, and keys without effect here.
-
-Pure functions: `remarks` of a BrokerConfig, for `barnabas serve` and `barnabas up`; `remarks_on_change` of metadata records, for
-the controller's log.
-"""
+"""Warnings about settings without effect: unknown keys, and keys that Barnabas does not use."""
 
 from __future__ import annotations
 
@@ -21,16 +17,16 @@ from barnabas.broker.image.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.broker.image.records import ConfigRecord, MetadataRecord
 
 LIKENESS_MIN: Final = 0.75  # of difflib: below this two names have little in common
-_PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # of KIP-421, such as ${env:PASSWORD}
+_PLACEHOLDER: Final = re.compile(r"\$\{[^{}:]+:[^{}]*\}")  # KIP-421, such as ${env:PASSWORD}
 _OF_CLIENTS: Final = {
     "security.protocol": "listeners and listener.security.protocol.map set the protocol of each listener",
     "sasl.mechanism": "sasl.enabled.mechanisms sets the mechanisms of a node",
 }
-NAME_CHARS_MAX: Final = 200  # compared and shown characters of a key: a comparison takes quadratic time
+NAME_CHARS_MAX: Final = 200  # of a key, compared and shown: a comparison takes quadratic time
 
 
 def remarks(config: BrokerConfig) -> list[str]:
-    """One sentence for each setting of the file or the command line that changes nothing, by name."""
+    """One sentence for each setting without effect in the file or the command line, sorted by name."""
     found = []
     for name in sorted(config.static):
         reason = _why_without_effect(BROKER_RESOURCE, name)
@@ -42,7 +38,7 @@ def remarks(config: BrokerConfig) -> list[str]:
 
 
 def _remarks_on_security(config: BrokerConfig) -> list[str]:
-    """Settings whose effect is another one than they seem to have."""
+    """Settings with another effect than they seem to have."""
     found = _remarks_on_own_logins(config)
     if ALLOW in config.static and not (config.get_str(NAME) or ""):
         found.append(f"setting '{ALLOW}' has no effect: without {NAME} every client may do everything")
@@ -53,7 +49,7 @@ def _remarks_on_security(config: BrokerConfig) -> list[str]:
 
 
 def _remarks_on_own_logins(config: BrokerConfig) -> list[str]:
-    """Keys of this node's own tokens, where it logs in at no other node by OAUTHBEARER."""
+    """Keys of this node's OAUTHBEARER tokens, although it uses that mechanism for no login."""
     keys = "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol"
     if any((config.get_str(key) or "").upper() == "OAUTHBEARER" for key in keys):
         return []
@@ -66,7 +62,7 @@ def _remarks_on_own_logins(config: BrokerConfig) -> list[str]:
 
 
 def remarks_on_change(records: Iterable[MetadataRecord]) -> list[str]:
-    """One sentence for each key without effect that these records set for topics or brokers."""
+    """One sentence for each key without effect that the records set for topics or brokers."""
     resources: dict[tuple[int, str], list[str]] = {}
     for record in records:
         if isinstance(record, ConfigRecord) and record.value is not None:

@@ -1,10 +1,5 @@
-"""Decisions about configurations: AlterConfigs and IncrementalAlterConfigs for topics, single brokers and all brokers' default.
-
-Pure functions of a ClusterView and a request. Each resource is decided separately, all of its changes or none. Error texts and codes
-are Kafka's: INVALID_CONFIG for topics, INVALID_REQUEST for broker values out of range.
-
-Only real changes are written as records. A change of min.insync.replicas clears the eligible leaders (KIP-966); it may be
-neither set for one broker nor removed from the cluster's defaults. Follows KIP-339.
+"""Decisions on configurations: AlterConfigs and IncrementalAlterConfigs (KIP-339) of topics, single brokers and the cluster default.
+Error texts and codes are Kafka's: INVALID_CONFIG for topics, INVALID_REQUEST for broker values out of range.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ from barnabas.protocol.messages.admin import (
 from barnabas.work import Work
 
 MIN_ISR: Final = "min.insync.replicas"
-KEYS_PER_UNIT: Final = 4  # of work (slices.Work)
+KEYS_PER_UNIT: Final = 4  # of work
 CHARACTERS_PER_UNIT: Final = 64  # of a value that is parsed: a list of 32 kB takes 5 ms
 LOGGERS: Final = 8  # resource type of a broker's loggers: each broker sets its own
 
@@ -57,20 +52,20 @@ class ConfigOperation(IntEnum):
 
 @LongDecision[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 def incremental_alter_configs(view: ClusterView, request: IncrementalAlterConfigsRequest) -> Work:
-    """Decides an IncrementalAlterConfigs request. With `validate_only` the answer is the same, without records."""
+    """With `validate_only` the answer is the same, without records."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(IncrementalAlterConfigsResponse(responses=responses), records)
 
 
 @LongDecision[AlterConfigsRequest, AlterConfigsResponse]
 def alter_configs(view: ClusterView, request: AlterConfigsRequest) -> Work:
-    """Decides an AlterConfigs request: it replaces all settings of each resource."""
+    """Replaces all settings of each resource."""
     responses, records = yield from _alter_all(view, request)
     return MetadataDecision(AlterConfigsResponse(responses=responses), records)
 
 
 def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | AlterConfigsRequest) -> Work:
-    """Returns the answers for all resources, and the records."""
+    """Decides each resource separately: all of its changes or none."""
     records: list[MetadataRecord] = []
     responses: list[AlterConfigsResourceResponse] = []
     times: dict[int, Counter[str]] = {}  # how often each resource is named, by type; 0 after its answer
@@ -101,7 +96,7 @@ def _alter_all(view: ClusterView, request: IncrementalAlterConfigsRequest | Alte
 
 
 def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Work:
-    """Returns the changes that leave exactly the named settings."""
+    """Changes that leave exactly the named settings."""
     named: set[str] = set()
     changes = []
     for config in resource.configs:
@@ -121,7 +116,7 @@ def _replacement(view: ClusterView, resource: AlterConfigsRequestResource) -> Wo
 
 
 def _alter(view: ClusterView, resource: AlterConfigsResource) -> Work:
-    """Returns the records of one resource, with a yield after a few keys."""
+    """Records of one resource; only real changes are written."""
     kind, name = resource.resource_type, resource.resource_name
     names: set[str] = set()
     nulls = []
@@ -235,7 +230,7 @@ def _alter_client_metrics(view: ClusterView, name: str, configs: Sequence[Altera
 
 
 def _units(number: int, value: str | None) -> int:
-    """The work of one key: of every KEYS_PER_UNITth short one, and of each long one."""
+    """Work of one key: of every KEYS_PER_UNITth short one, and of each long one."""
     return (number % KEYS_PER_UNIT == 0) + len(value or "") // CHARACTERS_PER_UNIT
 
 
@@ -247,7 +242,7 @@ def _check_min_isr(broker: str, value: str | None) -> None:
 
 
 def _changed(config: AlterableConfig, key: ConfigKey | None, current: str | None) -> str | None:
-    """The new value, None to delete it. `current` is the effective value, which APPEND and SUBTRACT change."""
+    """The new value, None to delete it. APPEND and SUBTRACT change `current`, the effective value."""
     operation, value = config.config_operation, config.value
     if operation == ConfigOperation.DELETE or value is None:
         return None

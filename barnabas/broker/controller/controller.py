@@ -1,16 +1,4 @@
 """QuorumController: the active controller while this node leads the metadata quorum. Queues, decides and appends requests.
-
-It decides on its own image, which holds everything appended, committed or not. Requests of one wake-up are decided one after another, one
-batch each, and synced together. An answer is sent once its records are committed *and* in the published image, so that the requester
-finds the change there; an answer without records waits for the records that it is based on. The next wake-up decides without waiting
-for the last one's commit. A long decision, its encoding and its replay run in slices (`slices.Slices`); later decisions wait, so
-that the image does not change during a decision.
-
-A new leader starts from the published image, which then holds everything committed. It aborts a metadata transaction that its predecessor
-left open, and writes the first records of a new cluster.
-
-Invariants: decisions see every record appended before them; answers are sent in the order of the requests; when leadership is lost,
-all waiting requests are answered NOT_CONTROLLER, whether their records will be committed by a successor or not.
 Follows KIP-631 and KIP-868; the shape is that of Kafka's QuorumController.
 """
 
@@ -65,21 +53,21 @@ NOT_ACTIVE: Final = -1  # the epoch of an inactive controller
 
 
 class ControllerObserver(Protocol):
-    """Takes the times of an active controller, in milliseconds."""
+    """Timing of an active controller."""
 
     def on_decision(self, queued_ms: int, took_ms: int) -> None:
-        """A decision has waited in the queue, and was made at once or for its first slice."""
+        """`queued_ms` in the queue; `took_ms` for the decision or its first slice."""
         ...
 
     def on_published(self, latency_ms: int) -> None:
-        """Appended records are committed, and in the published image."""
+        """`latency_ms` from append to the published image."""
         ...
 
 
 class _Queued(NamedTuple):
     decide: Decide
     done: AnyDone
-    between: bool  # decided while a long decision is under way, if it needs no records
+    between: bool  # may run during a long decision if it needs no records
     since_ms: int
 
 
@@ -91,13 +79,11 @@ class _Answers(NamedTuple):
 
 
 class QuorumController:
-    """The metadata controller of a node with the role controller. The module docstring describes it.
+    """The metadata controller of a node with the controller role.
 
-    Attributes:
-        epoch: epoch in which this node is the active controller, NOT_ACTIVE otherwise.
-        image: the cluster with everything appended; valid only while active.
-        mutations: how many partitions clients may create and delete.
-        observer: takes the times of decisions and commits; None: nothing is measured.
+    It decides on an image with everything appended, committed or not; the next wake-up does not wait for the last one's commit. Answers
+    keep the order of the requests and are sent once their records, or those that they are based on, are committed and in the published
+    image. A long decision, its encoding and its replay run in slices; later decisions wait, so the image does not change meanwhile.
     """
 
     def __init__(
@@ -112,12 +98,7 @@ class QuorumController:
         network: Network,
         peers: Peers,
     ) -> None:
-        """Stores its parts; uses neither disk nor network.
-
-        Args:
-            current: the image that this node has published.
-            disk: the directory that may hold bootstrap records of Kafka's storage tool.
-        """
+        """Uses neither disk nor network. `disk` may hold bootstrap records of Kafka's storage tool."""
         self._reactor = reactor
         self._config = config
         self._node_id = config.node_id
@@ -126,43 +107,38 @@ class QuorumController:
         self._quorum = quorum
         self._disk = disk
         window = config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
-        self.mutations = MutationQuotas(
+        self.mutations = MutationQuotas(  # partitions that clients create and delete
             reactor.clock.monotonic_ms,
             QuotaWindow(window[0], window[1] * 1_000),
             in_slices=lambda work: slices.start(work, lambda _: None, reactor.fatal),
         )
         self._tokens = TokenExpiry(reactor, config, self.submit)
         self.epoch = NOT_ACTIVE
-        self.image: MetadataImage = EMPTY_IMAGE
+        self.image: MetadataImage = EMPTY_IMAGE  # with everything appended; valid only while active
         self.liveness = Liveness(reactor, config, network, peers, self, self.submit)
         self._queue: deque[_Queued] = deque()
-        self._long: Slice | None = None  # a decision that is made in slices
+        self._long: Slice | None = None  # a decision that runs in slices
         self._long_done: AnyDone | None = None  # its callback
         self._flush_due = False
         self._waiting: deque[_Answers] = deque()  # ascending by offset
-        self.observer: ControllerObserver | None = None
+        self.observer: ControllerObserver | None = None  # None: nothing is measured
         self._appended: deque[tuple[int, int]] = deque()  # last offset and time, ascending; empty without an observer
 
     @property
     def active(self) -> bool:
-        """Whether this controller is active."""
         return self.epoch != NOT_ACTIVE
 
     @property
     def cluster_id(self) -> str:
-        """The cluster of this node."""
         return self._quorum.cluster_id
 
     # --- leadership -----------------------------------------------------------------------------------------------
 
     def on_leading(self, epoch: int, open_transaction: list[MetadataRecord] | None) -> None:
-        """This node leads, and its published image holds everything that was committed before.
+        """This node leads, and its published image holds everything committed before.
 
-        Args:
-            open_transaction: the records of an open metadata transaction, None without one.
-
-        Raises:
-            InvariantViolated: the log holds more than the image.
+        `open_transaction`: records of an open metadata transaction, None without one. Raises InvariantViolated if the log holds more than
+        the image.
         """
         self.epoch = epoch
         self.image = self._current.image
@@ -187,7 +163,7 @@ class QuorumController:
         self.submit(elect_unclean_leaders)
 
     def on_not_leading(self) -> None:
-        """This node no longer leads: waiting requests must be sent to the new leader."""
+        """Answers waiting requests NOT_CONTROLLER, even if a successor commits their records."""
         if not self.active:
             return
         log.info("Node is no longer the active controller: node_id=%d", self._node_id)
@@ -206,7 +182,6 @@ class QuorumController:
             deliver(done, _not_controller(self._node_id))
 
     def close(self) -> None:
-        """The node stops: decides and answers nothing any more."""
         self.epoch = NOT_ACTIVE
         self.liveness.end()
         self._cancel_long()
@@ -232,14 +207,13 @@ class QuorumController:
         """Handles a request of the controller listener, or of this node's own parts.
 
         Args:
-            done: gets the response once it is published, or the BrokerError that refuses the whole request; NOT_CONTROLLER if this
-                node is not the active controller, or stops being it before the answer.
-            source: the connection that sent the request; None: from this process.
-            access: what the client that sent the request may do.
-            client: of a request that creates or deletes partitions: its quota applies; None: no quota.
+            done: gets the published response, or BrokerError for the whole request: NOT_CONTROLLER if this node is not the active controller, or
+                loses that role before the answer.
+            source: the connection of the request; None: this process.
+            access: permissions of the client.
+            client: of a request that creates or deletes partitions, for its quota; None: no quota.
 
-        Raises:
-            BrokerError: UNSUPPORTED_VERSION for a class of request that no controller serves.
+        Raises BrokerError(UNSUPPORTED_VERSION) for a class of request that no controller serves.
         """
         if not self.active:
             done(_not_controller(self._node_id))
@@ -275,11 +249,11 @@ class QuorumController:
         *,
         between: bool = False,
     ) -> None:
-        """Queues a decision; it is made together with all others that arrive within controller.quorum.append.linger.ms.
+        """Queues a decision; it runs with all others that arrive within controller.quorum.append.linger.ms.
 
         Args:
             done: gets the answer once its records are committed and published, or the BrokerError that `decide` raises.
-            between: whether the decision may run during a long decision, as long as it has no records: a heartbeat.
+            between: the decision (a heartbeat) may run during a long decision if it has no records.
         """
         if not self.active:
             done(_not_controller(self._node_id))
@@ -296,7 +270,7 @@ class QuorumController:
     # --- decide, append, answer -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Decides and appends queued requests for one slice; a long decision and the rest continue in later turns."""
+        """Decides and appends queued requests for one slice; the rest continues in later turns."""
         self._flush_due = False
         if not self.active:
             return
@@ -327,7 +301,7 @@ class QuorumController:
             self._answer(self._current.image)
 
     def _decide_between(self) -> None:
-        """Makes decisions that need not wait for the present long decision. They see the image that it began with."""
+        """Makes decisions that need not wait for a long decision; they see the image at its begin."""
         answers: list[tuple[AnyDone, object]] = []
         kept: deque[_Queued] = deque()
         for queued in self._queue:
@@ -352,7 +326,6 @@ class QuorumController:
         return ClusterView(self.image, self._config, self._reactor.rng.uuid, self._quorum.log_end_offset)
 
     def _on_decided(self, answer: object) -> None:
-        """A long decision is complete."""
         done, self._long, self._long_done = self._long_done, None, None
         if done is not None:
             self._waiting.append(_Answers(self._quorum.log_end_offset, [(done, answer)]))
@@ -381,7 +354,7 @@ class QuorumController:
         return decision.answer
 
     def _append(self, builder: ImageBuilder, records: Sequence[MetadataRecord]) -> Work:
-        """Appends records as one batch: all of them, or none if this node no longer leads."""
+        """Appends records as one batch, or none if this node no longer leads."""
         values = []
         for record in records:
             values.append(encode_record(record))
@@ -399,7 +372,7 @@ class QuorumController:
     # --- what is published ----------------------------------------------------------------------------------------
 
     def on_image(self, _former: MetadataImage, image: MetadataImage, delta: MetadataDelta) -> None:
-        """`image` is published: everything it holds is committed."""
+        """Everything in `image` is committed."""
         self.mutations.on_image(image, delta)
         self._tokens.start()
         if not self.active:
@@ -424,7 +397,7 @@ class QuorumController:
 
 
 def _refusal(access: Access, request: Message) -> BrokerError | None:
-    """The refusal of a node's request without CLUSTER_ACTION; clients' requests are authorized when they are decided."""
+    """Refuses a node's request without CLUSTER_ACTION; clients' requests are authorized when they are decided."""
     if access.unrestricted or not isinstance(request, BrokerHeartbeatRequest | BrokerRegistrationRequest):
         return None
     try:
@@ -435,7 +408,7 @@ def _refusal(access: Access, request: Message) -> BrokerError | None:
 
 
 def _throttled(permits: MutationPermits, done: AnyDone, answer: Message | BrokerError) -> None:
-    """Passes an answer on, with the throttle time of its client."""
+    """Passes an answer on with the throttle time of its client."""
     if not isinstance(answer, BrokerError):
         setattr(answer, THROTTLE_TIME, permits.throttle_ms)
     done(answer)

@@ -1,8 +1,4 @@
-"""Types that the decisions of the metadata controller share: ClusterView, MetadataDecision, LongDecision.
-
-A decision is a pure function of a ClusterView and a request. The controller appends its records; its answer is sent once they are
-committed and in the image.
-"""
+"""Types of the controller's decisions, which are pure functions of a ClusterView and a request."""
 
 from __future__ import annotations
 
@@ -32,26 +28,18 @@ RECORDS_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The state that a decision may read.
+    """The state that a decision may read."""
 
-    image: the cluster with everything appended so far, committed or not.
-    config: of the node that runs the controller.
-    new_id: returns a new 16-byte id.
-    next_offset: offset of the decision's first record.
-    principal, now_ms: of a request about delegation tokens: its client, and the time since 1970.
-    permits: limits how many partitions the request may create and delete; None: nothing does.
-    """
-
-    image: MetadataImage
-    config: BrokerConfig
-    new_id: Callable[[], bytes]
-    next_offset: int
-    permits: MutationPermits | None = None
-    principal: Principal = ANONYMOUS
-    now_ms: int = 0
+    image: MetadataImage  # with everything appended so far, committed or not
+    config: BrokerConfig  # of the controller's node
+    new_id: Callable[[], bytes]  # returns 16 bytes
+    next_offset: int  # of the decision's first record
+    permits: MutationPermits | None = None  # mutation quota of the request; None: no quota
+    principal: Principal = ANONYMOUS  # client of a delegation token request
+    now_ms: int = 0  # Unix time, for delegation tokens
 
     def take_permits(self, partitions: int) -> None:
-        """The decision creates or deletes partitions of one topic. Raises BrokerError, THROTTLING_QUOTA_EXCEEDED."""
+        """For partitions that the decision creates or deletes. Raises BrokerError(THROTTLING_QUOTA_EXCEEDED)."""
         if self.permits is not None:
             self.permits.take(partitions)
 
@@ -67,22 +55,20 @@ class MetadataDecision(Generic[A]):
 def deliver(done: AnyDone, answer: object) -> None:
     """Calls back with an answer. Logs an exception of the callback, so that other waiting answers are still sent.
 
-    Raises:
-        InvariantViolated: the node cannot continue.
+    Raises InvariantViolated: the node cannot continue.
     """
     try:
         done(answer)
     except InvariantViolated:
         raise
-    except Exception:  # any bug of the callback: the log has the trace
+    except Exception:
         log.exception("Answer of the controller could not be delivered")
 
 
 class LongDecision(Generic[Q, A]):
-    """A decision whose time depends on its request: a generator that yields after each element and returns the decision.
+    """Decorator of a decision whose time depends on its request: a generator that yields work units and returns the decision.
 
-    The controller runs it in slices and decides nothing else until it ends, so that it sees one image throughout.
-    Called like a plain function it runs to its end at once. Used as a decorator.
+    The controller runs it in slices. A plain call runs it to its end.
     """
 
     def __init__(self, in_slices: Callable[[ClusterView, Q], Work]) -> None:
@@ -90,16 +76,11 @@ class LongDecision(Generic[Q, A]):
         self.__doc__ = in_slices.__doc__
 
     def __call__(self, view: ClusterView, request: Q) -> MetadataDecision[A]:
-        """Returns the decision."""
         decision: MetadataDecision[A] = finished(self.in_slices(view, request))
         return decision
 
 
 def check_record_count(count: int) -> None:
-    """Refuses a request that needs too many records.
-
-    Raises:
-        BrokerError: POLICY_VIOLATION, as in Kafka (BoundedListTooLongException).
-    """
+    """Raises BrokerError(POLICY_VIOLATION), as in Kafka (BoundedListTooLongException)."""
     if count > RECORDS_MAX:
         raise BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

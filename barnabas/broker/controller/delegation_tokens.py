@@ -1,9 +1,4 @@
-"""Decisions about delegation tokens: CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, and the end of expired tokens.
-
-Pure functions of a ClusterView, whose `principal` and `now_ms` are those of the request. A token is found by its HMAC, which is made of
-its id. Its owner and its renewers may renew it and let it expire. Codes are Kafka's (DelegationTokenControlManager).
-Follows KIP-48, KIP-373 and KIP-900.
-"""
+"""Decisions on delegation tokens (KIP-48, KIP-373, KIP-900): creation, renewal, expiry. Codes are Kafka's (DelegationTokenControlManager)."""
 
 from __future__ import annotations
 
@@ -35,13 +30,12 @@ MS_MAX: Final = 2**62
 
 
 def token_parties(token: DelegationTokenImage) -> tuple[str, ...]:
-    """Who may see a token: owner, requester and renewers, as "User:alice"."""
+    """Owner, requester and renewers, as "User:alice": they may describe the token."""
     return (token.owner, token.requester, *token.renewers)
 
 
 @LongDecision[CreateDelegationTokenRequest, CreateDelegationTokenResponse]
 def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Work:
-    """Decides a CreateDelegationToken request."""
     secret = _secret(view)
     now_ms, requester = view.now_ms, view.principal
     owner = requester
@@ -86,7 +80,6 @@ def create_token(view: ClusterView, request: CreateDelegationTokenRequest) -> Wo
 
 @LongDecision[RenewDelegationTokenRequest, RenewDelegationTokenResponse]
 def renew_token(view: ClusterView, request: RenewDelegationTokenRequest) -> Work:
-    """Decides a RenewDelegationToken request."""
     token = yield from _found(view, bytes(request.hmac))
     _check_alive(token, view.now_ms)
     _check_party(token, view.principal)
@@ -99,7 +92,6 @@ def renew_token(view: ClusterView, request: RenewDelegationTokenRequest) -> Work
 
 @LongDecision[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]
 def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Work:
-    """Decides an ExpireDelegationToken request."""
     token = yield from _found(view, bytes(request.hmac))
     _check_party(token, view.principal)
     if request.expiry_time_period_ms < 0:
@@ -111,7 +103,7 @@ def expire_token(view: ClusterView, request: ExpireDelegationTokenRequest) -> Wo
 
 
 def expired_tokens(image: MetadataImage, now_ms: int) -> Work:
-    """Decides which tokens have expired. The answer tells whether there may be more: one decision removes a limited number."""
+    """Removes a limited number of expired tokens; the answer is whether more may remain."""
     found: list[MetadataRecord] = []
     for number, token in enumerate(image.delegation_tokens.values()):
         if number % TOKENS_A_YIELD == 0:
@@ -131,11 +123,7 @@ def _secret(view: ClusterView) -> str:
 
 
 def _check_number(view: ClusterView, owner: str) -> Work:
-    """Refuses one more token of an owner that has as many as it may. Expired tokens count until they are removed.
-
-    Raises:
-        BrokerError: POLICY_VIOLATION.
-    """
+    """Raises BrokerError(POLICY_VIOLATION) for one token too many of an owner; expired ones count until they are removed."""
     left = view.config.get_int("delegation.token.max.per.owner")
     for number, token in enumerate(view.image.delegation_tokens.values()):
         if number % TOKENS_A_YIELD == 0:
@@ -147,7 +135,7 @@ def _check_number(view: ClusterView, owner: str) -> Work:
 
 
 def _found(view: ClusterView, wanted: bytes) -> Work:
-    """Returns the token with this HMAC. Raises BrokerError."""
+    """Finds a token by its HMAC. Raises BrokerError."""
     secret = _secret(view)
     for number, token in enumerate(view.image.delegation_tokens.values()):
         if number % TOKENS_A_YIELD == 0:

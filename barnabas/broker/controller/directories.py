@@ -1,9 +1,4 @@
-"""Decisions about the directories of brokers: where replicas are placed, and the consequences of a failed directory.
-
-Pure functions of a ClusterView. A broker with several `log.dirs` places a new replica itself and reports its directory
-(AssignReplicasToDirs). The broker's heartbeats name a failed directory; the controller removes it from the registration, and every
-replica in it leaves ISRs and leaderships as if its broker were fenced for those partitions. Follows KIP-858.
-"""
+"""Decisions on log directories (KIP-858): the directory of each replica, and failed directories."""
 
 from __future__ import annotations
 
@@ -26,11 +21,14 @@ from barnabas.work import Work
 
 
 def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequence[bytes]) -> list[MetadataRecord]:
-    """The changes when a broker reports failed directories and still has others; no records for directories known to have failed."""
+    """Changes after a broker reports failed directories and still has others; no records for directories known to have failed.
+
+    Replicas in failed directories leave ISRs and leaderships as if their broker were fenced.
+    """
     lost = [directory for directory in broker.directories if directory in offline]
     if not lost:
         return []
-    # Nor are they eligible leaders: such a directory serves again after a restart at the earliest, and may be empty then.
+    # A failed directory serves again after a restart at the earliest, and may be empty then: no eligible leaders.
     elections = Elections(view.image, view.config, lost=broker.broker_id)
     records: list[MetadataRecord] = []
     for topic, number, partition in view.image.partitions():
@@ -48,11 +46,7 @@ def directories_offline(view: ClusterView, broker: BrokerImage, offline: Sequenc
 
 @LongDecision[AssignReplicasToDirsRequest, AssignReplicasToDirsResponse]
 def assign_replicas(view: ClusterView, request: AssignReplicasToDirsRequest) -> Work:
-    """Decides an AssignReplicasToDirs request.
-
-    Raises:
-        BrokerError: STALE_BROKER_EPOCH.
-    """
+    """A broker with several `log.dirs` places new replicas itself and reports their directories. Raises BrokerError(STALE_BROKER_EPOCH)."""
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     online, offline = Elections(view.image, view.config), Elections(view.image, view.config, departing=broker.broker_id)
     records: list[MetadataRecord] = []

@@ -1,17 +1,4 @@
-"""Elections: changes a partition when brokers start, stop, lose data, or request another ISR.
-
-Pure: `Elections` reads one image and a configuration; `change` returns the PartitionChangeRecord of one partition, or None.
-
-Rules, in this order: the present leader stays if it may; else the first replica, in the order of the assignment, that is in the ISR
-and may lead; if the ISR is empty, one of the eligible leaders (KIP-966: they hold everything that was acknowledged, because
-below min ISR no high watermark moves); if those are empty too, the last known leader, marked as recovering; at last, with
-unclean.leader.election.enable, any active replica. A broker that stops leaves the ISR and, while the ISR is smaller than min ISR,
-becomes an eligible leader. A broker that lost unsynced data belongs to neither.
-
-Without the feature eligible.leader.replicas.version the last member stays in the ISR, leading or not.
-
-Invariants: the leader is NO_LEADER or a member of the new ISR; ISR and eligible leaders have no member in common; a new leader
-means a new leader epoch, every change a new partition epoch (`replay.changed_partition`).
+"""Elections: change of a partition when brokers start, stop, lose data, or request another ISR.
 Follows KIP-966, KIP-704 (recovery state), KIP-858 (directories) and Kafka's PartitionChangeBuilder.
 """
 
@@ -41,7 +28,7 @@ class ElectionKind(Enum):
 
     PREFERRED = "preferred"  # the first replica, if it is in the ISR
     ONLINE = "online"  # a replica that holds everything acknowledged
-    UNCLEAN = "unclean"  # any active replica, if there is no other leader
+    UNCLEAN = "unclean"  # any active replica, if no other can lead
 
 
 def unclean_elections_enabled(image: MetadataImage, config: BrokerConfig, topic: str) -> bool:
@@ -53,10 +40,10 @@ def unclean_elections_enabled(image: MetadataImage, config: BrokerConfig, topic:
 class Elections:
     """Elections over one image.
 
-    Args:
-        arriving: a broker that is about to be unfenced, and may lead already.
-        departing: a broker that is about to be fenced or shut down; it leaves every ISR.
-        lost: a broker that restarted without its unsynced data; it leaves ISR and eligible leaders.
+    Invariants: the leader is NO_LEADER or in the new ISR; no eligible leader is in the ISR; a new leader means a new leader epoch, and
+    every change a new partition epoch (`replay.changed_partition`). A broker about to be unfenced is `arriving` and may lead already; one
+    about to be fenced or shut down is `departing` and leaves every ISR; one that restarted without its unsynced data is `lost` and leaves
+    the eligible leaders, too.
     """
 
     def __init__(
@@ -104,12 +91,8 @@ class Elections:
     ) -> PartitionChangeRecord | None:
         """The change of a partition, or None. Completes a reassignment as soon as possible.
 
-        Args:
-            isr: the ISR that its leader requests; by default the present one, without the departing broker.
-            kind: by default as the topic is configured.
-            recovery: the leader recovery state that its leader reports.
-            directories: new directories of the replicas.
-            assignment: the new assignment.
+        `isr` is requested by the leader, by default the present one without the departing broker; `kind` follows the topic's configuration
+        by default; `recovery` is the leader recovery state that the leader reports.
         """
         partition = topic.partitions[number]
         wanted = partition.isr if isr is None else isr
@@ -126,6 +109,7 @@ class Elections:
             new_isr, eligible, recovery = (leader,), (), RECOVERING
         elif leader in eligible:
             new_isr, eligible = (leader,), tuple(member for member in eligible if member != leader)
+        # Without eligible.leader.replicas.version the last member stays in the ISR, leading or not.
         elif not new_isr and not self._with_eligible:
             new_isr = partition.isr
         change = PartitionChangeRecord(partition_id=number, topic_id=topic.topic_id)
@@ -146,7 +130,6 @@ class Elections:
         return None if _says_nothing(change) else change
 
     def departures(self) -> list[PartitionChangeRecord]:
-        """The changes of every partition that the departing broker affects."""
         changes = []
         for topic in self.image.topics_by_name.values():
             for number, partition in enumerate(topic.partitions):
@@ -160,7 +143,7 @@ class Elections:
         return changes
 
     def arrivals(self) -> list[PartitionChangeRecord]:
-        """The changes of every partition without a leader that can get one now."""
+        """Changes of partitions without a leader that can get one now."""
         return [
             change
             for topic in self.image.topics_by_name.values()
@@ -197,7 +180,7 @@ class Elections:
             return ()
         former = partition.eligible_leader_replicas
         if not self._is_below_min_isr(topic, partition.isr, partition.replicas):
-            former = ()  # of a controller that counts the replicas of partition 0: the leader commits without them
+            former = ()  # from a controller that counts the replicas of partition 0: the leader commits without them
         members = dict.fromkeys((*former, *partition.isr))
         return tuple(
             member for member in members if member not in isr and member != self._lost and member in held.replicas
@@ -212,6 +195,7 @@ class Elections:
         kind: ElectionKind,
     ) -> tuple[int, bool]:
         """The leader, and whether it may lack acknowledged records."""
+        # KIP-966: eligible leaders hold everything acknowledged, because below min ISR no high watermark moves.
         complete = isr or eligible
         candidates = [partition.leader, *held.replicas]
         if kind is ElectionKind.PREFERRED:

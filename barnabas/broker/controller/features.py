@@ -1,17 +1,5 @@
-"""Features: levels that this release supports, levels of a cluster, and decisions about UpdateFeatures.
-
-Pure. A feature is finalized for the whole cluster only at a level that every registered node supports. A node starts only if it
-supports the cluster's finalized levels.
-
-Features that are not served (share and streams groups) are not finalized in new clusters, cannot be enabled, and are not listed
-to clients. Directories of Kafka or of an earlier release may have them enabled: such a directory opens and keeps its levels.
-
-UpdateFeatures changes all of its features or none (versions 0 and 1 answer per feature, version 2 once). Enabling
-eligible.leader.replicas.version writes the cluster's min.insync.replicas as a record, as KIP-966 demands, so that all brokers use
-the same value; disabling it clears the eligible leaders.
-
-Deviation: metadata.version cannot exceed the level of Kafka 4.3, and every downgrade is refused, as Kafka refuses downgrades that
-lose metadata. Follows KIP-584, KIP-778, KIP-1022.
+"""Features: levels of this release and of a cluster, and UpdateFeatures (KIP-584, KIP-778, KIP-1022).
+Deviation: metadata.version cannot exceed the level of Kafka 4.3, and every downgrade is refused, as Kafka refuses lossy downgrades.
 """
 
 from __future__ import annotations
@@ -41,22 +29,23 @@ from barnabas.protocol.messages.admin import (
 from barnabas.protocol.messages.cluster import RegistrationFeature
 from barnabas.work import Work
 
-NAMES_PER_UNIT: Final = 16  # of work (slices.Work): features that are only counted
+NAMES_PER_UNIT: Final = 16  # of work: features that are only counted
 METADATA_VERSION: Final = "metadata.version"
 MIN_ISR_KEY: Final = "min.insync.replicas"
 TIERED_KEY: Final = "remote.storage.enable"
 
 
 class FeatureRange(NamedTuple):
-    """Levels of a feature: the range that this broker supports, and the level of a new cluster."""
+    """Levels of a feature: the supported range, and the level of a new cluster."""
 
     low: int
     high: int
     initial: int
-    served: bool = True  # False: a cluster with it enabled is opened, but clients cannot use it
+    # False for share and streams groups: a directory of Kafka with them opens and keeps its levels, but clients cannot use them.
+    served: bool = True
 
 
-# In the order in which Kafka's formatter writes them. metadata.version 30 is 4.3-IV0.
+# In the order of Kafka's formatter. metadata.version 30 is 4.3-IV0.
 FEATURES: Final[dict[str, FeatureRange]] = {
     METADATA_VERSION: FeatureRange(7, 30, 30),
     ELIGIBLE_LEADERS: FeatureRange(0, 1, 1),
@@ -68,7 +57,7 @@ FEATURES: Final[dict[str, FeatureRange]] = {
 
 
 class UnsupportedFeatures(InvariantViolated):
-    """The cluster or directory has a feature that is not supported here: the node stops and leaves the directory unchanged."""
+    """A feature of the cluster or directory is not supported: the node stops and leaves the directory unchanged."""
 
 
 class UpgradeType(IntEnum):
@@ -80,12 +69,11 @@ class UpgradeType(IntEnum):
 
 
 def is_served(name: str) -> bool:
-    """Whether a feature is listed to clients."""
+    """Whether clients see the feature."""
     return name not in FEATURES or FEATURES[name].served
 
 
 def supported_features() -> list[RegistrationFeature]:
-    """The features that a node of this release registers."""
     return [
         RegistrationFeature(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
         for name, levels in FEATURES.items()
@@ -93,7 +81,7 @@ def supported_features() -> list[RegistrationFeature]:
 
 
 def check_features(image: MetadataImage) -> None:
-    """Raises UnsupportedFeatures if a finalized feature or its level is unknown to this node."""
+    """Raises UnsupportedFeatures if this node lacks a finalized feature or its level."""
     found = []
     for name, level in image.features.items():
         known = FEATURES.get(name)
@@ -109,10 +97,9 @@ def check_features(image: MetadataImage) -> None:
 
 
 def check_no_tiers(image: MetadataImage, delta: MetadataDelta) -> None:
-    """Raises UnsupportedFeatures if a topic has become one with tiered storage.
+    """Raises UnsupportedFeatures if a topic got tiered storage; Kafka's brokers without it do not start either.
 
-    Kafka's brokers without tiered storage do not start with such a topic, either. Its log begins in the remote storage: as its leader, this
-    node would move the start of the log, and Kafka would later delete the remote records below it.
+    Its log begins in the remote storage: as leader this node would move the log start, and Kafka would later delete the remote records.
     """
     for kind, name in delta.configs:
         if kind == TOPIC_RESOURCE and image.topic_config(name).get(TIERED_KEY, "").strip().lower() == "true":
@@ -124,12 +111,12 @@ def check_no_tiers(image: MetadataImage, delta: MetadataDelta) -> None:
 
 
 def min_isr_record(config_value: int) -> ConfigRecord:
-    """The record of the cluster's min.insync.replicas, required by eligible leaders (KIP-966)."""
+    """The cluster's min.insync.replicas as a record, so that all brokers use the same value (KIP-966)."""
     return ConfigRecord(resource_type=BROKER_RESOURCE, name=MIN_ISR_KEY, value=str(config_value))
 
 
 def unsupported_by(view: ClusterView, feature: str, level: int) -> str | None:
-    """Kafka's error text for the node that does not support the level; None if all do."""
+    """Kafka's error text for a node that does not support the level; None if all do."""
     who = f"Local controller {view.config.node_id}"
     own = FEATURES.get(feature)
     if own is None:
@@ -164,11 +151,10 @@ def _refusal(who: str, low: int, high: int, feature: str, level: int) -> str | N
 
 @LongDecision[UpdateFeaturesRequest, UpdateFeaturesResponse]
 def update_features(view: ClusterView, request: UpdateFeaturesRequest) -> Work:
-    """Decides an UpdateFeatures request: all of its updates or none. With `validate_only` no records.
+    """All updates or none (versions 0 and 1 answer per feature, version 2 once). With `validate_only` no records.
 
-    Raises:
-        BrokerError: INVALID_REQUEST for a feature named twice; INVALID_UPDATE_VERSION, naming feature and level, for a level
-            that a node does not support, or a downgrade that was not requested.
+    Raises BrokerError(INVALID_REQUEST) for a feature named twice; INVALID_UPDATE_VERSION for a level that a node does not support, or a
+    downgrade that was not requested.
     """
     updates = request.feature_updates
     names: dict[str, None] = {}

@@ -1,7 +1,4 @@
-"""Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590).
-
-Long requests are encoded, and long answers decoded, in slices.
-"""
+"""Forwards a client's request to the active controller in an Envelope, so that the controller authorizes the client (KIP-590)."""
 
 from __future__ import annotations
 
@@ -32,11 +29,9 @@ def forward(
     timeout_ms: int,
     client: MutatingClient | None = None,
 ) -> None:
-    """Sends a request on behalf of the client of `access`.
+    """Sends a request on behalf of the client of `access`; long requests and answers are coded in slices.
 
-    Args:
-        client: the client whose mutation quota applies. The controller reads its client id and its version in the header.
-        done: called once with the answer to the request, with a BrokerError of the controller, or with the peer's PeerError.
+    `client` names the mutation quota; `done` gets the answer, a BrokerError of the controller, or the peer's PeerError.
     """
     version = peer.version_of(type(request))
     client_id = f"controller-{peer.purpose}"

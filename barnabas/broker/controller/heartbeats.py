@@ -1,14 +1,8 @@
-"""Decides broker heartbeats: the state that a broker requests, and the state that it gets.
+"""Broker heartbeats: the state that a broker requests and the state that it gets (KIP-631, KIP-841, Kafka's BrokerHeartbeatManager).
 
-    FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
-      ▲                                     │                                                    │
-      └───────── session over, wants fence ─┴── leads nothing ──► SHUTDOWN_NOW ◄── leads nothing, the others know it
-
-Pure: a decision reads a ClusterView and the sessions; `liveness.py` records the heartbeat itself. A broker in controlled shutdown is
-told to stop once it leads nothing and every active broker has replayed that, or has had half a second to do so.
-
-Replicas in offline directories leave ISRs and leaderships (KIP-858); a broker without online directories is fenced.
-Follows KIP-631, KIP-841 (controlled shutdown) and Kafka's BrokerHeartbeatManager.
+FENCED ──caught up, wants neither──► UNFENCED ──wants to shut down, leads something──► CONTROLLED_SHUTDOWN
+   ▲                                     │                                                    │
+   └───────── session over, wants fence ─┴── leads nothing ──► SHUTDOWN_NOW ◄── leads nothing, the others know it
 """
 
 from __future__ import annotations
@@ -37,11 +31,7 @@ class BrokerControlState(Enum):
 def broker_heartbeat(
     view: ClusterView, sessions: BrokerSessions, request: BrokerHeartbeatRequest, now_ms: int
 ) -> MetadataDecision[BrokerHeartbeatResponse]:
-    """Decides a heartbeat.
-
-    Raises:
-        BrokerError: STALE_BROKER_EPOCH: the broker has registered again since, or was removed: it must register.
-    """
+    """Decides a heartbeat; `liveness.py` records it. Raises BrokerError(STALE_BROKER_EPOCH): the broker has registered again, or was removed."""
     broker = check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     present = _present(broker)
     wanted = _next(view.image, broker, request, lambda others: sessions.may_stop(broker.broker_id, others, now_ms))
@@ -50,11 +40,12 @@ def broker_heartbeat(
     records: list[MetadataRecord] = []
     if broker.directories and all(each in request.offline_log_dirs for each in broker.directories):
         if wanted is not BrokerControlState.SHUTDOWN_NOW:
-            wanted = BrokerControlState.FENCED  # it has no directory left to serve
+            wanted = BrokerControlState.FENCED  # KIP-858: no online directory
     else:
         records = directories_offline(view, broker, request.offline_log_dirs)
     if records and wanted is BrokerControlState.UNFENCED:
-        wanted = present  # it must not be elected for what it has just lost: its next heartbeat unfences it
+        # It must not be elected for what it has just lost: its next heartbeat unfences it.
+        wanted = present
     if present is not wanted:
         records += _becomes(view, broker.broker_id, wanted)
     cordoned = request.cordoned_log_dirs

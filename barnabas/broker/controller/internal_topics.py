@@ -1,8 +1,4 @@
-"""Topics that a broker creates itself: internal topics with their own settings, and automatically created ones.
-
-Pure functions of a name and a configuration. Internal topics are created with the configured number of replicas, never with fewer,
-so that their records survive the same failures.
-"""
+"""Topics that a broker creates itself: internal topics, and automatically created ones."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from barnabas.protocol.messages.admin import CreatableTopic, CreatableTopicConfi
 
 
 def topic_to_ensure(name: str, config: BrokerConfig) -> CreatableTopic:
-    """The topic to create under this name: an internal one with its own settings, another with the cluster's defaults."""
+    """The topic to create: an internal topic with its own settings and never fewer replicas, another with the cluster's defaults."""
     settings: dict[str, str] = {}
     partitions, replication_factor = -1, -1
     if name == GROUP_METADATA_TOPIC:

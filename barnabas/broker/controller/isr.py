@@ -1,12 +1,5 @@
-"""Decisions about in-sync replicas and leaders: AlterPartition, ElectLeaders, leader balance, unclean elections.
-
-Pure functions of a ClusterView.
-
-AlterPartition is a compare-and-set: the leader names the leader epoch and partition epoch that its request is based on, and for each
-member of the requested ISR the broker epoch of its fetches. A member that has been fenced, is shutting down or has restarted since is
-refused (INELIGIBLE_REPLICA): fetches made before a broker's restart do not count. An epoch that is too high means that this
-controller is no longer active: NOT_CONTROLLER.
-Follows KIP-497, KIP-841, KIP-903, KIP-966 (eligible leaders), KIP-460 (ElectLeaders), and Kafka's ReplicationControlManager.
+"""Decisions on ISRs and leaders: AlterPartition, ElectLeaders, leader balance, unclean elections.
+Follows KIP-497, KIP-841, KIP-903, KIP-966, KIP-460 (ElectLeaders) and Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -53,10 +46,11 @@ ELECTIONS_MAX: Final = 1_000  # at the controller's own initiative, in one decis
 
 @LongDecision[AlterPartitionRequest, AlterPartitionResponse]
 def alter_partition(view: ClusterView, request: AlterPartitionRequest) -> Work:
-    """Decides an AlterPartition request, each partition separately.
+    """A compare-and-set for each partition, based on its leader epoch, partition epoch and members' broker epochs.
 
-    Raises:
-        BrokerError: STALE_BROKER_EPOCH: the requesting leader has registered again since.
+    Fenced, stopping and restarted members are refused (INELIGIBLE_REPLICA): fetches before a broker's restart do not count. An epoch that
+    is too high means that this controller is no longer active: NOT_CONTROLLER. Raises BrokerError(STALE_BROKER_EPOCH): the requesting
+    leader has registered again.
     """
     check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     elections = Elections(view.image, view.config)
@@ -139,10 +133,9 @@ def _refusal(
 
 @LongDecision[ElectLeadersRequest, ElectLeadersResponse]
 def elect_leaders(view: ClusterView, request: ElectLeadersRequest) -> Work:
-    """Decides an ElectLeaders request; without partitions it means all, and the answer omits those that need no election.
+    """Without partitions it means all, and the answer omits those that need no election.
 
-    Raises:
-        BrokerError: INVALID_REQUEST for an unknown type of election.
+    Raises BrokerError(INVALID_REQUEST) for an unknown election type.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -200,7 +193,7 @@ def _elect(
 
 
 def balance_leaders(view: ClusterView) -> MetadataDecision[bool]:
-    """Elects preferred replicas that are in sync again. The answer says whether more elections remain."""
+    """Elects preferred replicas that are in sync again. The answer is whether more remain."""
     misplaced = _misplaced(view)
     records = _preferred_elections(view, misplaced, misplaced)
     return MetadataDecision(len(records) >= ELECTIONS_MAX, records)
@@ -230,7 +223,7 @@ def _misplaced(view: ClusterView) -> dict[int, list[tuple[TopicImage, int]]]:
 def _preferred_elections(
     view: ClusterView, misplaced: Mapping[int, Sequence[tuple[TopicImage, int]]], brokers: Iterable[int]
 ) -> list[PartitionChangeRecord]:
-    """Elects preferred replicas that are in sync but do not lead, ELECTIONS_MAX at most."""
+    """Elects preferred replicas that are in sync but do not lead, at most ELECTIONS_MAX."""
     elections = Elections(view.image, view.config)
     found = chain.from_iterable(misplaced.get(each, ()) for each in brokers)
     led = (each for each in found if each[0].partitions[each[1]].leader != NO_LEADER)
@@ -239,7 +232,7 @@ def _preferred_elections(
 
 
 def elect_unclean_leaders(view: ClusterView) -> MetadataDecision[bool]:
-    """Elects out of sync leaders for partitions without one, if their topics allow it. The answer says whether more remain."""
+    """Elects out-of-sync leaders for partitions without one, if their topics allow it. The answer is whether more remain."""
     elections = Elections(view.image, view.config)
     records: list[MetadataRecord] = []
     for topic, number, partition in view.image.partitions():

@@ -1,20 +1,5 @@
-"""Liveness: the sessions of brokers with the active controller. The shell around BrokerSessions: timers and probes.
-
-A broker whose heartbeat connection closed is probed. A new controller probes every unfenced broker, because a broker that died
-together with the former controller closed its connections to that one. `suspicion.py` decides when such a broker is dead; it is then
-fenced under the suspected epoch. A broker whose listener accepts keeps its session.
-
-Brokers need routes to each other, controllers need none to brokers. So a node that is no broker probes only brokers whose listener has
-accepted a connection from it: it tries one as soon as a broker sends a heartbeat. broker.probe.enable=false turns all probes off.
-
-A broker that registers during the session of its former incarnation replaces it if the former one is dead: its listener
-refuses connections, or the new process has bound the same address and no heartbeat connection of the former one is left. Otherwise
-the registration is answered DUPLICATE_BROKER_REGISTRATION until the session ends.
-
-If auto.leader.rebalance.enable is true, an unfenced broker gets the leaderships of its preferred partitions as soon as it is in
-sync; the others are balanced every leader.imbalance.check.interval.seconds.
-
-Time during which this process was suspended does not count as silence of a broker. Follows KIP-631; the probes are ours.
+"""Liveness: sessions of brokers with the active controller. The shell of BrokerSessions: timers and probes.
+Follows KIP-631; the probes are ours. broker.probe.enable=false turns them off.
 """
 
 from __future__ import annotations
@@ -57,7 +42,7 @@ GIVE_BACK_MS_MAX: Final = 60_000  # after that the periodic balance does it
 
 
 class HeartbeatSource(Protocol):
-    """A connection that heartbeats arrive over."""
+    """A connection that carries heartbeats."""
 
     def on_close(self, callback: Callable[[], None], /) -> None:
         """Calls back once after it ended."""
@@ -71,14 +56,10 @@ class ControllerView(Protocol):
     image: MetadataImage
 
     @property
-    def active(self) -> bool:
-        """Whether the controller is active."""
-        ...
+    def active(self) -> bool: ...
 
     @property
-    def cluster_id(self) -> str:
-        """The cluster whose brokers may register."""
-        ...
+    def cluster_id(self) -> str: ...
 
 
 class Submit(Protocol):
@@ -91,17 +72,15 @@ class Submit(Protocol):
         /,
         *,
         between: bool = False,
-    ) -> None:
-        """Queues a decision."""
-        ...
+    ) -> None: ...
 
 
 class Liveness:
-    """The sessions of brokers with the active controller. The module docstring describes them.
+    """Sessions of brokers with the active controller.
 
-    Args:
-        view: the present state of the controller.
-        submit: queues a decision of the controller.
+    A broker whose heartbeat connection closes is probed; `suspicion.py` decides when it is dead, and it is fenced under the suspected
+    epoch. A new controller probes every unfenced broker: one that died with the former controller closed its connections to that one.
+    `submit`: queues a decision of the controller.
     """
 
     def __init__(
@@ -122,11 +101,11 @@ class Liveness:
         self.sessions = BrokerSessions(config.get_int("broker.session.timeout.ms"))
         self._probes = config.get_bool("broker.probe.enable")
         self._is_broker = "broker" in config.roles
-        self._reached: dict[
-            int, int
-        ] = {}  # broker epoch of the incarnation that accepted a connection of this node, by broker
+        # Broker epoch of the incarnation that accepted a connection of this node, by broker. Controllers need no route to
+        # brokers: a node that is no broker probes only brokers whose listener has accepted its connection.
+        self._reached: dict[int, int] = {}
         self._probing: dict[int, int] = {}  # suspected epoch by broker
-        self._watched: dict[HeartbeatSource, None] = {}  # connections that heartbeats arrived over
+        self._watched: dict[HeartbeatSource, None] = {}  # connections that carry heartbeats
         self._check_timer: Timer | None = None
         self._check_at_ms = 0
         self._balance_timer: Timer | None = None
@@ -136,7 +115,6 @@ class Liveness:
     # --- begin and end --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """This node becomes the active controller."""
         brokers = self._view.image.brokers.values()
         self.sessions.begin(brokers, self._now_ms())
         self._arm_check()
@@ -146,7 +124,6 @@ class Liveness:
             self.suspect(broker.broker_id, broker.epoch, closed=self._peers.ended_ms(broker.broker_id) is not None)
 
     def end(self) -> None:
-        """This node is no longer the active controller."""
         self.sessions.end()
         for timer in (self._check_timer, self._balance_timer, self._return_timer):
             if timer is not None:
@@ -171,7 +148,7 @@ class Liveness:
         source: HeartbeatSource | None,
         done: Done[BrokerHeartbeatResponse],
     ) -> None:
-        """Handles a broker heartbeat and the state it requests. Watches the connection from then on."""
+        """Watches the connection from then on."""
         if source is not None and source not in self._watched:
             self._watched[source] = None
             source.on_close(lambda: self._on_closed(request.broker_id, source))
@@ -192,7 +169,6 @@ class Liveness:
             self._arm_check()
 
     def on_registration(self, request: BrokerRegistrationRequest, done: Done[BrokerRegistrationResponse]) -> None:
-        """A broker process has started."""
         if request.cluster_id != self._view.cluster_id:
             text = f"Expected cluster ID {self._view.cluster_id}, but got cluster ID {request.cluster_id}"
             done(BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, text))
@@ -206,7 +182,7 @@ class Liveness:
             self._reactor.scope.start(self._register_if_gone(former, request, done))
 
     def _is_over(self, former: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-        """Whether the former incarnation of the registering broker is dead."""
+        """Whether the former incarnation of the registering broker is dead; else DUPLICATE_BROKER_REGISTRATION until its session ends."""
         if former.fenced or former.incarnation_id == request.incarnation_id:
             return True
         if not self.sessions.alive(former.broker_id, self._now_ms()):
@@ -243,14 +219,13 @@ class Liveness:
     # --- suspicion ------------------------------------------------------------------------------------------------
 
     def _on_closed(self, broker_id: int, source: HeartbeatSource) -> None:
-        """A connection of this broker's heartbeats has ended."""
         self._watched.pop(source, None)
         broker_epoch = self.sessions.on_closed(broker_id, source)
         if broker_epoch is not None:
             self.suspect(broker_id, broker_epoch)
 
     def suspect(self, broker_id: int, broker_epoch: int, *, closed: bool = True) -> None:
-        """Probes a broker until it sends a heartbeat, is fenced or registers again; fences it if it is dead (`suspicion.py`).
+        """Probes a broker until it sends a heartbeat, is fenced or registers again; fences it if it is dead.
 
         Starts later if a probe fenced the same incarnation recently. No effect if the broker is fenced, or cannot be reached from here.
         """
@@ -304,7 +279,6 @@ class Liveness:
         self._fence(broker.broker_id, broker.epoch)
 
     async def _listens(self, broker: BrokerImage) -> ProbeResult:
-        """The probe result of the broker's registered listener."""
         address = self._address(broker)
         if address is None:
             return ProbeResult.ACCEPTED
@@ -314,7 +288,7 @@ class Liveness:
         return result
 
     def _can_reach(self, broker: BrokerImage) -> bool:
-        """Whether a refusal shows that the broker's process is gone: a firewall may refuse the connections of a controller."""
+        """Whether a refusal proves that the broker's process is gone: a firewall may refuse connections of a controller."""
         return self._probes and (self._is_broker or self._reached.get(broker.broker_id) == broker.epoch)
 
     async def _refuses(self, broker: BrokerImage) -> bool:
@@ -326,7 +300,7 @@ class Liveness:
         return suspicion.is_dead(await self._listens(broker), self._now_ms())
 
     def _address(self, broker: BrokerImage) -> RegisteredEndpoint | None:
-        """The listener for connections between brokers, else the broker's first."""
+        """The inter-broker listener, else the broker's first."""
         name = self._config.inter_broker_listener
         return broker.endpoint(name) or next(iter(broker.end_points), None)
 
@@ -351,7 +325,7 @@ class Liveness:
             self._check_timer = self._reactor.call_later(at_ms - self._now_ms(), self._check)
 
     def _check(self) -> None:
-        """Fences brokers whose session has ended."""
+        """Fences brokers whose session has ended; time while this process was suspended does not count."""
         self._check_timer = None
         now_ms = self._now_ms()
         stall_ms = self._reactor.stall_ms(self._check_at_ms)
@@ -371,7 +345,7 @@ class Liveness:
         self._balance_timer = self._reactor.call_later(delay_ms, self._balance)
 
     def _balance(self) -> None:
-        """Elects preferred replicas, and unclean leaders where a topic allows it and no other is left."""
+        """Elects preferred replicas, and unclean leaders where the topic allows it."""
 
         def done(more: bool | BrokerError) -> None:
             if self._view.active and self._balance_timer is None:
@@ -383,7 +357,7 @@ class Liveness:
         self._submit(balance_leaders if balances else _no_balance, done)
 
     def _on_returned(self, broker_ids: Iterable[int]) -> None:
-        """Brokers were unfenced: elects them where preferred once they are in sync."""
+        """Elects unfenced brokers where they are preferred, once in sync."""
         now_ms = self._now_ms()
         if not self._config.get_bool("auto.leader.rebalance.enable"):
             return

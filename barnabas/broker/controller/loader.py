@@ -1,15 +1,4 @@
-"""MetadataLoader: replays the committed metadata log into images, and publishes them. Runs on every node.
-
-Each call of `on_committed` leads to one published image. A snapshot replaces everything; its delta is the difference to the last
-published image.
-
-Replay and publication of many records run in slices (`slices.Slices`); the quorum delivers nothing more until they end.
-
-Invariants: images are published in the order of the log, and only what is committed; the records of an open metadata transaction
-are in no image, so no snapshot is taken while one is open. The node stops on a finalized feature that it does not support, and on a
-record that contradicts the image.
-Follows KIP-630 (snapshots), KIP-868 (transactions).
-"""
+"""MetadataLoader: replays the committed metadata log into images and publishes them, on every node (KIP-630, KIP-868)."""
 
 from __future__ import annotations
 
@@ -36,15 +25,13 @@ from barnabas.protocol.records import iter_batches
 from barnabas.storage.steps import record_slices
 from barnabas.work import Work, finished
 
-UNITS_OF_A_RECORD: Final = 2  # of work (slices.Work): decoded and replayed
+UNITS_OF_A_RECORD: Final = 2  # of work: decoded and replayed
 
 
 class MetadataLoader:
-    """Replays the metadata log of one node. The module docstring describes it.
+    """Replays the metadata log of one node. Images are published in log order, and hold only what is committed.
 
-    Attributes:
-        image: the last published image.
-        open_transaction: the records of an open metadata transaction, None without one.
+    The records of an open metadata transaction are in no image, so no snapshot is taken while one is open.
     """
 
     def __init__(
@@ -58,14 +45,7 @@ class MetadataLoader:
         channel: ControllerChannel,
         heartbeat_now: Callable[[], None],
     ) -> None:
-        """Stores its parts; reads no log.
-
-        Args:
-            current: publishes the images.
-            controller: controller of this node, None without that role.
-            channel: channel to the active controller.
-            heartbeat_now: makes this broker send a heartbeat, because a new controller has received none.
-        """
+        """Reads no log. `current` publishes the images; `controller` is None without that role; `heartbeat_now` sends this broker's heartbeat."""
         self._reactor = reactor
         self._slices = slices
         self._quorum = quorum
@@ -73,31 +53,29 @@ class MetadataLoader:
         self._controller = controller
         self._channel = channel
         self._heartbeat_now = heartbeat_now
-        self.image: MetadataImage = EMPTY_IMAGE
-        self.open_transaction: list[MetadataRecord] | None = None
+        self.image: MetadataImage = EMPTY_IMAGE  # the last published
+        self.open_transaction: list[MetadataRecord] | None = None  # None without an open metadata transaction
         self._snapshot_asked = False
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction is open."""
         return self.open_transaction is not None
 
     # --- from the quorum ------------------------------------------------------------------------------------------
 
     def on_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
-        """Replaces everything below the snapshot's end by these records."""
+        """Replaces everything below the snapshot's end; the delta is the difference to the last published image."""
         self._begin(self._replay_snapshot(snapshot, values))
 
     def on_committed(self, batches: Buffer) -> None:
-        """Replays whole committed batches, and publishes the resulting image."""
+        """Replays whole committed batches and publishes one image."""
         self._begin(self._replay_batches(batches if isinstance(batches, bytes) else bytes(batches)))
 
     def _begin(self, work: Work) -> None:
         """Runs a first slice at once and the rest in later turns; until then the quorum delivers nothing more.
 
-        Raises:
-            InvariantViolated: the records contradict one another, or are malformed.
-            UnsupportedFeatures: a finalized feature is not served here.
+        Raises InvariantViolated for malformed or contradictory records, UnsupportedFeatures for a finalized feature that is not served
+        here.
         """
         rest = advance(work)
         if isinstance(rest, WorkResult):
@@ -144,12 +122,11 @@ class MetadataLoader:
             self._channel.on_active()
 
     def on_not_leading(self) -> None:
-        """This node no longer leads."""
         if self._controller is not None:
             self._controller.on_not_leading()
 
     def on_leader(self, leader_id: int, epoch: int) -> None:
-        """The quorum has another leader, or (−1) no known one."""
+        """`leader_id` is −1 without a known leader."""
         self._channel.on_leader(leader_id, epoch)
         if leader_id >= 0:
             self._heartbeat_now()  # a new controller has received no heartbeat yet

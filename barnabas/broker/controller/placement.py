@@ -1,7 +1,5 @@
-"""Placement of replicas: over the unfenced brokers in turn, the replicas of a partition on different brokers and, as far as
-possible, in different racks. If the unfenced brokers are too few, fenced ones are the last replicas, outside the ISR.
-
-Pure functions. Follows Kafka's rules for refusals and for fenced brokers; the order differs (Kafka's striped placer is random).
+"""Placement of replicas over the unfenced brokers in turn, on different brokers and if possible in different racks.
+Refusals and fenced brokers as in Kafka; the order differs (Kafka's striped placer is random).
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ from barnabas.errors import BrokerError, ErrorCode
 from barnabas.work import Steps
 
 UNASSIGNED_DIRECTORY = bytes(16)
-UNITS_OF_A_PARTITION: Final = 1  # of work
-BROKERS_PER_UNIT: Final = 32  # that are compared for one replica
+UNITS_OF_A_PARTITION: Final = 1
+BROKERS_PER_UNIT: Final = 32  # compared for one replica
 
 
 def place_partitions(
@@ -23,8 +21,8 @@ def place_partitions(
 ) -> Steps[list[PartitionImage]]:
     """`count` new partitions with `replication_factor` replicas, the first on the `start`th broker (modulo their number).
 
-    Raises:
-        BrokerError: INVALID_REPLICATION_FACTOR: too few brokers, or all fenced.
+    Fenced brokers are the last replicas, outside the ISR, if the unfenced ones are too few. Raises BrokerError(INVALID_REPLICATION_FACTOR):
+    too few brokers, or all fenced.
     """
     alive = sorted(broker.broker_id for broker in image.alive_brokers())
     fenced = sorted(image.brokers.keys() - set(alive))
@@ -53,15 +51,12 @@ def place_partitions(
 
 
 def _turned(brokers: Sequence[int], at: int) -> list[int]:
-    """All the brokers in turn, beginning with the `at`th (modulo their number)."""
+    """The brokers in turn from the `at`th (modulo their number)."""
     return [brokers[(at + step) % len(brokers)] for step in range(len(brokers))]
 
 
 def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int, taken: dict[str | None, int]) -> list[int]:
-    """The first `count` of `brokers`, skipping those whose rack already has its share; all if there are fewer.
-
-    Counts the chosen ones in `taken`, by rack.
-    """
+    """The first `count` of `brokers`, skipping racks that have their share; all if there are fewer. Adds them to `taken`, by rack."""
     left = list(brokers)
     chosen: list[int] = []
     while left and len(chosen) < count:
@@ -76,14 +71,9 @@ def _over_racks(image: MetadataImage, brokers: Sequence[int], count: int, taken:
 def assigned_partition(
     image: MetadataImage, number: int, replicas: Sequence[int], replication_factor: int | None
 ) -> PartitionImage:
-    """A new partition on the brokers that the client named.
+    """A new partition on the brokers that the client named. `replication_factor`: of the topic's other partitions, None without any.
 
-    Args:
-        replication_factor: of the topic's other partitions, if it has any.
-
-    Raises:
-        BrokerError: INVALID_REPLICA_ASSIGNMENT: no broker, one twice, one that is not registered, all of them fenced, or another number
-            of brokers than `replication_factor`.
+    Raises BrokerError: INVALID_REPLICA_ASSIGNMENT, also if all brokers are fenced or their number is not `replication_factor`.
     """
     check_assignment(image, replicas)
     if replication_factor is not None and len(replicas) != replication_factor:
@@ -101,10 +91,10 @@ def assigned_partition(
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int]) -> None:
-    """Raises BrokerError(INVALID_REPLICA_ASSIGNMENT) for no broker, one twice, or one that is not registered."""
+    """Raises BrokerError(INVALID_REPLICA_ASSIGNMENT) for no broker, a duplicate, or one that is not registered."""
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
-    checked = replicas[: len(image.brokers) + 1]  # of more replicas than there are brokers, one of these is wrong
+    checked = replicas[: len(image.brokers) + 1]  # a longer list has a duplicate or an unknown broker among these
     before = None
     for broker_id in sorted(checked):
         if broker_id not in image.brokers:
@@ -137,6 +127,6 @@ def _partition(image: MetadataImage, replicas: Sequence[int]) -> PartitionImage:
 
 
 def directory_of_new_replica(image: MetadataImage, broker_id: int) -> bytes:
-    """The directory if the broker has only one; with several, the broker chooses and reports it later (KIP-858)."""
+    """The broker's only directory; with several, the broker chooses and reports it later (KIP-858)."""
     directories = image.brokers[broker_id].directories
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY

@@ -12,11 +12,7 @@ from barnabas.protocol.messages.cluster import AllocateProducerIdsRequest, Alloc
 def allocate_producer_ids(
     view: ClusterView, request: AllocateProducerIdsRequest
 ) -> MetadataDecision[AllocateProducerIdsResponse]:
-    """Allocates the next block to the requesting broker.
-
-    Raises:
-        BrokerError: STALE_BROKER_EPOCH.
-    """
+    """Allocates the next block. Raises BrokerError(STALE_BROKER_EPOCH)."""
     check_broker_epoch(view.image, request.broker_id, request.broker_epoch)
     first = view.image.next_producer_id
     record = ProducerIdsRecord(

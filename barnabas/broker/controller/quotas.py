@@ -1,8 +1,4 @@
-"""Decisions about quotas of clients: AlterClientQuotas.
-
-Pure functions of a ClusterView and a request. Each entity is decided separately, all of its changes or none. Only real changes are
-written as records. Error texts and codes are Kafka's (ClientQuotaControlManager). Follows KIP-546, KIP-599 and KIP-612.
-
+"""Decisions on client quotas: AlterClientQuotas (KIP-546, KIP-599, KIP-612); error texts and codes of Kafka's ClientQuotaControlManager.
 Deviation: the name of an ip entity is an address. Kafka also takes host names that it can resolve.
 """
 
@@ -30,14 +26,14 @@ from barnabas.work import Steps, Work
 USER_ENTITY: Final = "user"
 CLIENT_ID_ENTITY: Final = "client-id"
 IP_ENTITY: Final = "ip"
-OPERATIONS_PER_UNIT: Final = 4  # of work (slices.Work)
-PARTS_MAX: Final = 64  # of an entity that are read: one with more than two is refused
+OPERATIONS_PER_UNIT: Final = 4  # of work
+PARTS_MAX: Final = 64  # read parts of an entity: one with more than two is refused
 ADDRESS_LENGTH_MAX: Final = 64  # characters
 FRACTION_MAX: Final = 1e-6  # of a number that counts as whole
 
 
 class _Range(NamedTuple):
-    """The values of a quota are above 0."""
+    """Values above 0."""
 
     type_name: str = ""
     largest: float | None = None  # None: any number, also a fraction
@@ -55,7 +51,7 @@ _OF_ADDRESSES: Final[Mapping[str, _Range]] = {"connection_creation_rate": _Range
 
 @LongDecision[AlterClientQuotasRequest, AlterClientQuotasResponse]
 def alter_client_quotas(view: ClusterView, request: AlterClientQuotasRequest) -> Work:
-    """Decides an AlterClientQuotas request. With `validate_only` the answer is the same, without records."""
+    """Each entity separately, all of its changes or none. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results: dict[QuotaEntity, AlteredQuota] = {}
     texts = 0
@@ -82,18 +78,18 @@ def alter_client_quotas(view: ClusterView, request: AlterClientQuotasRequest) ->
 
 
 def _entity(parts: Sequence[AlteredQuotaEntity]) -> QuotaEntity:
-    """A type that is named twice has its last name, as in Kafka."""
+    """The last name of a repeated type counts, as in Kafka."""
     return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
 
 
 def _text(entity: QuotaEntity) -> str:
-    """As Kafka's errors write it."""
+    """As in Kafka's errors."""
     parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{parts}}})"
 
 
 def _operations(entry: QuotaAlteration) -> Steps[dict[str, QuotaOperation] | None]:
-    """Returns the changes by key; None if two have the same key."""
+    """Changes by key; None for a repeated key."""
     found: dict[str, QuotaOperation] = {}
     for number, operation in enumerate(entry.ops):
         if number % OPERATIONS_PER_UNIT == 0:
@@ -107,7 +103,7 @@ def _operations(entry: QuotaAlteration) -> Steps[dict[str, QuotaOperation] | Non
 def _altered(
     view: ClusterView, entity: QuotaEntity, changes: Mapping[str, QuotaOperation]
 ) -> Steps[list[MetadataRecord]]:
-    """Returns the records of one entity."""
+    """Records of one entity; only real changes are written."""
     ranges = _ranges(entity)
     now = view.image.quotas.get(entity, {})
     records: list[MetadataRecord] = []
@@ -129,11 +125,7 @@ def _parts(entity: QuotaEntity) -> list[QuotaEntityPart]:
 
 
 def _ranges(entity: QuotaEntity) -> Mapping[str, _Range]:
-    """The quotas that an entity may have.
-
-    Raises:
-        BrokerError: INVALID_REQUEST, the entity is invalid.
-    """
+    """Quotas that an entity may have. Raises BrokerError(INVALID_REQUEST) for an invalid entity."""
     if not entity:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for kind, name in entity:

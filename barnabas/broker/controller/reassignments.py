@@ -1,8 +1,5 @@
-"""Decisions about reassignments of partitions: AlterPartitionReassignments and ListPartitionReassignments.
-
-Pure functions of a ClusterView. Each partition of a request is decided separately. A decision only begins the reassignment: the leader
-finds new replicas in its image, they fetch, and the AlterPartition that adds the last of them to the ISR completes it
-(`Elections.change`). Error texts are Kafka's. Follows KIP-455, KIP-860 and Kafka's ReplicationControlManager.
+"""Partition reassignment: AlterPartitionReassignments, ListPartitionReassignments (KIP-455, KIP-860); error texts of Kafka's
+ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -32,7 +29,10 @@ from barnabas.work import Work
 
 @LongDecision[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 def alter_reassignments(view: ClusterView, request: AlterPartitionReassignmentsRequest) -> Work:
-    """Decides an AlterPartitionReassignments request. If it names a partition twice, the last one counts."""
+    """Begins reassignments; the AlterPartition that adds the last new replica to the ISR completes one (`Elections.change`).
+
+    Partitions are decided separately; the last entry of a repeated partition counts.
+    """
     elections = Elections(view.image, view.config)
     records: dict[tuple[str, int], MetadataRecord] = {}
     responses = []
@@ -76,7 +76,7 @@ def _alter(
 
 
 def _check_factor(partition: PartitionImage, target: Sequence[int]) -> None:
-    """Checks the replication factor; compares with the target of a reassignment in progress."""
+    """Compares with the target of a reassignment in progress, if there is one."""
     present = len(partition.replicas) - len(partition.removing_replicas)
     if len(target) != present:
         raise BrokerError(
@@ -104,7 +104,7 @@ def _cancel(view: ClusterView, elections: Elections, topic: TopicImage, number: 
 
 @LongDecision[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]
 def list_partition_reassignments(view: ClusterView, request: ListPartitionReassignmentsRequest) -> Work:
-    """Lists the reassignments in progress, of the named partitions or of all."""
+    """Reassignments in progress, of the named partitions or of all."""
     image = view.image
     wanted: list[tuple[TopicImage, Sequence[int]]]
     if request.topics is None:

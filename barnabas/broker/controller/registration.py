@@ -1,13 +1,5 @@
-"""Decisions about registrations of brokers and controllers: bootstrap records, registration, fencing, unfencing, shutdown.
-
-Pure functions of a ClusterView: they return records, the controller appends them. `heartbeats.py` and `liveness.py` call them.
-
-Every start of a broker registers it again, with a new incarnation id; the broker epoch is the offset of its registration; fenced
-until it serves. Its former leaderships end with the registration, so that every partition it leads again has a new leader epoch.
-The same incarnation may register again (its answer was lost): it keeps its epoch.
-`liveness.py` decides whether a broker that seems alive may be replaced.
-Follows KIP-631 (registration), KIP-584 (features), KIP-858 (directories), KIP-903 and KIP-966 (broker epochs, unclean stops),
-KIP-919 (controllers).
+"""Registration of brokers and controllers: bootstrap records, registration, fencing, unfencing, shutdown.
+Follows KIP-631, KIP-584 (features), KIP-858 (directories), KIP-903 and KIP-966 (broker epochs, unclean stops), KIP-919 (controllers).
 """
 
 from __future__ import annotations
@@ -51,8 +43,7 @@ RESERVED_DIRECTORIES: Final = 100  # ids below this number have a special meanin
 def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] = ()) -> list[MetadataRecord]:
     """The first records of a new cluster, as one metadata transaction.
 
-    Args:
-        formatted: records of bootstrap.checkpoint, written by Kafka's storage tool; used instead of our own feature levels.
+    `formatted`: records of bootstrap.checkpoint, written by Kafka's storage tool; replace our own feature levels.
     """
     features: Sequence[MetadataRecord] = formatted or [
         FeatureLevelRecord(name=name, feature_level=levels.initial)
@@ -71,11 +62,7 @@ def bootstrap_records(config: BrokerConfig, formatted: Sequence[MetadataRecord] 
 def register_controller(
     request: ControllerRegistrationRequest,
 ) -> MetadataDecision[ControllerRegistrationResponse]:
-    """A controller process has started.
-
-    Raises:
-        BrokerError: INVALID_REQUEST for more listeners or features than a node has.
-    """
+    """Raises BrokerError(INVALID_REQUEST) for more listeners or features than a node has."""
     _check_sizes(request)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
@@ -97,14 +84,11 @@ def _check_sizes(request: ControllerRegistrationRequest | BrokerRegistrationRequ
 def register_broker(
     view: ClusterView, request: BrokerRegistrationRequest
 ) -> MetadataDecision[BrokerRegistrationResponse]:
-    """A broker process has started: registers it, fenced, and ends the leaderships of its former incarnation.
+    """Registers a broker, fenced, and ends the leaderships of its former incarnation, so that each has a new leader epoch.
 
-    If it does not name the last registered epoch from its clean stop, it may have lost unsynced data and leaves every ISR; so it does
-    if one of its former directories is missing.
-
-    Raises:
-        BrokerError: INVALID_REGISTRATION for directories that cannot be its own, UNSUPPORTED_VERSION if it does not support
-            a finalized feature.
+    The broker epoch is the offset of the registration; a repeated registration of the same incarnation keeps it. A broker that does not
+    name its last epoch from a clean stop may have lost unsynced data and leaves every ISR, and so does one that lacks a former directory.
+    Raises BrokerError(INVALID_REGISTRATION) for directories that cannot be its own, UNSUPPORTED_VERSION without a finalized feature.
     """
     _check_sizes(request)
     registered = view.image.brokers.get(request.broker_id)
@@ -189,11 +173,7 @@ def _features(features: Sequence[RegistrationFeature]) -> list[RegisteredFeature
 def unregister_broker(
     view: ClusterView, request: UnregisterBrokerRequest
 ) -> MetadataDecision[UnregisterBrokerResponse]:
-    """Removes a broker for an administrator: it leaves every ISR and every set of eligible leaders.
-
-    Raises:
-        BrokerError: BROKER_ID_NOT_REGISTERED.
-    """
+    """Removes a broker from every ISR and every set of eligible leaders. Raises BrokerError(BROKER_ID_NOT_REGISTERED)."""
     broker = registered_broker(view.image, request.broker_id)
     changes = Elections(view.image, view.config, lost=broker.broker_id).departures()
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
@@ -204,7 +184,7 @@ def unregister_broker(
 
 
 def registered_broker(image: MetadataImage, broker_id: int) -> BrokerImage:
-    """The registration of a broker. Raises BrokerError(BROKER_ID_NOT_REGISTERED)."""
+    """Raises BrokerError(BROKER_ID_NOT_REGISTERED)."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
@@ -212,7 +192,7 @@ def registered_broker(image: MetadataImage, broker_id: int) -> BrokerImage:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The registration of a broker with this epoch. Raises BrokerError(STALE_BROKER_EPOCH) otherwise, as Kafka."""
+    """Raises BrokerError(STALE_BROKER_EPOCH) for another epoch or an unknown broker, as Kafka."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
@@ -225,12 +205,9 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 
 
 def unfence_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
-    """Unfences a broker that serves, and elects it for partitions that wait for it.
+    """Unfences a broker and elects it for partitions that wait for it. Raises BrokerError(BROKER_ID_NOT_REGISTERED).
 
-    No records if it is unfenced already, or is shutting down: then only a new registration can unfence it.
-
-    Raises:
-        BrokerError: BROKER_ID_NOT_REGISTERED.
+    No records if it is unfenced already or shutting down: then only a new registration can unfence it.
     """
     broker = registered_broker(view.image, broker_id)
     if not broker.fenced or broker.in_controlled_shutdown:
@@ -253,10 +230,7 @@ def shut_down_broker(view: ClusterView, broker_id: int) -> list[MetadataRecord]:
 
 
 def fence_broker(view: ClusterView, broker_id: int, broker_epoch: int | None = None) -> list[MetadataRecord]:
-    """Fences a broker: its session ended, or it has shut down.
-
-    No records if it is fenced or unknown, or has registered again since `broker_epoch`.
-    """
+    """No records if the broker is fenced or unknown, or has registered again since `broker_epoch`."""
     broker = view.image.brokers.get(broker_id)
     if broker is None or broker.fenced or broker_epoch not in (None, broker.epoch):
         return []

@@ -1,7 +1,4 @@
-"""Requests to the controller: a table from request class to decision, and the form of refusals.
-
-Heartbeats and registrations depend on time and connections; `liveness.py` handles them.
-"""
+"""Requests to the controller: decisions by request class, and refusals. `liveness.py` handles heartbeats and registrations."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def _delete(view: ClusterView, request: DeleteTopicsRequest) -> Work:
     return decision
 
 
-# Requests of administrators and automatic creation. Answered once the asked node has the change in its own image.
+# Answered once the asked node has the change in its own image.
 ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     CreateTopicsRequest: create_topics,
     DeleteTopicsRequest: _delete,
@@ -84,7 +81,7 @@ ADMINISTRATION: Final[Mapping[type, RequestDecision]] = {
     RenewDelegationTokenRequest: renew_token,
     ExpireDelegationTokenRequest: expire_token,
 }
-# Decided on behalf of their client: a node forwards them in an envelope.
+# A node forwards these in an envelope, for their client.
 OF_CLIENTS: Final = frozenset({CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest})
 
 DECISIONS: Final[Mapping[type, RequestDecision]] = {
@@ -95,20 +92,18 @@ DECISIONS: Final[Mapping[type, RequestDecision]] = {
     ControllerRegistrationRequest: lambda view, request: register_controller(request),
 }
 
+# fields with errors, in responses without a top-level error
 _ITEMS: Final = (
     "topics",
     "responses",
     "results",
     "entries",
     "filter_results",
-)  # fields with errors, in answers without a top-level error
+)
 
 
 def refused_as_a_whole(response: object) -> ErrorCode:
-    """The error that a response carries for the whole request; NONE without one.
-
-    Of the errors of single topics or resources only NOT_CONTROLLER counts: others are the answer.
-    """
+    """The error of the whole response, or NONE. Of single topics or resources only NOT_CONTROLLER counts."""
     code = getattr(response, "error_code", None)
     if code is not None:
         return ErrorCode(code)

@@ -1,9 +1,4 @@
-"""Decisions about SCRAM credentials of users: AlterUserScramCredentials.
-
-Pure functions of a ClusterView and a request. The client sends the salted password; the controller stores the two keys that are derived
-from it. A request may change one credential of a user at most. Error texts and codes are Kafka's (ScramControlManager).
-Follows KIP-554, KIP-900 and RFC 5802.
-"""
+"""Decisions on SCRAM credentials: AlterUserScramCredentials (KIP-554, KIP-900, RFC 5802); errors of Kafka's ScramControlManager."""
 
 from __future__ import annotations
 
@@ -31,15 +26,16 @@ from barnabas.work import Work
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
 USERS_OF_A_REQUEST_MAX: Final = 10_000
-HASHES: Final[Mapping[int, str]] = {1: "sha256", 2: "sha512"}  # by mechanism: SCRAM-SHA-256, SCRAM-SHA-512
+HASHES: Final[Mapping[int, str]] = {1: "sha256", 2: "sha512"}  # SCRAM-SHA-256 and SCRAM-SHA-512, by mechanism
 
 TWICE: Final = "A user credential cannot be altered twice in the same request"
-ANSWERED: Final = BrokerError(ErrorCode.NONE)  # in place of an answered error: very many would be freed in one turn
+# in place of an answered error: freeing very many would take a whole turn
+ANSWERED: Final = BrokerError(ErrorCode.NONE)
 
 
 @LongDecision[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]
 def alter_scram_users(view: ClusterView, request: AlterUserScramCredentialsRequest) -> Work:
-    """Decides an AlterUserScramCredentials request: each user separately."""
+    """Each user separately, at most one change of a credential of each."""
     records: dict[str, MetadataRecord] = {}
     errors: dict[str, BrokerError] = {}
     for deletion in request.deletions:
@@ -109,7 +105,7 @@ def _check_iterations(upsertion: ScramCredentialUpsertion) -> None:
 def scram_record(
     name: str, mechanism: int, iterations: int, salt: bytes, salted_password: bytes
 ) -> UserScramCredentialRecord:
-    """Returns the record of a credential. RFC 5802: StoredKey is the hash of HMAC(SaltedPassword, "Client Key")."""
+    """Stores the two keys derived from the salted password. RFC 5802: StoredKey is the hash of HMAC(SaltedPassword, "Client Key")."""
     function = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", function)
     return UserScramCredentialRecord(

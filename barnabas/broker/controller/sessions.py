@@ -1,19 +1,4 @@
-"""BrokerSessions: the active controller's record of broker heartbeats; tells which sessions have ended.
-
-Pure: its inputs are heartbeats, closed connections, deaths and the monotonic clock. Emits: which sessions are over, when a broker may be
-probed or unfenced, and when to check again. `liveness.py` is its shell, `heartbeats.py` uses it for decisions.
-
-A broker's session lasts broker.session.timeout.ms from its last heartbeat. A killed process closes its connections at once, so
-a closed heartbeat connection is a suspicion: `liveness.py` probes the broker's listener. A probe fences one incarnation of a broker
-at most once in PROBE_FENCE_INTERVAL_MS. A broker that has registered again is a new incarnation and may be fenced at once.
-
-Each crash of a broker that crashes repeatedly delays its unfencing more: after CRASHES_FREE deaths within CRASH_WINDOW_MS it waits
-UNFENCE_DELAY_MS from its registration, doubled by each further death up to UNFENCE_DELAY_MS_MAX. This limits the elections that such
-a broker causes. Only the periodic leader balance gives it leaderships back (`steady`).
-
-Invariants: sessions exist only while this controller is active; a fenced broker has a contact but no session.
-Follows KIP-631; the probes and the delays are ours.
-"""
+"""BrokerSessions: heartbeats of brokers at the active controller (KIP-631), with the limits on probes and crash loops, which are ours."""
 
 from __future__ import annotations
 
@@ -32,7 +17,7 @@ SHUTDOWN_PATIENCE_MS: Final = 500  # heartbeats are seconds apart, images spread
 
 
 class _Contact:
-    """The heartbeats of one incarnation of a broker."""
+    """Heartbeats of one incarnation of a broker."""
 
     __slots__ = (
         "began_ms",
@@ -50,22 +35,21 @@ class _Contact:
         self.began_ms = now_ms
         self.last_ms = now_ms
         self.heard = False  # this controller received a heartbeat of this incarnation
-        self.source: object | None = None  # the connection of the last heartbeat; None: from this process
+        self.source: object | None = None  # connection of the last heartbeat; None: this process
         self.metadata_offset = -1
         self.shutdown_offset = -1  # offset of its controlled shutdown in the log, and its time
         self.shutdown_ms = 0
 
 
 class BrokerSessions:
-    """Sessions of brokers. All times are monotonic milliseconds.
+    """Sessions of brokers; monotonic milliseconds. A session lasts broker.session.timeout.ms from the last heartbeat.
 
-    Attributes:
-        probe_fences: incarnations that this controller has fenced because of probes.
+    Sessions exist only while this controller is active; a fenced broker has a contact but no session.
     """
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
-        self.probe_fences = 0
+        self.probe_fences = 0  # incarnations that this controller has fenced because of probes
         self._contacts: dict[int, _Contact] = {}
         self._probe_fenced: dict[int, tuple[int, int]] = {}  # by broker: epoch that a probe fenced last, and when
         self._died_ms: dict[int, list[int]] = {}  # by broker: its latest deaths, ascending
@@ -73,15 +57,14 @@ class BrokerSessions:
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     def begin(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
-        """This controller becomes active: every broker gets a whole session from now."""
+        """Gives every broker a whole session."""
         self._contacts = {broker.broker_id: _Contact(broker.epoch, now_ms) for broker in brokers}
 
     def end(self) -> None:
-        """This node is no longer the controller."""
         self._contacts.clear()
 
     def on_registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A broker registered; a new epoch is a new incarnation."""
+        """A new epoch is a new incarnation."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.broker_epoch != broker_epoch:
             self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
@@ -91,7 +74,7 @@ class BrokerSessions:
     def on_heartbeat(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, source: object | None, now_ms: int
     ) -> None:
-        """A heartbeat of a registered epoch arrived over the connection `source` (None: within this process)."""
+        """A heartbeat of a registered epoch arrived over `source` (None: this process)."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.broker_epoch != broker_epoch:
             contact = self._contacts[broker_id] = _Contact(broker_epoch, now_ms)
@@ -101,7 +84,7 @@ class BrokerSessions:
         contact.metadata_offset = metadata_offset
 
     def on_closed(self, broker_id: int, source: object) -> int | None:
-        """A heartbeat connection closed. Returns the broker epoch to suspect, None if a newer connection is used."""
+        """Returns the broker epoch to suspect, None if a newer connection is used."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.source is not source:
             return None
@@ -110,24 +93,23 @@ class BrokerSessions:
         return contact.broker_epoch
 
     def on_shutting_down(self, broker_id: int, offset: int, now_ms: int) -> None:
-        """The broker's controlled shutdown was written at `offset`; the first one counts."""
+        """The controlled shutdown was written at `offset`; the first one counts."""
         contact = self._contacts.get(broker_id)
         if contact is not None and contact.shutdown_offset < 0:
             contact.shutdown_offset, contact.shutdown_ms = offset, now_ms
 
     def on_expired(self, broker_id: int, now_ms: int) -> None:
-        """A broker is being fenced for its silence: restarts the measurement, so that the same silence does not count twice."""
+        """Restarts the measurement, so that the same silence does not count twice."""
         contact = self._contacts.get(broker_id)
         if contact is not None:
             contact.last_ms = now_ms
 
     def extend_sessions(self, stall_ms: int) -> None:
-        """Extends every session by `stall_ms`: this process was suspended and could receive no heartbeats."""
+        """This process was suspended for `stall_ms` and could receive no heartbeats."""
         for contact in self._contacts.values():
             contact.last_ms += stall_ms
 
     def on_probe_fenced(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """An incarnation is being fenced because nothing accepts connections at its listener."""
         self.probe_fences += 1
         self._probe_fenced[broker_id] = broker_epoch, now_ms
         self.on_died(broker_id, now_ms)
@@ -139,12 +121,11 @@ class BrokerSessions:
     # --- queries --------------------------------------------------------------------------------------------------
 
     def alive(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker's session has not ended."""
         contact = self._contacts.get(broker_id)
         return contact is not None and now_ms - contact.last_ms <= self.session_timeout_ms
 
     def connected(self, broker_id: int) -> bool:
-        """Whether the connection of the last heartbeat to this controller is open."""
+        """Whether the connection of the last heartbeat is open."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
@@ -154,7 +135,11 @@ class BrokerSessions:
         return max(0, last_ms + PROBE_FENCE_INTERVAL_MS - now_ms) if fenced_epoch == broker_epoch else 0
 
     def unfence_in_ms(self, broker_id: int, now_ms: int) -> int:
-        """Time until the broker may be unfenced; more than 0 only after more than CRASHES_FREE recent deaths."""
+        """Time until the broker may be unfenced. Crash loops are delayed to limit the elections that they cause.
+
+        More than CRASHES_FREE deaths within CRASH_WINDOW_MS: UNFENCE_DELAY_MS from the registration, doubled by each further death up to
+        UNFENCE_DELAY_MS_MAX.
+        """
         contact = self._contacts.get(broker_id)
         too_many = len(self._deaths(broker_id, now_ms)) - CRASHES_FREE
         if contact is None or too_many <= 0:
@@ -163,14 +148,14 @@ class BrokerSessions:
         return max(0, contact.began_ms + delay_ms - now_ms)
 
     def steady(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker died at most once recently, so that leaderships may return to it at once."""
+        """Whether the broker died at most once recently and may get leaderships back at once, not only by the periodic balance."""
         return len(self._deaths(broker_id, now_ms)) <= 1
 
     def _deaths(self, broker_id: int, now_ms: int) -> list[int]:
         return [at_ms for at_ms in self._died_ms.get(broker_id, ()) if now_ms - at_ms < CRASH_WINDOW_MS]
 
     def expired(self, unfenced: Iterable[BrokerImage], now_ms: int) -> list[int]:
-        """Unfenced brokers that were silent for longer than a session, longest first."""
+        """Unfenced brokers whose session has ended, the longest silent first."""
         silent = []
         for broker in unfenced:
             contact = self._contacts.get(broker.broker_id)
@@ -179,7 +164,7 @@ class BrokerSessions:
         return [broker_id for _, broker_id in sorted(silent)]
 
     def next_check_ms(self, unfenced: Iterable[BrokerImage]) -> int | None:
-        """Earliest end of the session of an unfenced broker; None without one."""
+        """Earliest end of an unfenced broker's session; None without one."""
         times = [
             self._contacts[broker.broker_id].last_ms + self.session_timeout_ms + 1
             for broker in unfenced
@@ -188,7 +173,7 @@ class BrokerSessions:
         return min(times, default=None)
 
     def may_stop(self, broker_id: int, others: Iterable[BrokerImage], now_ms: int) -> bool:
-        """Whether the `others` have replayed the broker's controlled shutdown, or had SHUTDOWN_PATIENCE_MS to do so."""
+        """Whether `others` have replayed the broker's controlled shutdown, or had SHUTDOWN_PATIENCE_MS to do so."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.shutdown_offset < 0:
             return True  # the controller changed since: the broker leads nothing, and all know it

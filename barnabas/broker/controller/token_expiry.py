@@ -13,11 +13,7 @@ from barnabas.work import Work
 
 
 class TokenExpiry:
-    """See the module.
-
-    Args:
-        submit: queues a decision if this node is the active controller.
-    """
+    """Removes expired delegation tokens by a timer. `submit`: queues a decision if this node is the active controller."""
 
     def __init__(
         self,
@@ -31,7 +27,6 @@ class TokenExpiry:
         self._started = False
 
     def start(self) -> None:
-        """Starts the timer, if it has not been started."""
         if not self._started and self._config.get_str("delegation.token.secret.key"):
             self._started = True
             self._later()

@@ -1,8 +1,5 @@
-"""Decisions about topics: creation, deletion, new partitions. Pure functions of a ClusterView and a request.
-
-Each topic of a request is decided separately: a refused topic does not affect the others. Error texts are Kafka's.
-Follows KIP-4 (create, delete), KIP-195 (partitions), KIP-464 (defaults by −1), KIP-516 (topic ids), KIP-525 (configs in the
-answer). A request may have 10,000 partitions, as in Kafka. A decision takes time in proportion to the names in its request.
+"""Decisions on topics, each of a request separately: creation, deletion, new partitions. Error texts are Kafka's.
+KIP-4 (create, delete), KIP-195 (partitions), KIP-464 (defaults by −1), KIP-516 (topic ids), KIP-525 (configs in the answer).
 """
 
 from __future__ import annotations
@@ -44,10 +41,10 @@ from barnabas.protocol.messages.admin import (
 )
 from barnabas.work import Steps, Work
 
-PARTITIONS_MAX: Final = 10_000  # new ones in one request
+PARTITIONS_MAX: Final = 10_000  # new ones in one request, as in Kafka
 NO_ID: Final = bytes(16)
 NO_CONFIGS: Final[list[CreatableTopicConfigs]] = []  # shared by all refused topics: never change it
-UNITS_OF_A_NAME: Final = 1  # of work (slices.Work): a name that is refused
+UNITS_OF_A_NAME: Final = 1  # of work: a name that is refused
 NAMES_PER_UNIT: Final = 16  # names that are only counted
 STATES_PER_UNIT: Final = 8  # topics to delete that are only made
 CHARACTERS_PER_UNIT: Final = 64  # of a setting's value that is parsed: a list of 32 kB takes 5 ms
@@ -57,7 +54,7 @@ UNITS_OF_A_TOPIC: Final = 3  # a created topic, without its records
 
 @LongDecision[CreateTopicsRequest, CreateTopicsResponse]
 def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
-    """Decides a CreateTopics request. With `validate_only` the answer is the same, without records."""
+    """With `validate_only` the answer is the same, without records."""
     creation = _Creation(view)
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
@@ -84,7 +81,7 @@ def create_topics(view: ClusterView, request: CreateTopicsRequest) -> Work:
 
 
 def _once(topics: Sequence[CreatableTopic]) -> Work:
-    """Returns the topics whose name occurs once, and each repeated name alone, in the order of their first appearance."""
+    """Topics whose name occurs once, and each repeated name alone, in the order of their first appearance."""
     found: dict[str, CreatableTopic | str] = {}
     for at, topic in enumerate(topics):
         if at % NAMES_PER_UNIT == 0:
@@ -94,7 +91,7 @@ def _once(topics: Sequence[CreatableTopic]) -> Work:
 
 
 class _Creation:
-    """State that the topics of one CreateTopics request share."""
+    """State shared by the topics of one CreateTopics request."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -102,7 +99,7 @@ class _Creation:
         self._told: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # by settings
 
     def create(self, topic: CreatableTopic, partitions_left: int) -> Work:
-        """Returns the records and the result of one topic. Raises BrokerError if it cannot be created."""
+        """Records and result of one topic. Raises BrokerError if it cannot be created."""
         view = self._view
         validate_topic_name(topic.name)
         if topic.name == CLUSTER_METADATA_TOPIC:
@@ -139,7 +136,7 @@ class _Creation:
         return records, result
 
     def _configs(self, settings: dict[str, str]) -> list[CreatableTopicConfigs]:
-        """All settings of a topic; one list for all topics with the same settings."""
+        """All settings of a topic; topics with the same settings share a list."""
         key = tuple(settings.items())
         told = self._told.get(key)
         if told is None:
@@ -238,7 +235,7 @@ def _add_partition_records(
 
 
 def states_of_names(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
-    """Returns the topics that a DeleteTopics request below version 6 names."""
+    """Topics of a DeleteTopics request below version 6."""
     states = []
     for number, name in enumerate(request.topic_names):
         if number % STATES_PER_UNIT == 0:
@@ -249,11 +246,7 @@ def states_of_names(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState
 
 @LongDecision[Sequence[DeleteTopicState], DeleteTopicsResponse]
 def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work:
-    """Decides DeleteTopics; versions below 6 have names without ids.
-
-    Raises:
-        BrokerError: TOPIC_DELETION_DISABLED if delete.topic.enable is false.
-    """
+    """Raises BrokerError(TOPIC_DELETION_DISABLED) if delete.topic.enable is false."""
     if not view.config.get_bool("delete.topic.enable"):
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
     records: list[MetadataRecord] = []
@@ -268,7 +261,7 @@ def delete_topics(view: ClusterView, states: Sequence[DeleteTopicState]) -> Work
         if isinstance(found, TopicImage):
             ids[found.topic_id] += 1
         yield 1
-    told: set[str | bytes] = set()  # names and ids that have been answered
+    told: set[str | bytes] = set()  # answered names and ids
     for state, topic in zip(states, resolved, strict=True):
         yield 1
         if isinstance(topic, TopicImage):
@@ -314,7 +307,7 @@ def _resolve(view: ClusterView, state: DeleteTopicState) -> TopicImage | BrokerE
     return view.image.topic(state.name) or _UNKNOWN_NAME
 
 
-# Refusals of topics that cannot be deleted: shared, because a request may name 100,000.
+# Shared refusals: a request may name 100,000 topics.
 _DUPLICATE_NAME: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _UNNAMED: Final = BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
 _NAMED_TWICE: Final = BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
@@ -326,7 +319,7 @@ _UNKNOWN_NAME: Final = BrokerError(
 
 @LongDecision[CreatePartitionsRequest, CreatePartitionsResponse]
 def create_partitions(view: ClusterView, request: CreatePartitionsRequest) -> Work:
-    """Decides a CreatePartitions request. With `validate_only` the answer is the same, without records."""
+    """With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results: list[CreatePartitionsTopicResult] = []
     wanted: dict[str, CreatePartitionsTopic | None] = {}  # None: named more than once

@@ -1,9 +1,4 @@
-"""ListenerContext: calls the quorum's listener with snapshots, committed batches and changes of the leader.
-
-Invariants: every committed batch is delivered once and in order; `on_leading` is called after everything before the own
-epoch was delivered, `on_not_leading` before anything of a later epoch is. While the listener holds, it gets no batch
-and no `on_leading`.
-"""
+"""ListenerContext: delivers snapshots, committed batches and leader changes to the quorum's listener."""
 
 from __future__ import annotations
 
@@ -27,10 +22,10 @@ class RaftListener(Protocol):
         ...
 
     def on_committed(self, batches: Buffer) -> None:
-        """Receives whole committed batches, including control batches, each once and in order. The view is valid during
-        the call.
+        """Receives whole committed batches, including control batches, each once and in order. The view is valid during the call.
 
-        A listener that continues in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end."""
+        A listener that continues in later turns calls `Quorum.hold` before it returns, and `Quorum.go_on` at its end.
+        """
         ...
 
     def on_leading(self, epoch: int) -> None:
@@ -47,12 +42,9 @@ class RaftListener(Protocol):
 
 
 class ListenerContext:
-    """Everything that the listener gets.
+    """Delivery state of the listener. Every committed batch is delivered once and in order.
 
-    Attributes:
-        next_offset: the listener has received everything below.
-        held: the listener is still processing.
-        stopped: the quorum has ended: the listener gets no more batches.
+    `on_leading` follows everything before the own epoch, `on_not_leading` precedes anything of a later epoch.
     """
 
     __slots__ = ("_leader", "_leading_epoch", "_listener", "_log", "held", "next_offset", "stopped")
@@ -60,14 +52,14 @@ class ListenerContext:
     def __init__(self, listener: RaftListener, raft_log: RaftLog) -> None:
         self._listener = listener
         self._log = raft_log
-        self.next_offset = 0
-        self.held = False
-        self.stopped = False
+        self.next_offset = 0  # the listener has received everything below
+        self.held = False  # the listener is still processing: it gets no batch and no `on_leading`
+        self.stopped = False  # the quorum has ended: no more batches
         self._leading_epoch = NO_NODE  # epoch of the last `on_leading`
         self._leader = (NO_NODE, 0)  # leader and epoch of the last `on_leader`
 
     def advance(self, machine: RaftMachine) -> None:
-        """Calls the listener with what has changed in the machine."""
+        """Calls the listener with the machine's changes."""
         if self._leading_epoch != NO_NODE and not (machine.is_leader and machine.epoch == self._leading_epoch):
             self._leading_epoch = NO_NODE
             self._listener.on_not_leading()
@@ -80,14 +72,14 @@ class ListenerContext:
             self._listener.on_leading(machine.epoch)
 
     def deliver_snapshot(self) -> None:
-        """Delivers the latest snapshot if it ends after what the listener has."""
+        """Delivers the latest snapshot if it ends after the listener's position."""
         snapshot = self._log.latest_snapshot
         if snapshot is not None and snapshot.end_offset > self.next_offset:
             self.next_offset = snapshot.end_offset
             self._listener.on_snapshot(snapshot, self._log.snapshot_values())
 
     def deliver_committed(self, machine: RaftMachine) -> None:
-        """Delivers the committed batches; first a snapshot, if the log no longer has the next batch."""
+        """Delivers a snapshot first if the log no longer has the next batch."""
         if not self.held and self.next_offset < self._log.start_offset:
             self.deliver_snapshot()
         while not self.stopped and not self.held and self.next_offset < machine.high_watermark:

@@ -1,26 +1,17 @@
-"""Election: counts the votes of one candidate, or pre-votes of one prospective candidate.
-
-An election is won when a majority grants its vote, and lost when the voters that may still grant are too few for a majority. An
-unreachable voter is asked again after a pause. Two candidates and a dead voter are a tie. So after a voter has refused, the candidate
-does not wait for voters that are unreachable or have not answered for PATIENCE_MS: the address of a dead voter may have vanished
-with it, and connecting to it takes seconds.
-"""
+"""Election: counts the votes of one candidate, or pre-votes of one prospective candidate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-PATIENCE_MS: Final = 200  # a later vote still counts
+# After a refusal the candidate does not wait longer for silent or unreachable voters: the address of a dead voter may have vanished
+# with it, and connecting takes seconds; two candidates and a dead voter are a tie. A later vote still counts.
+PATIENCE_MS: Final = 200
 
 
 class Election:
-    """One round of votes in one epoch; the node votes for itself.
-
-    Attributes:
-        deadline_ms: end of the election.
-        retry_at_ms: set if the election is lost: time of the next one; None while it is open.
-    """
+    """One round of votes in one epoch; the node votes for itself. Unreachable voters are asked again after a pause."""
 
     __slots__ = (
         "_ask_at",
@@ -39,9 +30,9 @@ class Election:
         self._refused: dict[int, None] = {}
         self._missed: dict[int, None] = {}  # voters that could not be reached so far
         self._ask_at: dict[int, int] = {voter: now_ms for voter in voters if voter != node_id}
-        self.deadline_ms = deadline_ms
+        self.deadline_ms = deadline_ms  # end of the election
         self._patience_until_ms = min(now_ms + PATIENCE_MS, deadline_ms)
-        self.retry_at_ms: int | None = None
+        self.retry_at_ms: int | None = None  # of the next election after a lost one; None while it is open
 
     @property
     def _majority(self) -> int:
@@ -62,18 +53,18 @@ class Election:
 
     @property
     def granting_voters(self) -> list[int]:
-        """The voters that granted, in the order of their ids."""
+        """In the order of their ids."""
         return sorted(self._granted)
 
     def take_due(self, now_ms: int) -> list[int]:
-        """The voters to ask now; they are not due again until `failed`."""
+        """The voters to ask now; not due again until `failed`."""
         due = [voter for voter, at_ms in self._ask_at.items() if at_ms <= now_ms]
         for voter in due:
             del self._ask_at[voter]
         return due
 
     def answered(self, voter: int, *, granted: bool) -> None:
-        """Counts a vote or a refusal; a voter's first answer counts."""
+        """A voter's first answer counts."""
         if voter in self._voters and voter not in self._granted and voter not in self._refused:
             (self._granted if granted else self._refused)[voter] = None
             self._missed.pop(voter, None)
@@ -85,7 +76,6 @@ class Election:
             self._missed[voter] = None
 
     def wake_at_ms(self) -> int:
-        """The time of the next action."""
         if self.retry_at_ms is not None:
             return self.retry_at_ms
         until_ms = self._patience_until_ms if self._refused else self.deadline_ms

@@ -1,8 +1,4 @@
-"""EpochState: role, epoch, leader and vote of a member of the quorum. Only this module changes them.
-
-Invariants: a role follows only its predecessors in `VALID_PREVIOUS`; the epoch never goes back; an epoch has one vote and
-one leader. Follows KIP-595.
-"""
+"""EpochState: role, epoch, leader and vote of a member of the quorum (KIP-595). Only this module changes them."""
 
 from __future__ import annotations
 
@@ -17,15 +13,7 @@ log = logger("kafka.raft")
 
 
 class EpochState:
-    """Role, epoch, leader and vote of one member.
-
-    Attributes:
-        epoch: the highest known epoch.
-        leader_id: the leader of that epoch, NO_NODE if unknown.
-        voted_id: the candidate it voted for in that epoch, NO_NODE without a vote.
-        voted_directory_id: the directory of that candidate if this process cast the vote; else None.
-        stored: the content of quorum-state.
-    """
+    """Role, epoch, leader and vote of one member: one vote and one leader per epoch, which never goes back."""
 
     __slots__ = (
         "_node_id",
@@ -45,11 +33,12 @@ class EpochState:
         self._node_id = node_id
         self._voters = tuple(voters)
         self._store = store
-        self.stored = stored
+        self.stored = stored  # content of quorum-state
         self.role = Role.UNATTACHED
-        self.epoch = stored.leader_epoch
-        self.leader_id = NO_NODE
-        self.voted_id = stored.voted_id
+        self.epoch = stored.leader_epoch  # the highest known epoch
+        self.leader_id = NO_NODE  # of that epoch, NO_NODE if unknown
+        self.voted_id = stored.voted_id  # candidate of its vote in that epoch, NO_NODE without a vote
+        # directory of that candidate if this process cast the vote; else None
         self.voted_directory_id: bytes | None = None
 
     def has_voted_for(self, candidate_id: int, directory_id: bytes) -> bool:
@@ -57,11 +46,9 @@ class EpochState:
         return self.voted_id == candidate_id and self.voted_directory_id in (None, directory_id)
 
     def become(self, role: Role, epoch: int, leader_id: int, voted_id: int) -> None:
-        """Changes role, epoch, leader and vote.
+        """Changes role, epoch, leader and vote. Raises OSError: the disk failed; nothing changed.
 
-        Raises:
-            InvariantViolated: the change is not valid.
-            OSError: the disk failed; nothing changed.
+        Raises InvariantViolated if VALID_PREVIOUS does not allow it, the epoch goes back, or it has another vote or leader.
         """
         if role is not self.role and self.role not in VALID_PREVIOUS[role]:
             raise InvariantViolated(f"a member of the quorum cannot become {role.name} from {self.role.name}")

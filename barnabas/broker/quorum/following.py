@@ -1,9 +1,4 @@
-"""Following: a follower's state about its leader; applies what the follower fetched.
-
-Truncates the log, or writes to it.
-
-Invariants: nothing below the high watermark is truncated; a batch is written only if its epoch is valid under this leader. Follows KIP-595 (divergence), KIP-630 (FetchSnapshot), KIP-996.
-"""
+"""Following: a follower's state about its leader; applies fetch replies (KIP-595 divergence, KIP-630 FetchSnapshot, KIP-996)."""
 
 from __future__ import annotations
 
@@ -20,28 +15,18 @@ SNAPSHOT_BYTES_MAX: Final = 1 << 30  # a snapshot is assembled in memory; Kafka'
 
 
 class Installation:
-    """A snapshot that was fetched whole and replaces the log.
-
-    Attributes:
-        begun: whether the shell installs it.
-    """
+    """A whole fetched snapshot that replaces the log."""
 
     __slots__ = ("begun", "data", "snapshot")
 
     def __init__(self, snapshot: SnapshotId, data: bytearray) -> None:
         self.snapshot = snapshot
         self.data = data
-        self.begun = False
+        self.begun = False  # the shell installs it
 
 
 class Following:
-    """One leader in one epoch.
-
-    Attributes:
-        suspect: no fetch was answered since the beginning, or since one failed: a pre-vote may be granted.
-        deadline_ms: when the leader counts as dead.
-        suspicion_at_ms: when a voter starts its pre-vote, after it lost its connection to the leader; else None.
-    """
+    """One leader in one epoch. Nothing below the high watermark is truncated; only batches with a valid epoch are written."""
 
     __slots__ = ("_download", "_log", "_snapshot", "_voters", "deadline_ms", "suspect", "suspicion_at_ms")
 
@@ -50,8 +35,9 @@ class Following:
         self._voters = voters
         self._snapshot: SnapshotId | None = None  # the snapshot that is being fetched
         self._download = bytearray()
-        self.suspect = True
-        self.deadline_ms = deadline_ms
+        self.suspect = True  # no fetch was answered since the beginning, or since one failed: a pre-vote may be granted
+        self.deadline_ms = deadline_ms  # when the leader counts as dead
+        # when a voter starts its pre-vote, after it lost its connection to the leader; else None
         self.suspicion_at_ms: int | None = None
 
     # --- liveness of the leader -----------------------------------------------------------------------------------
@@ -74,7 +60,6 @@ class Following:
             self.suspicion_at_ms = max(self.suspicion_at_ms, suspicion_at_ms)
 
     def gone_at_ms(self) -> int:
-        """The time at which the leader counts as gone."""
         return self.deadline_ms if self.suspicion_at_ms is None else min(self.deadline_ms, self.suspicion_at_ms)
 
     # --- fetching -------------------------------------------------------------------------------------------------
@@ -127,8 +112,7 @@ class Following:
     def take_part(self, reply: SnapshotReply) -> Installation | None:
         """Stores a part of the snapshot. Returns the whole one with the last part.
 
-        Raises:
-            RemoteProtocolError: the part is not the requested one; the fetch of the snapshot ends.
+        Raises RemoteProtocolError: the part is not the requested one; the fetch of the snapshot ends.
         """
         snapshot = self._snapshot
         if snapshot is None or reply.error is not ErrorCode.NONE:

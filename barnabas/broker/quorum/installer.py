@@ -1,12 +1,4 @@
-"""SnapshotInstaller: replaces a follower's log by a snapshot of the quorum's leader, without blocking the loop.
-
-The steps: the snapshot is checked in slices, written aside and synced, gets its name, and this is synced; then the log begins at its
-end, and this is synced. During that time the node serves and votes. It fetches nothing before the last step, so nothing is written behind
-a part of the old log.
-
-Invariants: a crash between two steps leaves the old log or the snapshot; a snapshot that the machine no longer wants changes nothing.
-Follows KIP-630.
-"""
+"""SnapshotInstaller: replaces a follower's log by a snapshot of the leader (KIP-630), without blocking the loop."""
 
 from __future__ import annotations
 
@@ -23,9 +15,10 @@ from barnabas.errors import RemoteProtocolError
 class SnapshotInstaller:
     """Installs the snapshots of one machine.
 
-    Args:
-        advance: called after each installation.
-        fail: called with the error of the disk.
+    Checks the snapshot in slices, writes it aside, syncs, names it, syncs; then the log begins at its end, and syncs: a crash between two
+    steps leaves the old log or the snapshot. Meanwhile the node serves and votes but fetches nothing, so nothing is written behind a part
+    of the old log. A snapshot that the machine no longer wants changes nothing. `advance` is called after each installation, `fail` with
+    the error of the disk.
     """
 
     def __init__(

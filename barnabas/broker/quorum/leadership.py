@@ -1,8 +1,4 @@
-"""Leadership: a leader's state about its replicas; computes the high watermark and the replies to fetches.
-
-Invariants: an offset is committed once a majority of voters holds it durably, and only together with a record of the leader's
-own epoch (Raft §5.4.2); the leader counts itself up to its synced end. Follows KIP-595, KIP-836.
-"""
+"""Leadership: a leader's state about its replicas; computes the high watermark and fetch replies (KIP-595, KIP-836)."""
 
 from __future__ import annotations
 
@@ -19,17 +15,14 @@ from barnabas.loggers import logger
 log = logger("kafka.raft")
 
 NO_DIRECTORY: Final = bytes(16)
-# Time after a replica's last fetch until another directory may replace it: a disk was replaced.
+# After a replica's last fetch, until another directory may replace it: a disk was replaced.
 RIVAL_MS: Final = 2_000
 OBSERVERS_MAX = 1_000  # far more than the brokers of a cluster; further observers are served but not remembered
-OBSERVER_SESSION_MS = 300_000  # an observer is forgotten after this silence, as in Kafka
+OBSERVER_SESSION_MS = 300_000  # an observer is evicted after this silence, as in Kafka
 
 
 class Progress:
-    """Progress of one replica. Times are monotonic milliseconds; None: never.
-
-    end_offset: the replica holds everything below durably; -1 before its first fetch.
-    """
+    """Progress of one replica. Times are monotonic milliseconds; None: never."""
 
     __slots__ = (
         "begin_at_ms",
@@ -42,7 +35,7 @@ class Progress:
     )
 
     def __init__(self, begin_at_ms: int | None = None) -> None:
-        self.end_offset = -1
+        self.end_offset = -1  # the replica holds everything below durably; -1 before its first fetch
         self.last_fetch_ms: int | None = None
         self.caught_up_ms: int | None = None
         self.leader_end_offset = -1  # the leader's log end at the replica's last fetch
@@ -61,22 +54,17 @@ class Progress:
 
 
 class Leadership:
-    """The leader's side of one epoch.
-
-    Attributes:
-        epoch_start_offset: offset of the LeaderChange record, which is written next.
-        voters: progress of the other voters by id.
-        observers: progress of all other replicas that fetch.
-    """
+    """The leader's side of one epoch."""
 
     def __init__(self, node_id: int, epoch: int, voters: Sequence[int], raft_log: RaftLog, now_ms: int) -> None:
         self.node_id = node_id
         self.epoch = epoch
-        self.epoch_start_offset = raft_log.end_offset
+        self.epoch_start_offset = raft_log.end_offset  # of the LeaderChange record, which is written next
         self.began_ms = now_ms
         self._log = raft_log
+        # progress of the other voters by id
         self.voters = {voter: Progress(now_ms) for voter in voters if voter != node_id}
-        self.observers: dict[int, Progress] = {}
+        self.observers: dict[int, Progress] = {}  # progress of all other replicas that fetch
 
     @property
     def _others_needed(self) -> int:
@@ -86,7 +74,7 @@ class Leadership:
     # --- fetches --------------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: Fetch, now_ms: int) -> None:
-        """A replica fetches: if its log is a prefix of this one, it holds everything below its fetch offset."""
+        """If the replica's log is a prefix of this one, it holds everything below its fetch offset."""
         if not self._goes_on_from(request.log):
             return
         progress = self.voters.get(request.replica_id) or self._observer(request.replica_id, now_ms)
@@ -110,7 +98,7 @@ class Leadership:
         progress.directory_id = request.directory_id
 
     def reply(self, request: Fetch, high_watermark: int, max_bytes: int, *, waited: bool) -> FetchReply | None:
-        """The reply to a fetch; None if there is nothing new and the fetch may wait. Raises as `RaftLog.read_until`."""
+        """None if there is nothing new and the fetch may wait. Raises as `RaftLog.read_until`."""
         point, raft_log = request.log, self._log
         reply = FetchReply(ErrorCode.NONE, self.node_id, self.epoch, high_watermark, raft_log.start_offset)
         if not self._goes_on_from(point):
@@ -124,7 +112,7 @@ class Leadership:
         return reply if waited or request.high_watermark < high_watermark else None
 
     def _goes_on_from(self, point: LogPoint) -> bool:
-        """Whether a log that ends at `point` is a prefix of this one, and this one still has what follows."""
+        """Whether a log that ends at `point` is a prefix of this one, and this one still has the next record."""
         raft_log = self._log
         if point.end_offset < raft_log.start_offset:
             return False
@@ -138,7 +126,7 @@ class Leadership:
         return known.epoch == point.epoch and point.end_offset <= known.end_offset
 
     def snapshot_reply(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
-        """A part of a snapshot; its fetch counts as a sign of life, as any fetch. Raises OSError."""
+        """A part of a snapshot; as any fetch it proves that the replica is alive. Raises OSError."""
         progress = self.voters.get(request.replica_id) or self.observers.get(request.replica_id)
         if progress is not None:
             progress.last_fetch_ms = now_ms
@@ -169,6 +157,7 @@ class Leadership:
 
     def committed_end_offset(self) -> int | None:
         """The high watermark from the voters' progress; None if nothing of this epoch is committed yet."""
+        # Raft §5.4.2: a majority holds it durably (the leader up to its synced end), and only with a record of the own epoch.
         ends = sorted(
             [self._log.synced_end_offset, *(progress.end_offset for progress in self.voters.values())], reverse=True
         )
@@ -187,7 +176,7 @@ class Leadership:
         return tuple(sorted(self.voters, key=lambda voter: (-self.voters[voter].end_offset, voter)))
 
     def take_begin_due(self, now_ms: int, silence_ms: int) -> list[int]:
-        """Voters that do not fetch and must be told of the epoch now; not due again until `begin_again`."""
+        """Voters that do not fetch and need BeginQuorumEpoch now; not due again until `begin_again`."""
         due = []
         for voter, progress in self.voters.items():
             if progress.begin_at_ms is None or progress.begin_at_ms > now_ms:
@@ -200,11 +189,10 @@ class Leadership:
         return due
 
     def begin_again(self, voter: int, at_ms: int) -> None:
-        """The voter answered BeginQuorumEpoch or could not be reached: it is due again at `at_ms` unless it fetches."""
+        """The voter answered BeginQuorumEpoch or could not be reached: due again at `at_ms` unless it fetches."""
         self.voters[voter].begin_at_ms = at_ms
 
     def wake_at_ms(self, check_quorum_ms: int) -> int | None:
-        """The time of the next action."""
         times = [progress.begin_at_ms for progress in self.voters.values() if progress.begin_at_ms is not None]
         until_ms = self.majority_until_ms(check_quorum_ms)
         if until_ms is not None:

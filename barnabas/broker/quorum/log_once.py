@@ -1,4 +1,4 @@
-"""LogOnce: logs each quorum misconfiguration once, however often it occurs."""
+"""LogOnce: logs each quorum misconfiguration once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogOnce:
         self._logged: dict[str, None] = {}
 
     def refused(self, peer: int, error: ErrorCode) -> None:
-        """A peer answered a request with that error. Logs only errors that retries do not cure."""
+        """A peer answered a request with an error. Logs only errors that retries do not cure."""
         if error in REFUSALS:
             self.error(
                 "Node is refused in the metadata quorum: node_id=%d refused_by=%d error=%s meaning=%s",
@@ -52,7 +52,7 @@ class LogOnce:
         )
 
     def duplicate_node(self, leader_id: int, epoch: int) -> None:
-        """An epoch that is new to this process has this leader. Logs if the leader has this node's id: then two processes share it."""
+        """Logs if the leader of a new epoch has this node's id: two processes share it."""
         if leader_id == self._node_id:
             self.error(
                 "Another process leads the metadata quorum with the id of this node; each node needs an id and a "
@@ -62,7 +62,7 @@ class LogOnce:
             )
 
     def error(self, template: str, *values: object) -> None:
-        """Logs a line at level ERROR unless it was logged before with the same values."""
+        """Logs at level ERROR unless it was logged before with the same values."""
         message = template % values
         if message not in self._logged and len(self._logged) < MESSAGES_MAX:
             self._logged[message] = None

@@ -1,13 +1,4 @@
-"""RaftMachine: one member of the metadata quorum, by KRaft's rules. The core; `quorum.py` is its shell.
-
-The machine writes `quorum-state` and the log through `store` and `RaftLog` before it returns: everything that an answer promises
-is durable.
-
-Invariants: an epoch has one leader, and one vote of this node; epoch and high watermark never go back; nothing below the high
-watermark is ever truncated; a follower fetches from its log's end only once all before it is synced.
-Follows KIP-595, KIP-630, KIP-996. Ours: a lost connection to the leader starts a pre-vote after 50 to 200 ms, and a follower
-grants a pre-vote as soon as its own fetch failed; both affect only pre-votes; real votes follow KRaft.
-"""
+"""RaftMachine: one member of the metadata quorum, by KRaft's rules (KIP-595, KIP-630, KIP-996). The core; `quorum.py` is its shell."""
 
 from __future__ import annotations
 
@@ -49,7 +40,12 @@ log = logger("kafka.raft")
 
 
 class RaftMachine:
-    """One member of the metadata quorum. The module docstring describes it."""
+    """One member of the metadata quorum; all that an answer promises is durable before a method returns.
+
+    Invariants: an epoch has one leader, and one vote of this node; epoch and high watermark never go back; nothing below the high watermark
+    is truncated; a follower fetches from its log's end only once everything before is synced. Ours: a lost connection to the leader starts
+    a pre-vote after 50 to 200 ms, and a follower grants a pre-vote as soon as its own fetch failed; real votes follow KRaft.
+    """
 
     def __init__(
         self,
@@ -90,8 +86,8 @@ class RaftMachine:
         self._fetching: Fetch | SnapshotFetch | None = None  # the unanswered fetch
         self._fetch_at_ms = 0
         self._discovery = 0  # index of the next voter that an unattached node asks
-        self._alarm_ms: int | None = None  # the end of UNATTACHED (of a voter) and of RESIGNED
-        self._elections_lost = 0  # consecutive lost elections
+        self._alarm_ms: int | None = None  # end of UNATTACHED (of a voter) and of RESIGNED
+        self._elections_lost = 0  # consecutive
         self._log_once = log_once
         self._end_epoch_to: dict[int, None] = {}  # voters that have not answered EndQuorumEpoch
 
@@ -99,7 +95,6 @@ class RaftMachine:
 
     @property
     def role(self) -> Role:
-        """The present role."""
         return self.epoch_state.role
 
     @property
@@ -109,7 +104,7 @@ class RaftMachine:
 
     @property
     def leader_id(self) -> int:
-        """The leader of `epoch`, NO_NODE if unknown."""
+        """Of `epoch`, NO_NODE if unknown."""
         return self.epoch_state.leader_id
 
     @property
@@ -119,7 +114,6 @@ class RaftMachine:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads `epoch`."""
         return self.role is Role.LEADER
 
     @property
@@ -130,13 +124,15 @@ class RaftMachine:
 
     @property
     def leadership(self) -> Leadership | None:
-        """Progress of the replicas, while it leads."""
+        """Progress of the replicas, while this node leads."""
         return self._leadership
 
     @property
     def wants_sync(self) -> bool:
-        """Whether the log needs a sync: a leader counts its own synced end, a follower acknowledges it; both write only behind a durable
-        truncation."""
+        """Whether the log needs a sync: a leader counts its synced end, a follower acknowledges it.
+
+        Both write only behind a durable truncation.
+        """
         return not self.log.synced
 
     @property
@@ -264,9 +260,7 @@ class RaftMachine:
     def append(self, values: Sequence[bytes] | EncodedRecords) -> int:
         """Writes encoded records as one batch, as the leader. Returns the last offset.
 
-        Raises:
-            LocalProtocolError: this node does not lead.
-            OSError: the disk failed.
+        Raises LocalProtocolError if this node does not lead, OSError if the disk failed.
         """
         if self._leadership is None:
             raise LocalProtocolError("only the leader appends to the metadata log")
@@ -285,7 +279,7 @@ class RaftMachine:
             self._send(voter, BeginEpoch(self.epoch, self.node_id))
 
     def on_synced(self, now_ms: int) -> None:
-        """The log was synced: `RaftLog.mark_synced` was called."""
+        """After `RaftLog.mark_synced`."""
         self._advance()
         self._fetch_on(now_ms)
 
@@ -299,7 +293,7 @@ class RaftMachine:
     # --- serving fetches ------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: Fetch, max_bytes: int, now_ms: int) -> FetchReply | None:
-        """A replica fetches, which reports its progress. None: it waits, see `fetch_reply`. Raises OSError."""
+        """A fetch reports its replica's progress. None: it waits, see `fetch_reply`. Raises OSError."""
         leadership = self._leadership
         point = request.log
         if self._fetch_error(request.epoch, request.replica_id) is ErrorCode.NONE and leadership is not None:
@@ -310,14 +304,14 @@ class RaftMachine:
         return self.fetch_reply(request, max_bytes, waited=request.max_wait_ms == 0)
 
     def fetch_reply(self, request: Fetch, max_bytes: int, *, waited: bool = False) -> FetchReply | None:
-        """The reply to a fetch; None if there is nothing new and it has not `waited` long enough. Raises OSError."""
+        """None if there is nothing new and the fetch has not `waited` long enough. Raises OSError."""
         error = self._fetch_error(request.epoch, request.replica_id)
         if error is not ErrorCode.NONE or self._leadership is None:
             return self._refuse_fetch(error)
         return self._leadership.reply(request, self.high_watermark, max_bytes, waited=waited)
 
     def on_snapshot_fetch(self, request: SnapshotFetch, now_ms: int) -> SnapshotReply:
-        """A replica fetches a part of a snapshot. Raises OSError."""
+        """Raises OSError."""
         error = self._fetch_error(request.epoch, request.replica_id)
         if error is not ErrorCode.NONE or self._leadership is None:
             return SnapshotReply(error, self.leader_id, self.epoch, request.snapshot)
@@ -339,7 +333,7 @@ class RaftMachine:
 
     @property
     def _may_fetch(self) -> bool:
-        """Whether a fetch is allowed: a voter's fetch acknowledges all before it, so that must be synced; so must a truncation be."""
+        """A voter's fetch acknowledges all before it, so that must be synced; so must a truncation be."""
         unsynced = self.wants_sync if self.node_id in self.voters else self.log.cut
         if self._fetching is not None or unsynced or self.installation is not None or self.voters == (self.node_id,):
             return False
@@ -392,7 +386,7 @@ class RaftMachine:
     # --- a snapshot instead of the log ----------------------------------------------------------------------------
 
     def start_at_snapshot(self, installation: Installation, voter_set: VoterSet) -> bool:
-        """The snapshot is durable under its name: replaces the log. `on_installed` follows after a sync. Raises OSError.
+        """Replaces the log by the snapshot, which is durable under its name. `on_installed` follows after a sync. Raises OSError.
 
         Returns whether the snapshot is still wanted.
         """
@@ -403,10 +397,9 @@ class RaftMachine:
         return True
 
     def on_installed(self, installation: Installation, damage: RemoteProtocolError | None, now_ms: int) -> None:
-        """The new beginning of the log is durable: fetches what follows.
+        """The new beginning of the log is durable: fetches from there.
 
-        Args:
-            damage: why the snapshot was refused instead; nothing was changed, and the next fetch comes later.
+        `damage`: why the snapshot was refused instead; nothing was changed, and the next fetch comes later.
         """
         if self.installation is not installation:
             return
@@ -429,7 +422,7 @@ class RaftMachine:
     # --- start ----------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Starts: the sole voter leads at once; others follow the last known leader, or look for one. Raises OSError."""
+        """The sole voter leads at once; others follow the last known leader, or look for one. Raises OSError."""
         state = self.epoch_state.stored
         self._discovery = int(self._random() * len(self.voters))
         if self.log.end.epoch > self.epoch:
@@ -438,7 +431,7 @@ class RaftMachine:
             pass  # it leads at once, in the next epoch
         elif state.leader_id == self.node_id:
             # Records of this epoch that were never synced may be lost, and their offsets must not be used twice in it.
-            # So the epoch is over; this node does not vote in it either.
+            # So this epoch is over; this node does not vote in it either.
             self._unattached(self.epoch + 1, now_ms)
         elif state.leader_id in self.voters:
             self._follow(state.leader_id, self.epoch, now_ms)
@@ -538,7 +531,7 @@ class RaftMachine:
         election.retry_at_ms = now_ms + 1 + self._spread(most_ms)
 
     def on_vote(self, request: Vote, now_ms: int) -> VoteReply:
-        """Answers a candidate's request for a vote. Raises OSError."""
+        """Raises OSError."""
         candidate = request.candidate_id
         if candidate not in self.voters or candidate == self.node_id:
             self._log_once.unknown_voter(candidate, self.voters)
@@ -593,11 +586,12 @@ class RaftMachine:
     # --- replies to own requests ----------------------------------------------------------------------------------
 
     def on_reply(self, to: int, request: RaftRequest, reply: RaftResponse, now_ms: int) -> None:
-        """Processes the reply to a request of `take_outgoing`; recognizes late ones by the request. Raises OSError.
+        """Processes the reply to a request of `take_outgoing`; recognizes late ones by the request.
 
         Raises:
             VotersDisagree: the leader was elected by other voters than this node knows.
             InvariantViolated: this node and the leader have different committed records.
+            OSError: the disk failed.
         """
         if isinstance(request, Vote) and isinstance(reply, VoteReply):
             self._on_vote_reply(to, request, reply, now_ms)

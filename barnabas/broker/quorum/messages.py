@@ -1,9 +1,5 @@
-"""Messages between the members of the quorum, as values: the inputs and outputs of `RaftMachine`.
-
-`wire.py` translates from and to Kafka's messages. Every reply carries the replying node's epoch and the leader it knows, so
-that a node with an older epoch learns from any reply.
-
-Offsets are exclusive ends unless they are called `last`. Follows KIP-595, KIP-630, KIP-853, KIP-996.
+"""Messages between members of the quorum: inputs and outputs of `RaftMachine` (KIP-595, KIP-630, KIP-853, KIP-996).
+Every reply carries the replying node's epoch and known leader. Offsets are exclusive ends unless they are called `last`.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from barnabas.ports import Buffer
 class LogPoint(NamedTuple):
     """End of a log. Ordered as Raft compares logs: the higher epoch wins, then the longer log."""
 
-    epoch: int  # epoch of the last record below `end_offset`
+    epoch: int  # of the last record below `end_offset`
     end_offset: int
 
 
@@ -34,7 +30,7 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vote:
-    """A candidate asks for a vote in `epoch`, or, with `pre_vote`, whether it would get one (KIP-996)."""
+    """Request for a vote in `epoch`, or, with `pre_vote`, whether the voter would grant one (KIP-996)."""
 
     epoch: int
     candidate_id: int
@@ -45,7 +41,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class VoteReply:
-    """The answer to Vote."""
+    """Answer to Vote."""
 
     error: ErrorCode
     leader_id: int
@@ -72,7 +68,7 @@ class EndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochReply:
-    """The answer to BeginEpoch and to EndEpoch."""
+    """Answer to BeginEpoch and EndEpoch."""
 
     error: ErrorCode
     leader_id: int
@@ -81,22 +77,19 @@ class EpochReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
-    """A replica asks for the records after its log, and acknowledges everything before as durable.
-
-    high_watermark: the replica's; the leader answers at once when its own is higher (KIP-1166).
-    """
+    """Requests the records after the replica's log, and acknowledges everything before as durable."""
 
     epoch: int
     replica_id: int
     log: LogPoint
-    high_watermark: int
+    high_watermark: int  # of the replica; the leader answers at once when its own is higher (KIP-1166)
     max_wait_ms: int
     directory_id: bytes = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReply:
-    """The answer to Fetch: records, or the point where the logs diverge, or the snapshot to fetch instead."""
+    """Records, or the point where the logs diverge, or the snapshot to fetch instead."""
 
     error: ErrorCode
     leader_id: int
@@ -110,7 +103,7 @@ class FetchReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotFetch:
-    """A replica asks for bytes of a snapshot from `position`."""
+    """Requests bytes of a snapshot from `position`."""
 
     epoch: int
     replica_id: int
@@ -122,7 +115,7 @@ class SnapshotFetch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReply:
-    """The answer to SnapshotFetch."""
+    """Answer to SnapshotFetch."""
 
     error: ErrorCode
     leader_id: int

@@ -1,15 +1,4 @@
-"""Quorum: this node's member of the metadata quorum. The shell around `RaftMachine`.
-
-It handles encoded values and does not know their content.
-
-Every input is passed to the machine, then `_advance` sends the machine's requests, delivers committed batches, answers waiting calls
-and sets the timer. All appends of one wake-up advance together at its end. A sync runs off the loop; the next sync covers everything
-appended while it ran.
-
-Invariants: only committed batches are delivered; `on_leading` is called after everything before the own epoch was delivered,
-`on_not_leading` before anything of a later epoch is. After a failure of the disk nothing is answered any more: a failed sync is
-never retried. Follows KIP-595, KIP-630, KIP-996.
-"""
+"""Quorum: this node's member of the metadata quorum (KIP-595, KIP-630, KIP-996). The shell of `RaftMachine`."""
 
 from __future__ import annotations
 
@@ -57,17 +46,16 @@ log = logger("kafka.raft")
 # Purposes of connections to voters: answers come in request order, and a vote must not wait behind a long-polled fetch.
 FETCHES: Final = "quorum"
 VOTES: Final = "election"
-STOP_MS: Final = 1_000  # how long a leader that stops waits for the others to be notified
+STOP_MS: Final = 1_000  # how long a stopping leader waits until the others are notified
 FAILURES: Final = {PeerErrorKind.REFUSED: Failure.REFUSED, PeerErrorKind.LOST: Failure.LOST}
 
 
 class Quorum:
-    """This node's member of the quorum. The module docstring describes it.
+    """This node's member of the quorum; it does not know the content of the encoded values.
 
-    Attributes:
-        listener: replays the log; set it before `open`.
-        voters: ids of the voters, ascending.
-        snapshots: writes snapshots of the log, from `open` on.
+    Each input goes to the machine, then `_advance` carries out its outputs. All appends of one wake-up advance together at its end. A sync
+    runs off the loop; the next one covers everything appended meanwhile. After a failure of the disk nothing is answered any more: a failed
+    sync is never retried.
     """
 
     def __init__(
@@ -79,10 +67,10 @@ class Quorum:
         *,
         on_disk_failed: Callable[[OSError], None],
     ) -> None:
-        """Stores its parts; uses neither disk nor network.
+        """Uses neither disk nor network.
 
         Args:
-            disk: disk of the directory that holds the metadata log.
+            disk: of the directory with the metadata log.
             on_disk_failed: called once after that disk failed: the quorum has stopped, and a leader has notified the others.
         """
         self.reactor = reactor
@@ -92,8 +80,8 @@ class Quorum:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.directory_id = b""
-        self.listener: RaftListener
-        self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)
+        self.listener: RaftListener  # replays the log; set it before `open`
+        self.voters: tuple[int, ...] = tuple(config.voter_endpoints) or (self.node_id,)  # ids of the voters, ascending
         self.log_once = LogOnce(self.node_id)
         self._on_disk_failed = on_disk_failed
         self._timing = Timing.from_config(config)
@@ -101,7 +89,7 @@ class Quorum:
         self._machine: RaftMachine
         self._running = self._started = False
         self._delivery: ListenerContext
-        self.snapshots: SnapshotWriter
+        self.snapshots: SnapshotWriter  # writes snapshots of the log, from `open` on
         self._installer: SnapshotInstaller
         self._commits = WaitingCommits()
         self._fetches = WaitingFetches()
@@ -112,13 +100,14 @@ class Quorum:
     # --- start and stop -------------------------------------------------------------------------------------------
 
     def open(self, cluster_id: str, directory_id: bytes, *, clean: bool) -> None:
-        """Opens the log and delivers its snapshot; for a sole voter the whole log, because it is all committed. Sends nothing and
-        writes no record. Blocks; start-up only.
+        """Opens the log and delivers its snapshot; for a sole voter the whole log, because it is all committed.
+
+        Sends nothing and writes no record. Blocks; start-up only.
 
         Args:
-            cluster_id: the cluster of the data directory.
-            directory_id: the id of the data directory.
-            clean: whether the last stop was clean, so that the log needs no check.
+            cluster_id: of the data directory.
+            directory_id: of the data directory.
+            clean: the last stop was clean, so that the log needs no check.
 
         Raises:
             NotTheSoleVoter: the directory holds a set of voters other than this node alone.
@@ -161,11 +150,7 @@ class Quorum:
             self._delivery.deliver_committed(self._machine)
 
     async def start(self) -> None:
-        """Begins to vote, to follow or to look for a leader. A sole voter leads when this returns.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """Begins to vote, to follow or to look for a leader. A sole voter leads when this returns. Raises OSError."""
         now_ms = self.reactor.clock.monotonic_ms()
         self._started = True
         self._machine.start(now_ms)
@@ -175,11 +160,7 @@ class Quorum:
         self._advance()
 
     async def stop(self) -> None:
-        """Stops cleanly: a leader makes the others elect another, for at most a second; then syncs and closes the log.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """A leader makes the others elect another, for at most a second; then syncs and closes the log. Raises OSError."""
         if not self._running:
             return
         machine = self._machine
@@ -217,12 +198,11 @@ class Quorum:
 
     @property
     def leader_id(self) -> int:
-        """The leader of the quorum; -1 if unknown."""
+        """−1 if unknown."""
         return self._machine.leader_id
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the quorum."""
         return self._machine.epoch
 
     @property
@@ -232,7 +212,6 @@ class Quorum:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node votes."""
         return self.node_id in self.voters
 
     @property
@@ -252,7 +231,7 @@ class Quorum:
 
     @property
     def member(self) -> RaftMachine | None:
-        """Role, vote and leadership of this node, to be read only; None before `open` and after the end."""
+        """Role, vote and leadership of this node, read-only; None before `open` and after the end."""
         return self._machine if self._running else None
 
     def leader_endpoint(self) -> tuple[int, str, int] | None:
@@ -266,8 +245,7 @@ class Quorum:
     def append(self, values: list[bytes] | EncodedRecords) -> int:
         """Writes encoded records as one batch; `when_committed` reports the commit. Returns the last offset.
 
-        Raises:
-            BrokerError: NOT_CONTROLLER: this node does not lead, or its disk failed.
+        Raises BrokerError(NOT_CONTROLLER): this node does not lead, or its disk failed.
         """
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"node {self.node_id} does not lead the metadata quorum")
@@ -280,10 +258,9 @@ class Quorum:
         return last_offset
 
     def when_committed(self, next_offset: int, done: Done[None]) -> None:
-        """Calls `done(None)` once everything below `next_offset` is committed and delivered, in the order of offsets.
+        """Calls `done(None)` once everything below `next_offset` is committed and delivered, in the order of offsets, never from this call.
 
-        `done` gets NOT_CONTROLLER if leadership is lost first: the records may still be committed, or not. Never called from
-        inside this call.
+        NOT_CONTROLLER if leadership is lost first: the records may still be committed, or not.
         """
         self._commits.add(next_offset, self._machine, done)
         self._advance_soon()
@@ -297,13 +274,10 @@ class Quorum:
     # --- requests of other members --------------------------------------------------------------------------------
 
     def answer(self, request: RaftRequest, max_bytes: int, done: Callable[[RaftResponse], None]) -> None:
-        """Answers a member of the quorum: at once, or later for a fetch without new records. Views are valid during `done`.
+        """Answers a member at once, or later for a fetch without new records. Views are valid during `done`.
 
-        Args:
-            max_bytes: limit of records or snapshot bytes in the answer.
-
-        Raises:
-            BrokerError: BROKER_NOT_AVAILABLE: the node starts or stops, or its disk failed.
+        `max_bytes` limits records or snapshot bytes. Raises BrokerError(BROKER_NOT_AVAILABLE) while the node starts or stops, or if its
+        disk failed.
         """
         if not self._running:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the quorum of this node is not running")
@@ -336,7 +310,7 @@ class Quorum:
         return machine.on_fetch(request, max_bytes, now_ms)
 
     def forget(self, request: RaftRequest) -> None:
-        """The requester disconnected: drops its waiting fetch."""
+        """Drops the waiting fetch of a disconnected requester."""
         self._fetches.forget(request)
 
     # --- own requests ---------------------------------------------------------------------------------------------

@@ -1,11 +1,4 @@
-"""The `quorum-state` file: a voter's durable epoch, leader and vote, in Kafka's JSON.
-
-Plain functions over a Disk. Version 0 is Kafka's with a static list of voters; version 1 (KIP-853) is for directories with the voters in
-the log. A file keeps its version.
-
-Invariants: the file is replaced durably before anything that it promises is done: no epoch is led twice, no vote given twice. A
-missing file means epoch 0 without a vote. Follows KIP-595.
-"""
+"""The `quorum-state` file (KIP-595): a voter's durable epoch, leader and vote, in Kafka's JSON."""
 
 from __future__ import annotations
 
@@ -27,26 +20,19 @@ class MalformedQuorumState(BarnabasError):
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """A voter's epoch, leader and vote.
+    """A voter's epoch, leader and vote."""
 
-    leader_epoch: the highest known epoch.
-    leader_id: the leader of that epoch, NO_NODE if unknown.
-    voted_id: the candidate it voted for in that epoch, NO_NODE without a vote.
-    voted_directory_id: the directory of that candidate (version 1); 22 characters of base64.
-    voters: the static voters (version 0).
-    version: version of the file, 0 or 1.
-    """
-
-    leader_epoch: int = 0
-    leader_id: int = NO_NODE
-    voted_id: int = NO_NODE
-    voters: tuple[int, ...] = ()
-    voted_directory_id: str = NO_DIRECTORY
+    leader_epoch: int = 0  # the highest known epoch
+    leader_id: int = NO_NODE  # of that epoch, NO_NODE if unknown
+    voted_id: int = NO_NODE  # candidate of its vote in that epoch, NO_NODE without a vote
+    voters: tuple[int, ...] = ()  # the static voters (version 0)
+    voted_directory_id: str = NO_DIRECTORY  # of that candidate (version 1); 22 characters of base64
+    # of the file: 0 with static voters, 1 (KIP-853) with the voters in the log; a file keeps its version
     version: int = 0
 
 
 def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
-    """Replaces the file durably."""
+    """Replaces the file durably, before anything that it promises: no epoch is led twice, no vote given twice."""
     fields = {"leaderId": state.leader_id, "leaderEpoch": state.leader_epoch, "votedId": state.voted_id}
     data: dict[str, object]
     if state.version == 0:
@@ -58,11 +44,7 @@ def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
-    """Reads the file.
-
-    Raises:
-        MalformedQuorumState: not JSON, a field is missing or of the wrong type, or another version.
-    """
+    """A missing file means epoch 0 without a vote. Raises MalformedQuorumState: not JSON, a missing or mistyped field, or another version."""
     path = f"{directory}/{QUORUM_STATE}"
     if not disk.exists(path):
         return QuorumState()

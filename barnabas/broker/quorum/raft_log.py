@@ -1,11 +1,4 @@
-"""RaftLog: the metadata log on disk, `__cluster_metadata-0` with its snapshots, in Raft's terms.
-
-A snapshot represents everything below its end offset: the log may begin there, or further back.
-
-Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written after it; otherwise a power cut
-could leave old batches behind new ones. Each truncation raises `generation`, which invalidates a sync begun before.
-Follows KIP-595 (log, divergence), KIP-630 (snapshots).
-"""
+"""RaftLog: the metadata log on disk, `__cluster_metadata-0` with its snapshots, in Raft's terms (KIP-595, KIP-630)."""
 
 from __future__ import annotations
 
@@ -56,7 +49,7 @@ READ_BYTES: Final = 1024 * 1024  # read at once when the whole log is checked
 
 
 def log_config_of(config: BrokerConfig) -> LogConfig:
-    """The log configuration of the metadata log, from `metadata.log.segment.*`."""
+    """From `metadata.log.segment.*`."""
     return LogConfig(
         segment_bytes=config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
@@ -70,36 +63,29 @@ def log_config_of(config: BrokerConfig) -> LogConfig:
 
 
 class RaftLog:
-    """The metadata log of one node. The module docstring describes it.
+    """The metadata log of one node. A snapshot represents everything below its end offset; the log may begin there or below.
 
-    Attributes:
-        voter_set: the voters in the control records of log and snapshot.
-        appended_bytes: bytes appended since the newest snapshot.
-        snapshot_bytes: size of the newest snapshot, 0 without one.
-        generation: number of truncations.
-        cut: truncated or replaced, and not synced since: nothing may be written before that.
-        lost_records: whether the log may lack acknowledged, and therefore committed, records; true until `recovered`, also across
-            restarts.
+    Invariants: `synced_end_offset` ≤ `end_offset`; a truncation is durable before anything is written after it: a power cut could leave old
+    batches behind new ones.
     """
 
     def __init__(self, disk: Disk, config: BrokerConfig, clock: Clock, *, clean: bool, alone: bool = False) -> None:
         """Opens the folder, or creates it.
 
-        After a crash a damaged log is truncated before the damage. After a clean stop this is done, and recorded, only if other voters
-        hold the rest, which is then fetched again.
+        After a crash a damaged log is truncated before the damage. After a clean stop this is done, and recorded, only if other voters hold
+        the rest, which is then fetched again.
 
         Args:
-            clean: whether the last stop was clean, so that only checksums above the snapshot need a check.
-            alone: whether no other voter has a copy of the log.
+            clean: the last stop was clean, so that only checksums above the snapshot need a check.
+            alone: no other voter has a copy of the log.
 
         Raises:
-            InvariantViolated: the log begins above offset 0 and no whole snapshot reaches its beginning, or it is damaged
-                and no other voter has it.
+            InvariantViolated: the log begins above offset 0 without a whole snapshot up to there, or it is damaged and no other voter has it.
             OSError: the disk failed.
         """
         self.disk = disk
-        self.generation = 0
-        self.cut = False
+        self.generation = 0  # number of truncations: a sync begun before the last one is void
+        self.cut = False  # truncated or replaced, and not synced since: sync before the next write
         self._clock = clock
         self._alone = alone
         try:
@@ -114,6 +100,7 @@ class RaftLog:
             )
             self._note_loss()
             self._open(config, False)
+        # the log may lack acknowledged, so committed, records; true until `recovered`, across restarts
         self.lost_records = disk.exists(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}")
         if self._log.truncated_bytes:
             log.warning(
@@ -131,8 +118,8 @@ class RaftLog:
             # It has the keys of users, and settings in plain text.
             LogOpening(now_ms=self._clock.now_ms(), topic_id=CLUSTER_METADATA_TOPIC_ID, clean=clean, private=True),
         )
-        self.voter_set = VoterSet()
-        self.appended_bytes = 0
+        self.voter_set = VoterSet()  # of the control records of log and snapshot
+        self.appended_bytes = 0  # since the newest snapshot
         self.latest_snapshot: SnapshotId | None = None
         self.snapshot_bytes = 0
         self._dropped: list[str] = []
@@ -180,7 +167,7 @@ class RaftLog:
             self._start_at(found.end_offset)
 
     def _read_voters(self) -> None:
-        """Reads the voter set. Raises RemoteProtocolError or BrokerError if a batch above the snapshot is damaged."""
+        """Raises RemoteProtocolError or BrokerError if a batch above the snapshot is damaged."""
         offset = self.latest_snapshot.end_offset if self.latest_snapshot else 0
         while offset < self.end_offset:
             batches = self._log.read(offset, READ_BYTES, end_offset=self.end_offset).records
@@ -223,7 +210,7 @@ class RaftLog:
 
     @property
     def synced(self) -> bool:
-        """Whether the log is durable as it is, also its last truncation."""
+        """Whether the log is durable, also its last truncation."""
         return not self.cut and self._log.recovery_point >= self._log.log_end_offset
 
     @property
@@ -290,8 +277,7 @@ class RaftLog:
         self.appended_bytes += self._log.append_as_follower(batches, now_ms=self._clock.now_ms()).size_bytes
 
     def truncate_to(self, offset: int) -> None:
-        """Truncates the log to end at `offset`. The caller syncs before it writes anything; an append syncs at once if it did not.
-        Raises OSError."""
+        """Truncates the log to end at `offset`. The caller syncs before it writes; else the next append syncs first. Raises OSError."""
         if offset < self._log.log_end_offset:
             self.generation += 1
             self.cut = True
@@ -334,7 +320,7 @@ class RaftLog:
             raise InvariantViolated(f"{CLUSTER_METADATA_FOLDER} cannot be read at offset {offset}: {error}") from error
 
     def _note_loss(self) -> None:
-        """Records, until `recovered`, that the log may lack what this node has acknowledged."""
+        """Records, until `recovered`, that the log may lack acknowledged records."""
         self.disk.replace(f"{CLUSTER_METADATA_FOLDER}/{LOST_RECORDS}", b"")
 
     # --- durability -----------------------------------------------------------------------------------------------
@@ -344,18 +330,18 @@ class RaftLog:
         return self._log.unsynced_files()
 
     def mark_synced(self, end_offset: int) -> None:
-        """The files of `unsynced_files` are synced up to `end_offset`, and the log was not truncated since."""
+        """`unsynced_files` are synced up to `end_offset`, and the log was not truncated since."""
         self.cut = False
         self._log.mark_synced(end_offset)
 
     def sync_now(self) -> None:
-        """Syncs everything, blocking. Raises OSError."""
+        """Blocks. Raises OSError."""
         end_offset = self._log.log_end_offset
         self.disk.sync_now(self._log.unsynced_files())
         self.mark_synced(end_offset)
 
     def close(self) -> None:
-        """Stops cleanly: syncs and closes. Raises OSError."""
+        """Syncs and closes. Raises OSError."""
         self._log.close()
 
     def abandon(self) -> None:
@@ -372,11 +358,9 @@ class RaftLog:
         return f"{CLUSTER_METADATA_FOLDER}/{snapshot_name(snapshot)}"
 
     def snapshot_values(self) -> Iterable[bytes]:
-        """The encoded records of the newest snapshot; empty without one.
+        """Encoded records of the newest snapshot; empty without one.
 
-        Raises:
-            OSError: the disk failed.
-            RemoteProtocolError: while they are read: the snapshot is damaged.
+        Raises OSError, and RemoteProtocolError while they are read if the snapshot is damaged.
         """
         return () if self.latest_snapshot is None else decode_snapshot(self._read_snapshot(self.latest_snapshot))
 
@@ -411,15 +395,9 @@ class RaftLog:
         self.appended_bytes = 0
 
     def start_at_snapshot(self, snapshot: SnapshotId, voter_set: VoterSet) -> None:
-        """Replaces the whole log by a leader's snapshot, which is durable under its name. The caller syncs before it writes anything.
+        """Replaces the log by a leader's snapshot, which is durable under its name. The caller syncs before it writes. Raises OSError.
 
-        If a crash keeps a part of the old log, the next start finds the snapshot and begins the log there.
-
-        Args:
-            voter_set: the voters that the snapshot names.
-
-        Raises:
-            OSError: the disk failed.
+        If a crash keeps a part of the old log, the next start finds the snapshot and begins the log there. `voter_set` is the snapshot's.
         """
         self.voter_set = voter_set
         self._start_at(snapshot.end_offset)
@@ -440,11 +418,7 @@ class RaftLog:
     def apply_retention(self, limit_bytes: int, high_watermark: int, limit_ms: int = -1) -> None:
         """Drops the oldest snapshots, with the log below their successors, until log and snapshots fit. The newest stays.
 
-        Args:
-            limit_ms: a snapshot older than this by its timestamp is dropped, too; -1: no limit.
-
-        Raises:
-            OSError: the disk failed.
+        `limit_ms`: a snapshot older than this by its timestamp is dropped, too; -1: no limit. Raises OSError: the disk failed.
         """
         now_ms = self._clock.now_ms()
         snapshots = list_snapshots(self.disk, CLUSTER_METADATA_FOLDER)

@@ -1,9 +1,4 @@
-"""Roles of a member of the metadata quorum with their valid transitions, and its timeouts.
-
-UNATTACHED knows an epoch and no leader; PROSPECTIVE asks for a pre-vote without raising the epoch (KIP-996); CANDIDATE asks for
-votes in a new one; LEADER; FOLLOWER; RESIGNED was the leader of the epoch, so it does not vote in it. An observer (a node that is
-not a voter) is only ever UNATTACHED or FOLLOWER.
-"""
+"""Roles of a member of the metadata quorum with their valid transitions, and its timeouts."""
 
 from __future__ import annotations
 
@@ -15,7 +10,11 @@ from barnabas.broker.config.broker_config import BrokerConfig
 
 
 class Role(Enum):
-    """Role of a member of the quorum."""
+    """Role of a member; an observer (not a voter) is only UNATTACHED or FOLLOWER.
+
+    UNATTACHED knows an epoch and no leader; PROSPECTIVE requests pre-votes without raising the epoch (KIP-996); CANDIDATE requests votes in
+    a new one; RESIGNED led the epoch, so it does not vote in it.
+    """
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -53,7 +52,6 @@ class Timing:
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> Timing:
-        """The timeouts of a node's configuration."""
         return cls(
             fetch_timeout_ms=config.get_int("controller.quorum.fetch.timeout.ms"),
             election_timeout_ms=config.get_int("controller.quorum.election.timeout.ms"),

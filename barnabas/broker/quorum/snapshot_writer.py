@@ -1,9 +1,4 @@
-"""SnapshotWriter: decides when a snapshot of the metadata log is due, encodes it in slices and writes it with its syncs
-off the loop. It also checks and stores the snapshots that come from the quorum's leader.
-
-Shell of `RaftLog`: it writes aside, syncs, and gives the file its name. Follows KIP-630: a snapshot has its name only
-when it is durable.
-"""
+"""SnapshotWriter: decides when a snapshot of the metadata log is due, encodes it in slices and syncs it off the loop (KIP-630)."""
 
 from __future__ import annotations
 
@@ -24,10 +19,9 @@ SNAPSHOT_FROM_FACTOR: Final = 4  # times the newest snapshot
 
 
 class SnapshotWriter:
-    """The snapshots of one open log.
+    """The snapshots of one open log, also those fetched from the leader. A snapshot gets its name when it is durable.
 
-    Args:
-        high_watermark: returns the present one; None once the quorum has ended.
+    `high_watermark` returns None once the quorum has ended.
     """
 
     def __init__(
@@ -49,9 +43,8 @@ class SnapshotWriter:
     def due(self) -> bool:
         """Whether enough was appended, or enough time has passed, since the last snapshot.
 
-        Each start replays everything after the snapshot. So much more than the snapshot's own size is enough, also
-        below metadata.log.max.record.bytes.between.snapshots: a restart of a sole node adds two records for each of its
-        partitions.
+        Each start replays everything after the snapshot. So a multiple of the snapshot's size is enough, also below
+        metadata.log.max.record.bytes.between.snapshots: a restart of a sole node adds two records for each of its partitions.
         """
         config = self._config
         early = max(SNAPSHOT_FROM_BYTES, SNAPSHOT_FROM_FACTOR * self._log.snapshot_bytes)
@@ -65,7 +58,7 @@ class SnapshotWriter:
 
         Args:
             values: encoded records that represent a committed part of the log, in order.
-            epoch: epoch of the last record in that part.
+            epoch: of the last record in that part.
             last_timestamp_ms: append time of that record.
         """
         return encode_snapshot_in_slices(
@@ -77,15 +70,7 @@ class SnapshotWriter:
         )
 
     async def store(self, snapshot: SnapshotId, data: bytes | bytearray) -> None:
-        """Writes a snapshot durably, then drops what metadata.max.retention.* no longer allow. Syncs off the loop.
-
-        Args:
-            snapshot: the part of the log that the snapshot represents.
-            data: what `encode` returned for that part.
-
-        Raises:
-            OSError: the disk failed.
-        """
+        """Writes `encode`'s bytes durably, then drops snapshots by metadata.max.retention.*. Syncs off the loop. Raises OSError."""
         async with self._storing:
             await write_snapshot(self._log, snapshot, data)
             high_watermark = self._high_watermark()
@@ -99,9 +84,7 @@ class SnapshotWriter:
     async def install(self, snapshot: SnapshotId, data: bytearray, replace_log: Callable[[VoterSet], bool]) -> None:
         """Makes a snapshot of the quorum's leader durable, then the log that begins there. Syncs off the loop.
 
-        Args:
-            replace_log: called when the snapshot is durable, with the voters that it names: begins the log at its end. False if
-                it is no longer wanted.
+        `replace_log`: begins the log at the end of the durable snapshot, with its voters; False if it is no longer wanted.
 
         Raises:
             RemoteProtocolError: the snapshot is damaged; nothing was changed.

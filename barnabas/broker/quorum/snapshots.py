@@ -1,9 +1,5 @@
-"""Snapshots of the metadata log: files `<end offset>-<epoch>.checkpoint` in Kafka's format (KIP-630).
-
-A snapshot represents the log below its end offset. Its bytes are record batches: a control batch with SnapshotHeader, batches
-of records, a control batch with SnapshotFooter. Their offsets count from 0 and have no meaning.
-
-Plain functions: bytes in and out; a few use the Disk. A file without footer, or with a wrong checksum, is not a snapshot: readers use
+"""Metadata snapshots (KIP-630): files `<end offset>-<epoch>.checkpoint` of record batches between a SnapshotHeader and a SnapshotFooter.
+Their offsets count from 0 and have no meaning. A file without footer, or with a wrong checksum, is not a snapshot: readers use
 the previous one.
 """
 
@@ -48,12 +44,12 @@ class SnapshotId(NamedTuple):
 
 
 def snapshot_name(snapshot: SnapshotId) -> str:
-    """The file's name in the metadata log's folder."""
+    """File name in the metadata log's folder."""
     return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
 def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
-    """The existing snapshots, oldest first."""
+    """Oldest first."""
     found = (_NAME.match(name) for name in disk.listdir(directory))
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
@@ -88,7 +84,7 @@ def encode_snapshot_in_slices(
     now_ms: int,
     control: Sequence[tuple[int, bytes]] = (),
 ) -> Work:
-    """Returns what `encode_snapshot` returns, with a yield after each batch."""
+    """As `encode_snapshot`, with a yield after each batch."""
     header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms), 0)
     head = [(CONTROL_SNAPSHOT_HEADER, header), *control]
     out = bytearray(build_control_batch(head, timestamp=now_ms, leader_epoch=epoch))
@@ -115,11 +111,8 @@ def encode_snapshot_in_slices(
 def decode_snapshot(data: Buffer, on_control: Callable[[int, bytes], None] | None = None) -> Iterator[bytes]:
     """The encoded metadata records of a snapshot, in order.
 
-    Args:
-        on_control: called with type and value of every control record.
-
-    Raises:
-        RemoteProtocolError: a checksum is wrong, a batch is cut off, or header or footer is missing.
+    `on_control` gets type and value of every control record. Raises RemoteProtocolError for a wrong checksum, a cut batch, or a missing
+    header or footer.
     """
     for position, header in _data_batches(data, on_control):
         packed = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
@@ -135,7 +128,7 @@ def check_snapshot(data: Buffer, on_control: Callable[[int, bytes], None]) -> No
 
 
 def check_snapshot_in_slices(data: Buffer, on_control: Callable[[int, bytes], None]) -> Steps[None]:
-    """Does the same as `check_snapshot`, with a yield after each batch of metadata records."""
+    """As `check_snapshot`, with a yield after each batch of metadata records."""
     for _, header in _data_batches(data, on_control):
         yield 1 + header.size_bytes // CHECKED_BYTES_PER_UNIT
 
@@ -176,9 +169,5 @@ def snapshot_timestamp_ms(data: bytes) -> int:
 
 
 def read_bootstrap(disk: Disk) -> list[bytes]:
-    """The records that Kafka's storage tool wrote when it formatted the directory; empty without them.
-
-    Raises:
-        RemoteProtocolError: bootstrap.checkpoint is damaged.
-    """
+    """Records of Kafka's storage tool from the formatting; empty without them. Raises RemoteProtocolError: bootstrap.checkpoint is damaged."""
     return list(decode_snapshot(disk.read(BOOTSTRAP))) if disk.exists(BOOTSTRAP) else []

@@ -1,9 +1,6 @@
-"""The voters of the metadata quorum: static voters, or the voter set in the log (KIP-853).
-
+"""Voters of the metadata quorum: static voters, or the voter set in the log (KIP-853).
 A directory that Kafka formatted with `--standalone` has kraft.version 1 and a voter set in its log; one formatted for
 controller.quorum.voters has neither. The node keeps either; it upgrades nothing.
-
-Invariants: a node leads without an election only if it is the sole voter. Control records are kept byte for byte.
 """
 
 from __future__ import annotations
@@ -77,20 +74,15 @@ def _shown(voters: Sequence[int]) -> str:
 
 
 class VoterSet:
-    """The voters in the log.
-
-    Attributes:
-        kraft_version: 0 static voters, 1 the voters of the log.
-        voters: ids of the log's voter set; empty if it has none.
-    """
+    """The voters in the log."""
 
     def __init__(self) -> None:
-        self.kraft_version = 0
-        self.voters: tuple[int, ...] = ()
-        self._values: dict[int, bytes] = {}  # by control type, as written
+        self.kraft_version = 0  # 0 static voters, 1 the voters of the log
+        self.voters: tuple[int, ...] = ()  # ids of the log's voter set; empty if it has none
+        self._values: dict[int, bytes] = {}  # by control type, byte for byte
 
     def take(self, kind: int, value: bytes) -> None:
-        """Processes a control record; ignores other types. Raises RemoteProtocolError if it is malformed."""
+        """Ignores control records of other types. Raises RemoteProtocolError for a malformed one."""
         if kind == CONTROL_KRAFT_VERSION:
             self.kraft_version = decode(KRaftVersionRecord, value, 0).kraft_version
         elif kind == CONTROL_KRAFT_VOTERS:
@@ -100,14 +92,12 @@ class VoterSet:
         self._values[kind] = value
 
     def control_records(self) -> list[tuple[int, bytes]]:
-        """The control records of a snapshot, after its header: (control type, value)."""
+        """Control records of a snapshot after its header: (control type, value)."""
         return sorted(self._values.items())
 
     def check(self, node_id: int, state: QuorumState, voters: tuple[int, ...], *, directory: str = "") -> None:
-        """Checks that this directory may belong to a member of the quorum of `voters`, ids ascending.
-
-        Args:
-            directory: its path, for the message.
+        """Checks that this directory may belong to a member of the quorum of `voters`, ids ascending; `directory` is its path, for the
+        message.
 
         Raises:
             NotTheSoleVoter: kraft.version is unknown, or the log holds a voter set other than this node alone.
@@ -131,15 +121,11 @@ class VoterSet:
 
 
 def check_elected(batches: Buffer, epoch: int, voters: Sequence[int], high_watermark: int) -> None:
-    """Checks that the leader of `epoch` was elected by the voters that this node knows.
+    """Checks that the leader of `epoch` was elected by the voters that this node knows, from whole `batches` that it sent.
 
-    If the lists of two nodes differ, one is wrong, and it must not stop the other. Once the election is committed, a majority
-    of the leader's voters has agreed to its list: then this node stops. Until then, or if the leader votes alone, this node does
-    not follow it.
-
-    Args:
-        batches: whole batches of the metadata log that the leader sent.
-        high_watermark: the leader's.
+    If the lists of two nodes differ, one is wrong, and it must not stop the other. Once the election is committed by the leader's
+    `high_watermark`, a majority of its voters has agreed to its list: this node stops. Before, or if the leader votes alone, it does not
+    follow.
 
     Raises:
         VotersDisagree: its LeaderChange record names other voters, and is committed.

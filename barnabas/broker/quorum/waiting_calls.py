@@ -1,5 +1,4 @@
-"""Calls that wait on the metadata log: for a commit, or for records to fetch.
-
+"""Metadata log purgatory: calls that wait for a commit, or for records to fetch.
 A call is removed before it is answered, because an answer may make new calls.
 """
 
@@ -49,7 +48,6 @@ class WaitingCommits:
                 commit.done(BrokerError(ErrorCode.NOT_CONTROLLER, "leadership of the metadata quorum was lost"))
 
     def clear(self) -> None:
-        """Drops all calls."""
         self._waiting.clear()
 
 
@@ -66,7 +64,7 @@ class WaitingFetches:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[_WaitingFetch] = []  # in the order of arrival
+        self._waiting: list[_WaitingFetch] = []  # in order of arrival
 
     @property
     def full(self) -> bool:
@@ -90,13 +88,11 @@ class WaitingFetches:
         self._waiting = kept + self._waiting
 
     def forget(self, request: RaftRequest) -> None:
-        """The requester disconnected: drops its fetch."""
+        """Drops the fetch of a disconnected requester."""
         self._waiting = [waiting for waiting in self._waiting if waiting.request is not request]
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline."""
         return min((waiting.deadline_ms for waiting in self._waiting), default=None)
 
     def clear(self) -> None:
-        """Drops all fetches."""
         self._waiting.clear()

@@ -1,11 +1,6 @@
-"""The quorum's values as Kafka's messages: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot, both ways.
-
-Plain functions. Requesters use `request_message` and `read_reply`; responders use `read_request` and `reply_message`. All
-concern the one partition `__cluster_metadata-0`; a message about another partition is refused as a whole.
-
-Voters are static, so directory ids do not identify voters. This node sends its own, as Kafka does; it distinguishes two processes
-with the same id.
-Follows KIP-595, KIP-630, KIP-853 (endpoints, voter ids), KIP-996.
+"""The quorum's values as Kafka's messages: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot (KIP-595, -630, -853, -996).
+A message about another partition than `__cluster_metadata-0` is refused as a whole. Voters are static, so directory ids do not identify
+them; they distinguish two processes with the same id.
 """
 
 from __future__ import annotations
@@ -64,7 +59,7 @@ def request_message(
 
     Args:
         to: id of the voter that receives the request.
-        directory_id: directory id of this node.
+        directory_id: of this node.
         endpoint: this node's controller endpoint; sent by a leader.
         max_bytes: limit of records or snapshot bytes in the answer.
     """
@@ -161,10 +156,9 @@ def _fetch_request(request: Fetch, cluster_id: str, directory_id: bytes, max_byt
 
 
 def read_reply(message: ReplyMessage) -> RaftResponse:
-    """Decodes an answer. Records and bytes are views into the message.
+    """Records and bytes are views into the message.
 
-    Raises:
-        RemoteProtocolError: it does not name the metadata partition, or has an unknown error code.
+    Raises RemoteProtocolError: it does not name the metadata partition, or has an unknown error code.
     """
     error = _error(message.error_code)
     topics: list[Any] = message.responses if isinstance(message, fetches.FetchResponse) else message.topics
@@ -218,14 +212,9 @@ def _error(code: int) -> ErrorCode:
 
 
 def read_request(message: RequestMessage, version: int, *, cluster_id: str, node_id: int) -> RaftRequest:
-    """Decodes a request.
+    """Decodes a request; it may name the voter that it is meant for.
 
-    Args:
-        node_id: id of this node: a request may name the voter that it is meant for.
-
-    Raises:
-        BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY: it is meant for another voter; INVALID_REQUEST: it names
-            another partition than the metadata partition.
+    Raises BrokerError: INCONSISTENT_CLUSTER_ID; INVALID_VOTER_KEY: meant for another voter; INVALID_REQUEST: not the metadata partition.
     """
     if message.cluster_id is not None and message.cluster_id != cluster_id:
         raise BrokerError(
@@ -283,7 +272,7 @@ def _the_partition(message: RequestMessage, version: int) -> Any:
 
 
 def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
-    """The answer that carries one error for the whole request."""
+    """One error for the whole request."""
     if isinstance(message, messages.VoteRequest):
         return messages.VoteResponse(error_code=error)
     if isinstance(message, messages.BeginQuorumEpochRequest):
@@ -296,7 +285,7 @@ def refusal(message: RequestMessage, error: ErrorCode) -> ReplyMessage:
 
 
 def reply_message(request: RaftRequest, reply: RaftResponse, voters: Mapping[int, Endpoint]) -> ReplyMessage:
-    """The message of a reply, with the endpoint of the leader that it names."""
+    """With the endpoint of the leader that the reply names."""
     leader = voters.get(reply.leader_id)
     known = (
         [] if leader is None else [messages.NodeEndpoint(node_id=reply.leader_id, host=leader.host, port=leader.port)]

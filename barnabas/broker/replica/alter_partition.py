@@ -1,7 +1,4 @@
-"""IsrChanges: sends ISR changes to the controller; one AlterPartition carries all proposals of a node in one wake-up.
-
-Invariants: only the newest proposal of a replica is sent; every proposal is answered. Follows KIP-497, KIP-903.
-"""
+"""IsrChanges: sends ISR changes to the controller; one AlterPartition carries all proposals of a node in one wake-up (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 
@@ -31,11 +28,7 @@ TIMEOUT_MS: Final = 30_000
 
 
 class IsrChanges:
-    """The ISR proposals of one node.
-
-    Attributes:
-        shrinks, expansions, failed: partitions whose ISR became smaller, larger, or was refused by the controller.
-    """
+    """The ISR proposals of one node; only the newest proposal of a replica is sent, and every proposal is answered."""
 
     def __init__(self, reactor: Reactor, node_id: int, current: CurrentImage, controller: ControllerChannel) -> None:
         self._reactor = reactor
@@ -46,10 +39,11 @@ class IsrChanges:
         self._asked: dict[Replica, IsrProposal] = {}
         self._former: dict[Replica, int] = {}  # size of the ISR before the proposal
         self._due = False
+        # partitions whose ISR became smaller, larger, or was refused by the controller
         self.shrinks = self.expansions = self.failed = 0
 
     def propose(self, replica: Replica, proposal: IsrProposal) -> None:
-        """Sends a proposal to the controller, together with all others of this wake-up or of the time of the pending request."""
+        """Together with all others of this wake-up or of the time of the pending request."""
         self._proposed[replica] = proposal
         self._send_soon(0)
 

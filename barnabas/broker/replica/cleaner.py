@@ -1,12 +1,4 @@
-"""Cleaner: chooses compacted logs and cleans them in steps, so that other work can run.
-
-The cleaner cleans one log at a time, the one with the greatest dirty ratio first, of leaders and followers. A cleaning has steps of
-about a millisecond with a pause after each, so that requests wait for one step at most. It keeps to
-log.cleaner.io.max.bytes.per.second. Syncs run off the loop. The cleaner abandons a log that was truncated, deleted or reconfigured
-during its cleaning, and checks it again later.
-
-Invariants: only synced records are cleaned (the cleaner requests a sync; the next check finds it); a log that cannot be read is left
-unchanged until the next start.
+"""Cleaner: cleans compacted logs of leaders and followers, one at a time, the greatest dirty ratio first.
 Deviation from Kafka: log.cleaner.threads has no effect.
 """
 
@@ -36,7 +28,12 @@ SYNC_LOOK_MS: Final = 500  # until the next check of a log whose sync was reques
 
 
 class Cleaner:
-    """The log cleaner of one node."""
+    """The log cleaner of one node.
+
+    Steps of about a millisecond with a pause after each, within log.cleaner.io.max.bytes.per.second; syncs run off the loop. Only synced
+    records are cleaned: the cleaner requests a sync, and the next check finds it. A log that was truncated, deleted or reconfigured during
+    its cleaning is checked again later; one that cannot be read is left unchanged until the next start.
+    """
 
     def __init__(
         self,
@@ -47,7 +44,7 @@ class Cleaner:
         checkpoint_soon: Callable[[], None],
         offload: Offload,
     ) -> None:
-        """Stores its parts; reads no log.
+        """Reads no log.
 
         Args:
             checkpoint_soon: writes every checkpoint at the end of the wake-up.
@@ -74,7 +71,7 @@ class Cleaner:
             self._reactor.scope.start(self._clean_all(), name="cleaner")
 
     async def clean_now(self) -> bool:
-        """Cleans the logs that are due, beside the check that is armed. Returns False if one waits for the sync of its records."""
+        """Cleans the logs that are due, beside the armed check. Returns False if one waits for the sync of its records."""
         if not self._config.get_bool("log.cleaner.enable"):
             return True
         async with self._turn:
@@ -88,7 +85,7 @@ class Cleaner:
         self._look_in(min(delay_ms, SYNC_LOOK_MS) if unsynced else delay_ms)
 
     async def _pass(self) -> bool:
-        """Cleans the logs that are due. Returns whether a log is due whose records are not synced yet."""
+        """Returns whether a log is due whose records are not synced yet."""
         stuck: dict[Replica, None] = {}  # failed: skipped until the next check
         while True:
             chosen, unsynced = None, False
@@ -110,7 +107,7 @@ class Cleaner:
                 stuck[replica] = None
 
     async def _due(self) -> list[Replica]:
-        """Replicas whose logs are to be cleaned, the dirtiest first; lets the loop serve others in between."""
+        """Replicas whose logs are to be cleaned, the dirtiest first; yields to the loop in between."""
         due = []
         for count, replica in enumerate(list(self._replicas.all()), 1):
             if count % LOOKED_AT_ONCE == 0:

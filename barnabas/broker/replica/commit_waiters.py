@@ -1,8 +1,4 @@
-"""CommitWaiters: callbacks that wait until a replica's high watermark has reached an offset.
-
-A callback may change its replica: append, fail it, add another callback. Callbacks added during a call wait for the next call.
-Invariant: callbacks run in the order of their offsets, those of one offset in the order of their arrival.
-"""
+"""CommitWaiters: callbacks that wait until a replica's high watermark has reached an offset."""
 
 from __future__ import annotations
 
@@ -13,7 +9,10 @@ from barnabas.errors import BrokerError
 
 
 class CommitWaiters:
-    """The callbacks of one replica, ordered by offset."""
+    """The callbacks of one replica, in the order of their offsets, then of their arrival.
+
+    A callback may change its replica: append, fail it, add another callback, which waits for the next call.
+    """
 
     __slots__ = ("_heap", "_sequence")
 
@@ -30,13 +29,12 @@ class CommitWaiters:
         heapq.heappush(self._heap, (next_offset, self._sequence, done))
 
     def release(self, high_watermark: int) -> None:
-        """Everything below `high_watermark` is committed."""
-        # The attribute is read again for each callback: a callback that fails the replica refuses all others and replaces the heap.
+        # Read again for each callback: one that fails the replica refuses all others and replaces the heap.
         while self._heap and self._heap[0][0] <= high_watermark:
             heapq.heappop(self._heap)[2](None)
 
     def refuse(self, error: BrokerError) -> None:
-        """Refuses all waiting callbacks: as far as this replica knows, it will not commit their offsets."""
+        """As far as this replica knows, it will not commit their offsets."""
         waiting, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
         for _, _, done in waiting:
             done(error)

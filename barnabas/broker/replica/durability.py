@@ -1,9 +1,4 @@
-"""Durability: tells how much of one replica's log may be acknowledged, and runs callbacks that wait for a sync.
-
-A log that need not flush (`flush.messages` as Kafka has it) is acknowledged from the page cache: replication is its durability.
-Invariants: a needed sync is requested once; after a truncation nothing is acknowledged, and followers append nothing, before the
-truncation is synced: a power loss could bring old bytes back among new ones.
-"""
+"""Durability: the acknowledged part of one replica's log, and callbacks that wait for a sync."""
 
 from __future__ import annotations
 
@@ -19,10 +14,10 @@ T = TypeVar("T")
 
 
 class Durability:
-    """The synced part of a log.
+    """The synced part of a log. `request_sync` requests a sync; `on_synced` reports it.
 
-    Args:
-        request_sync: requests a sync of the log; `on_synced` reports it.
+    A log that need not flush (Kafka's default `flush.messages`) is acknowledged from the page cache: replication is its durability. After a
+    truncation nothing is acknowledged, and followers append nothing, before it is synced: a power loss could bring old bytes back.
     """
 
     __slots__ = ("_cut", "_log", "_request_sync", "_requested", "_synced_offset", "_waiting")
@@ -33,7 +28,7 @@ class Durability:
         self._requested = False
         self._cut = False
         self._synced_offset = log.recovery_point  # exclusive: everything below is durable
-        self._waiting: list[tuple[int, Done[None]]] = []  # in the order of arrival
+        self._waiting: list[tuple[int, Done[None]]] = []  # in order of arrival
 
     @property
     def owed(self) -> bool:
@@ -41,7 +36,7 @@ class Durability:
         return self._cut or self._log.log_end_offset - self._synced_offset >= self._log.config.flush_messages
 
     def acknowledged_end(self) -> int:
-        """The acknowledged end of this replica (exclusive); requests the sync that the rest needs."""
+        """Acknowledged end of this replica (exclusive); requests the sync that the rest needs."""
         end = self._log.log_end_offset
         if end - self._synced_offset < self._log.config.flush_messages and not self._cut:
             return end
@@ -92,7 +87,7 @@ class Durability:
 
 
 def weakly(call: Callable[[T], None], owner: T) -> Callable[[], None]:
-    """Calls `call(owner)` without keeping the owner in memory: a deleted replica need not wait for the collector of cycles."""
+    """Calls `call(owner)` without a reference to the owner: a deleted replica need not wait for the collector of cycles."""
     weak = ref(owner)
 
     def called() -> None:

@@ -1,12 +1,4 @@
-"""FetchPlan: decides what a follower fetches next from one leader. The client's side of a fetch session.
-
-A request names the changes since the previous one: new partitions, moved offsets, epochs (KIP-227). Two requests may be pending at once:
-the second carries changes that cannot wait until the first has waited its time. A refused partition is removed from the session and
-added again after a pause, which is short at first, because the leader may learn of its election a little later.
-
-Invariants: a response's part for a partition counts only if no later request named the partition, and only in the leader epoch that was
-named; every append, truncation or pause makes the next request name the partition, or forget it.
-"""
+"""FetchPlan: decides what a follower fetches next from one leader. The client's side of a fetch session (KIP-227)."""
 
 from __future__ import annotations
 
@@ -38,9 +30,8 @@ PARTITIONS_PER_REQUEST: Final = 10_000  # in one request: a request of 100,000 e
 FOR_AN_ANSWER: Final = 2**62  # pause of a partition that is truncated, or asks for the leader's log start and end
 THROTTLE_PAUSE_MS: Final = 100  # of a throttled partition, before the next quota check
 SEGMENTS_AT_ONCE: Final = 8  # begun by one answer, half a millisecond each; the records after them are fetched again
-REST_BYTES_MAX: Final = (
-    16_384  # of a partition whose records begin many segments: what is not written is fetched once more
-)
+# of a partition whose records begin many segments: unwritten records are fetched once more
+REST_BYTES_MAX: Final = 16_384
 PAUSE_MS_MIN: Final = 10  # after a partition's first refusal; doubled by each further one
 
 _Key = tuple[bytes, int]
@@ -107,10 +98,17 @@ class _Following:
 
 
 class FetchPlan:
-    """The fetches of one node from one leader."""
+    """The fetches of one node from one leader.
+
+    A request names changes since the previous one: new partitions, moved offsets, epochs. Two may be pending: the second carries changes
+    that cannot wait for a long-polled first. A refused partition leaves the session and is added again after a pause, short at first,
+    because the leader may learn of its election a little later. Invariants: a response's part for a partition counts only if no later
+    request named it, and only in the leader epoch that was named; every append, truncation or pause makes the next request name the
+    partition, or forget it.
+    """
 
     def __init__(self, node_id: int, limits: FetchLimits, quota: ReplicationQuota | None = None) -> None:
-        """`quota` limits what all fetchers of the node fetch of throttled replicas; without it nothing is throttled."""
+        """`quota` limits all fetchers' reads of throttled replicas; None: nothing is throttled."""
         self._node_id = node_id
         self._limits = limits
         self._quota = quota
@@ -190,10 +188,10 @@ class FetchPlan:
         return is_throttled(named, replica.partition, self._node_id)
 
     def next_request(self, broker_epoch: int) -> FetchRequest | None:
-        """The request to send now; None if there is nothing to fetch, or enough requests are pending.
+        """None if there is nothing to fetch, or enough requests are pending.
 
-        A leader learns the broker epoch of a partition's fetches when a request names the partition, so all are named after the broker
-        has registered again (KIP-903).
+        A leader learns the broker epoch of a partition's fetches when a request names the partition, so all are named after the broker has
+        registered again (KIP-903).
         """
         if broker_epoch != self._broker_epoch:
             self._broker_epoch = broker_epoch
@@ -215,7 +213,7 @@ class FetchPlan:
         later = named[PARTITIONS_PER_REQUEST:]  # the next requests name these
         if later:
             del named[PARTITIONS_PER_REQUEST:]
-            if full:  # a leader without a session is asked for the others first next time
+            if full:  # a leader without a session gets the others first next time
                 for key in named:
                     self._following[key] = self._following.pop(key)
         if not named and (full or not (self._forgotten or any(one.named_by for one in self._following.values()))):
@@ -407,7 +405,7 @@ class FetchPlan:
             self._go_on(one)
 
     def out_of_range(self) -> list[Replica]:
-        """Replicas whose log end the leader does not hold: ask it for its bounds, then call `on_bounds`. Each is returned once."""
+        """Replicas whose log end the leader does not hold, each once: request its bounds, then call `on_bounds`."""
         found = list(self._out_of_range.values())
         self._out_of_range.clear()
         return found

@@ -1,13 +1,6 @@
-"""Fetch sessions: remember each peer's partitions between its requests, so that idle partitions cost nothing.
-
-A partition is *ready* after it was named, after its replica moved, or if its last read found more than fitted: only ready ones
-are read. A follower whose partition is not ready had everything at its last fetch, whatever offset it named.
-
-Rules (KIP-227): epoch 0 requests a new session with all its partitions; -1 requests none and closes the one it names; any other
-must be the session's present epoch, and then the request carries only changes. An incremental answer carries only partitions with
-records, with a moved high watermark or log start, with an error, or never answered before. Partitions with records move to
-the end of the order, so that a small `max_bytes` starves none. A full cache evicts a session that was silent for the
-eviction time, else a smaller session older than it; else the new fetch gets session id 0, which means no session.
+"""Fetch sessions (KIP-227): remember each peer's partitions between its requests, so that idle partitions cost nothing.
+Only *ready* partitions are read: those that were named, whose replica moved, or that have more records than fitted. A follower whose
+partition is not ready had everything at its last fetch, whatever offset it named.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ class Parked(Protocol):
 
 
 class WantedPartition:
-    """What a peer wants of one partition, and what it was last told. In a session it watches its replica."""
+    """A partition of a peer's fetch, with its last answer. In a session it watches its replica."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -91,11 +84,10 @@ class WantedPartition:
         self.drained = False  # the last read found no records and no error
         self.replica: Replica | None = None  # as of the last look-up
         self.session: FetchSession | None = None
-        self.told_high_watermark = -1  # -1: never told, or told an error
+        self.told_high_watermark = -1  # -1: never sent, or an error was sent
         self.told_log_start_offset = -1
 
     def attach(self, replica: Replica) -> None:
-        """Sets its replica."""
         self.unwatch()
         self.replica = replica
 
@@ -105,13 +97,11 @@ class WantedPartition:
             self.replica.watchers[self] = None
 
     def unwatch(self) -> None:
-        """Stops watching its replica."""
         if self.replica is not None:
             self.replica.watchers.pop(self, None)
             self.replica = None
 
     def on_progress(self, replica: Replica) -> None:
-        """The replica moved."""
         session = self.session
         if session is None:
             return
@@ -134,7 +124,7 @@ class WantedPartition:
 
     @property
     def followed_ms(self) -> int:
-        """A time (monotonic) at which the follower certainly still followed this leader; long ago if the partition has left the session."""
+        """Monotonic time at which the follower certainly still followed this leader; long ago if the partition left the session."""
         return LONG_AGO if self.session is None else self.session.sent_after_ms
 
     def owes_high_watermark(self, replica: Replica) -> bool:
@@ -143,7 +133,10 @@ class WantedPartition:
         return session is not None and session.serves_consumers and replica.high_watermark != self.told_high_watermark
 
     def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, *, records: bool) -> bool:
-        """Whether an incremental answer must carry the partition; records what the answer tells."""
+        """Whether an incremental answer must carry the partition (records, moved high watermark or log start, error, never answered).
+
+        Records what the answer says.
+        """
         news = (
             records
             or error_code != 0
@@ -156,19 +149,7 @@ class WantedPartition:
 
 
 class FetchSession:
-    """One peer's session.
-
-    Attributes:
-        follower_id: broker id of a follower, else CONSUMER.
-        serves_consumers: whether a follower gets a moved high watermark at once, because consumers read from it (KIP-392).
-        wanted: all partitions of the session.
-        ready: partitions to read, in this order.
-        sent_after_ms: the peer sent its last request after this time (monotonic): a follower has two requests on their way at most, so
-            it sends one when the answer to the last but one has arrived. A request itself may be old: the network delayed it, or this
-            process was suspended.
-        parked: the waiting request, if any.
-        standing: `Access.standing` of the client for which all partitions that are not ready may be read; None: unknown.
-    """
+    """One peer's session."""
 
     __slots__ = (
         "by_id",
@@ -191,15 +172,19 @@ class FetchSession:
     ) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        self.follower_id = follower_id
+        self.follower_id = follower_id  # broker id of a follower, else CONSUMER
+        # a moved high watermark is sent at once: consumers read from this follower (KIP-392)
         self.serves_consumers = serves_consumers
         self.created_ms = now_ms
         self.used_ms = self.used_before_ms = now_ms  # times of the last request and of the one before it
+        # The peer sent its last request after this monotonic time: a follower has two requests in flight at most, so it
+        # sends one when the answer to the last but one has arrived. A request itself may be old, by the network or a suspended process.
         self.sent_after_ms = LONG_AGO
         self.epoch = 1  # epoch of the next request
-        self.wanted: dict[PartitionKey, WantedPartition] = {}
-        self.ready: dict[PartitionKey, WantedPartition] = {}
-        self.parked: Parked | None = None
+        self.wanted: dict[PartitionKey, WantedPartition] = {}  # all partitions of the session
+        self.ready: dict[PartitionKey, WantedPartition] = {}  # partitions to read, in this order
+        self.parked: Parked | None = None  # the waiting request, if any
+        # `Access.standing` of the client that may read all partitions that are not ready; None: unknown
         self.standing: object = None
 
     def begin(self, wanted: dict[PartitionKey, WantedPartition]) -> None:
@@ -226,7 +211,6 @@ class FetchSession:
             self.ready[key] = old
 
     def forget(self, key: PartitionKey) -> None:
-        """Removes a partition from the session."""
         self.ready.pop(key, None)
         wanted = self.wanted.pop(key, None)
         if wanted is not None:
@@ -237,7 +221,7 @@ class FetchSession:
                 replica.refuse_unless_leading()  # the follower may have another leader
 
     def on_answered(self, wanted: WantedPartition) -> None:
-        """An answer includes the partition: it is no longer ready if it was read to its end; else others are read first."""
+        """A partition read to its end is no longer ready; others go to the end of the order, so that a small `max_bytes` starves none."""
         key = wanted.key
         if self.ready.pop(key, None) is None:
             return
@@ -253,7 +237,7 @@ class FetchSessions:
     Args:
         slots: `max.incremental.fetch.session.cache.slots`.
         eviction_ms: `min.incremental.fetch.session.eviction.ms`.
-        reads_by_rack: whether consumers may be sent to followers.
+        reads_by_rack: consumers may be sent to followers.
     """
 
     def __init__(
@@ -289,8 +273,7 @@ class FetchSessions:
     ) -> FetchSession | None:
         """The session of an incremental request, after its changes; None if no partitions remain in it.
 
-        Raises:
-            BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises BrokerError(FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR).
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -344,7 +327,7 @@ class FetchSessions:
             session.ready[wanted.key] = wanted
 
     def close(self, session_id: int) -> None:
-        """Removes a session; no error if it does not exist."""
+        """No error if the session does not exist."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             if session.parked is not None:
@@ -353,7 +336,7 @@ class FetchSessions:
                 session.forget(key)
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Evicts a session to make room for one of `size` partitions, if possible."""
+        """Makes room for `size` partitions if possible: a session silent for the eviction time, else a smaller one older than that."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

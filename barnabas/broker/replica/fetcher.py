@@ -1,9 +1,4 @@
-"""Fetchers: fetches partitions from their leaders, with one connection and one fetch session for each leader.
-
-All partitions of a leader share one round trip. The next request is sent with the response to the previous one, after the syncs that
-topics demand; a change of the assignment does not wait for a long-polled request (`fetch_plan`). The plan and the replicas hold the
-rules; this module holds addresses, timers and retries.
-"""
+"""Fetchers: fetch partitions from their leaders, with one connection and one fetch session for each leader."""
 
 from __future__ import annotations
 
@@ -41,7 +36,6 @@ EARLIEST: Final = -2
 
 
 def limits_of(config: BrokerConfig) -> FetchLimits:
-    """The limits of fetches from leaders, `replica.fetch.*`."""
     return FetchLimits(
         config.get_int("replica.fetch.wait.max.ms"),
         config.get_int("replica.fetch.min.bytes"),
@@ -52,7 +46,7 @@ def limits_of(config: BrokerConfig) -> FetchLimits:
 
 
 class FetcherParts(NamedTuple):
-    """What every fetcher of a node uses."""
+    """Parts that every fetcher of a node uses."""
 
     reactor: Reactor
     config: BrokerConfig
@@ -63,7 +57,7 @@ class FetcherParts(NamedTuple):
 
 
 class Fetchers:
-    """Every fetcher of a node, by leader."""
+    """Every fetcher of a node, by leader. `FetchPlan` and the replicas have the rules; fetchers have addresses, timers and retries."""
 
     def __init__(
         self,
@@ -80,7 +74,7 @@ class Fetchers:
         self._started = False
 
     def start(self) -> None:
-        """Starts fetching. Before that, assignments are only recorded."""
+        """Before that, assignments are only recorded."""
         self._started = True
         for fetcher in self._fetchers.values():
             fetcher.wake()
@@ -97,7 +91,7 @@ class Fetchers:
         return self._started
 
     def follow(self, replica: Replica) -> None:
-        """The replica follows its `leader_id`, which may be new, in an epoch that may be new."""
+        """The replica follows its `leader_id`, maybe a new one, maybe in a new epoch."""
         leader_id = replica.leader_id
         before = self._leader_of.get(replica)
         if before is not None and before != leader_id:
@@ -119,7 +113,11 @@ class Fetchers:
 
 
 class _Fetcher:
-    """The fetches from one leader."""
+    """The fetches from one leader.
+
+    All partitions share one round trip. The next request is sent with the response to the previous one, after the syncs that topics demand;
+    a change of the assignment does not wait for a long-polled request.
+    """
 
     def __init__(self, parts: FetcherParts, owner: Fetchers, leader_id: int) -> None:
         self._reactor, config, self._current, self._peers, throttle, self._slices = parts
@@ -172,7 +170,7 @@ class _Fetcher:
         peer.send(request, lambda outcome: self._on_outcome(generation, outcome), timeout_ms=self._timeout_ms)
 
     def _peer(self) -> Peer | None:
-        """The connection to the leader; None while the metadata has no address for it."""
+        """None while the metadata has no address for the leader."""
         broker = self._current.image.brokers.get(self._leader_id)
         if self._known is not None and self._known[0] is broker:
             return self._known[1]

@@ -1,12 +1,4 @@
-"""Applies answers of the followed leader to a replica's log: appends fetched batches, truncates where the logs diverge.
-
-A truncation first rebuilds the producers in slices, which may read a whole segment. Until it has them, the log is as it was
-before the leader's answer: it may be read, saved, closed, and this replica may become the leader.
-
-Invariants: an answer of another leader epoch, or to another offset than the log's end, changes nothing; a log is
-truncated below the high watermark only with a warning, after it has noted that records are lost; it is truncated
-in the turn in which it gets the producers of its new end. Follows KIP-101 and KIP-279 (divergence), KIP-595.
-"""
+"""Follower's log: appends fetched batches, truncates where it diverges from the leader's (KIP-101, KIP-279, KIP-595)."""
 
 from __future__ import annotations
 
@@ -33,15 +25,11 @@ def on_fetched(
     log_start_offset: int,
     segments_max: int = INT64_MAX,
 ) -> bool:
-    """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still
-    valid.
+    """Appends the answer of the leader of `leader_epoch` to a fetch of `offset`. Returns whether the answer was still valid.
 
-    Args:
-        segments_max: how many segments may begin. The records after them are fetched again.
-
-    Raises:
-        BrokerError: CORRUPT_MESSAGE, or UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log
-            is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a passing error the fetch is repeated.
+    `segments_max`: how many segments may begin. The records after them are fetched again. Raises BrokerError: CORRUPT_MESSAGE, or
+    UNKNOWN_SERVER_ERROR for offsets that do not follow the log's end; the log is unchanged. KAFKA_STORAGE_ERROR: the disk failed; after a
+    passing error the fetch is repeated.
     """
     partition_log = replica.log
     if not _follows(replica, leader_epoch) or offset != partition_log.log_end_offset:
@@ -72,8 +60,7 @@ def on_fetched(
 
 
 def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int) -> Steps[bool]:
-    """The leader's log diverges from this one at `end_offset` of `epoch` or before. Truncates; returns whether the
-    answer was still valid at the end.
+    """The leader's log diverges at `end_offset` of `epoch` or before. Truncates; returns whether the answer was still valid at the end.
 
     If this log does not know `epoch`, the next fetch asks again with an older epoch (KIP-279).
     """
@@ -84,8 +71,9 @@ def on_diverged(replica: Replica, leader_epoch: int, epoch: int, end_offset: int
 
 
 def on_out_of_range(replica: Replica, leader_epoch: int, log_start_offset: int, log_end_offset: int) -> Steps[bool]:
-    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end. Returns whether the answer was
-    still valid at the end.
+    """The leader's log [log_start_offset, log_end_offset) does not reach this log's end.
+
+    Returns whether the answer was still valid at the end.
     """
     is_valid = _validity(replica, leader_epoch)
     if replica.log.log_start_offset <= log_end_offset < replica.log.log_end_offset:
@@ -98,7 +86,7 @@ def _follows(replica: Replica, leader_epoch: int) -> bool:
 
 
 def _validity(replica: Replica, leader_epoch: int) -> Callable[[], bool]:
-    """Returns a function that says later whether an answer of this moment is still valid: not if the leader or the log has changed since.
+    """Returns a predicate: whether an answer of this moment is still valid, with the same leader, epoch and log.
 
     Another truncation may have ended in between, and the records that were fetched after it may be acknowledged.
     """
@@ -136,7 +124,11 @@ def _restarting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> 
 
 
 def _cutting(replica: Replica, is_valid: Callable[[], bool], offset: int) -> Steps[bool]:
-    """Truncates the log. Returns False, without a change, if the answer is not valid any more."""
+    """Truncates the log. Returns False, without a change, if the answer is not valid any more.
+
+    First rebuilds the producers in slices, which may read a whole segment. Until then the log is unchanged: it may be read, saved, closed,
+    and this replica may become the leader.
+    """
     yield UNITS_OF_A_CUT
     if not is_valid():
         return False

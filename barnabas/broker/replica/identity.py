@@ -1,11 +1,4 @@
-"""BrokerIdentity: identifies a data directory, and prepares a new one.
-
-A new directory gets the configured cluster id (cluster.id). Without one, nodes with the same voters must derive the same id without
-communication: they derive it from the list of voters. A lone node takes a random one.
-
-Invariants: the clean-shutdown file is removed durably before any log is written to; a directory of another node, cluster
-or format is never written to. Follows KIP-858 (directory ids), KIP-966 (broker epoch in the clean-shutdown file).
-"""
+"""BrokerIdentity: identifies a data directory, or prepares a new one (KIP-858 directory ids, KIP-966 broker epoch of a clean stop)."""
 
 from __future__ import annotations
 
@@ -35,15 +28,11 @@ class WrongDirectory(BarnabasError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """The identity stored in a data directory.
-
-    Attributes:
-        previous_broker_epoch: of the last clean stop; None where the last stop was not clean, or there was none.
-    """
+    """The identity stored in a data directory."""
 
     cluster_id: str
     directory_id: bytes
-    previous_broker_epoch: int | None
+    previous_broker_epoch: int | None  # of the last clean stop; None if the last stop was not clean, or there was none
 
     @property
     def clean(self) -> bool:
@@ -52,7 +41,7 @@ class BrokerIdentity:
 
     @property
     def broker_epoch(self) -> int:
-        """The broker epoch of the previous clean stop, for the registration; −1 if the last stop was not clean."""
+        """Of the previous clean stop, for the registration; −1 if the last stop was not clean."""
         return -1 if self.previous_broker_epoch is None else self.previous_broker_epoch
 
     def undo_open(self, disk: Disk) -> None:
@@ -62,10 +51,9 @@ class BrokerIdentity:
 
 
 def open_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str | None = None) -> BrokerIdentity:
-    """Identifies the directory, or makes a new one's identity. Call it with the lock held.
+    """Identifies the directory, or makes a new one's identity, with the lock held. Removes the clean-shutdown file durably.
 
-    Args:
-        cluster_id: cluster of the node's other directories, if known.
+    `cluster_id`: cluster of the node's other directories, if known.
 
     Raises:
         WrongDirectory: it belongs to another node or cluster, or holds a log without meta.properties.
@@ -110,7 +98,7 @@ def _new_directory(disk: Disk, config: BrokerConfig, rng: Rng, cluster_id: str |
 
 
 def cluster_id_of(config: BrokerConfig) -> str | None:
-    """The cluster id that every node derives from this list of voters; None without a list."""
+    """The cluster id that every node derives from the list of voters without communication; None without a list."""
     if not config.voter_endpoints:
         return None
     listed = ",".join(f"{voter}@{each.host}:{each.port}" for voter, each in config.voter_endpoints.items())

@@ -1,9 +1,5 @@
 """InSyncReplicas: a partition leader's state about its followers, and its ISR proposals.
-
-Invariants: one proposal at a time; until it is answered the *maximal* ISR counts: a joining replica is already counted for the high
-watermark, a leaving one is still counted. A proposal with unknown outcome stays until newer metadata replaces it.
-A replica joins once it holds everything committed and everything before this leader's epoch, and its broker is alive in the same broker epoch as its fetch.
-Follows KIP-497 (AlterPartition), KIP-704, KIP-841 (fenced brokers do not join), KIP-903 (broker epochs), KIP-966 (below min ISR nothing is committed).
+KIP-497 (AlterPartition), KIP-704, KIP-841 (fenced brokers do not join), KIP-903 (broker epochs), KIP-966.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from barnabas.errors import BrokerError, ErrorCode
 
 UNKNOWN_OFFSET: Final = -1
 LONG_AGO: Final = -(2**62)
-REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until the next proposal of it
+REFUSED_PAUSE_MS: Final = 100  # after the controller found a replica ineligible, until its next proposal
 
 # Refusals that leave the ISR unchanged: the proposal is dropped.
 _DROPPED: Final = frozenset(
@@ -57,16 +53,12 @@ class FollowedPartition(Protocol):
 
     @property
     def followed_ms(self) -> int:
-        """A time (monotonic) at which the follower certainly still followed this leader."""
+        """Monotonic time at which the follower certainly still followed this leader."""
         ...
 
 
 class Follower:
-    """One follower's progress, from its fetches.
-
-    Attributes:
-        fetches: the partition in the follower's fetch session, as of its last fetch in this leader epoch.
-    """
+    """One follower's progress, from its fetches."""
 
     __slots__ = (
         "_fetched_ms",
@@ -87,6 +79,7 @@ class Follower:
         self.last_caught_up_ms = now_ms if in_sync else LONG_AGO  # monotonic
         self._fetched_ms = LONG_AGO
         self._leader_end_offset = 0  # the leader's log end at the follower's last fetch
+        # its partition in the follower's fetch session, as of its last fetch in this leader epoch
         self.fetches: FollowedPartition | None = None
 
     def on_fetch(
@@ -94,8 +87,8 @@ class Follower:
     ) -> None:
         """The follower holds everything below `offset`.
 
-        A follower is caught up if, at its fetch, it had everything that the leader had at its previous fetch: a follower of a
-        busy partition never has the very latest records.
+        It is caught up if it had everything that the leader had at its previous fetch: a follower of a busy partition never has the very
+        latest records.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -126,15 +119,9 @@ class Follower:
 class InSyncReplicas:
     """The ISR of one partition and, on its leader, the followers.
 
-    Args:
-        node_id: id of this node, which is always in sync with itself.
-        is_eligible: whether a broker may join, by (broker id, broker epoch of its fetches; -1 unknown).
-        lag_ms_max: `replica.lag.time.max.ms`.
-
-    Attributes:
-        committed: the ISR at the controller.
-        maximal: the ISR including joining replicas.
-        followers: by broker id; empty unless this node leads.
+    One proposal at a time; until it is answered the *maximal* ISR counts: joining replicas already, leaving ones still. A proposal with
+    unknown outcome stays until newer metadata replaces it. A replica joins once it holds everything committed and everything before this
+    leader's epoch, and its broker is alive in the broker epoch of its fetch (`is_eligible`: broker id, broker epoch of its fetches or -1).
     """
 
     __slots__ = (
@@ -154,11 +141,11 @@ class InSyncReplicas:
     ) -> None:
         self._node_id = node_id
         self._is_eligible = is_eligible
-        self.lag_ms_max = lag_ms_max
-        self.committed: tuple[int, ...] = ()
-        self.maximal: tuple[int, ...] = ()
+        self.lag_ms_max = lag_ms_max  # `replica.lag.time.max.ms`
+        self.committed: tuple[int, ...] = ()  # the ISR at the controller
+        self.maximal: tuple[int, ...] = ()  # the ISR including joining replicas
         self.partition_epoch = -1
-        self.followers: dict[int, Follower] = {}
+        self.followers: dict[int, Follower] = {}  # by broker id; empty unless this node leads
         self._proposal: IsrProposal | None = None
         self._refused_until_ms = LONG_AGO
 
@@ -256,7 +243,7 @@ class InSyncReplicas:
             return True
         if answer.error_code == ErrorCode.NONE:
             if answer.leader_epoch > proposal.leader_epoch:
-                return False  # a new epoch has begun: the image will bring it
+                return False  # a new epoch has begun: its image follows
             if answer.partition_epoch >= self.partition_epoch:
                 self.on_metadata(answer.isr, answer.partition_epoch)
             return False

@@ -1,9 +1,4 @@
-"""LogDirectory: one log directory with its replicas, checkpoints and group commit.
-
-Invariants: a failed directory stays failed until the next start: nothing in it is acknowledged, and a failed sync is never repeated,
-because data that the system dropped would count as written. Checkpoints keep the offsets of a partition whose folder could not be
-opened. Follows KIP-112 (several directories) and KIP-858 (their ids).
-"""
+"""LogDirectory: one log directory (KIP-112, KIP-858) with its replicas, checkpoints and group commit."""
 
 from __future__ import annotations
 
@@ -78,7 +73,7 @@ class _CheckpointLines:
         self.producers_complete: list[str] = []
 
     def others(self) -> list[tuple[str, list[str]]]:
-        """The lines of all checkpoints except the high watermarks, by file name."""
+        """All checkpoints except the high watermarks, by file name."""
         return [
             # Before the recovery points: a recovery that begins there needs the snapshot of its segment to be complete.
             (PRODUCER_STATE_CHECKPOINT, self.producers_complete),
@@ -94,18 +89,13 @@ NO_OFFSETS: Final = CheckpointedOffsets(0, 0, 0, 0, 0)
 class LogDirectory:
     """One log directory of a node.
 
+    A failed directory stays failed until the next start: nothing in it is acknowledged, and a failed sync is never repeated, because data
+    that the system dropped would count as written.
+
     Args:
         soon: runs a callback at the end of the present wake-up.
         start: starts a task of the node, unless it is stopping.
         on_failure: called once after the directory has failed.
-
-    Attributes:
-        directory_id: from its meta.properties; empty before it was read.
-        identity: the identity read at the start.
-        failure: the first I/O error, with the directory's name; None while online.
-        replicas: this node's replicas in this directory.
-        unopened: partitions whose logs are not open yet, with their checkpointed offsets.
-        lowered: how often a recovery point went down: a checkpoint file made before must not be written.
     """
 
     def __init__(
@@ -117,12 +107,13 @@ class LogDirectory:
         on_failure: Callable[[LogDirectory], None],
     ) -> None:
         self.disk = disk
-        self.directory_id = b""
-        self.identity: BrokerIdentity | None = None
-        self.failure: OSError | None = None
-        self.replicas: dict[Replica, None] = {}
+        self.directory_id = b""  # from its meta.properties; empty before it was read
+        self.identity: BrokerIdentity | None = None  # as read at the start
+        self.failure: OSError | None = None  # the first I/O error, with the directory's name; None while online
+        self.replicas: dict[Replica, None] = {}  # of this node in this directory
+        # partitions whose logs are not open, with their checkpointed offsets
         self.unopened: dict[TopicPartition, CheckpointedOffsets] = {}
-        self.lowered = 0
+        self.lowered = 0  # how often a recovery point went down: an older checkpoint file must not be written
         self._lock: DiskLock | None = None
         self._soon = soon
         self._start = start
@@ -156,7 +147,7 @@ class LogDirectory:
         return self.failure is None
 
     def fail(self, error: OSError) -> None:
-        """Handles an I/O error: the directory goes offline at the end of this wake-up."""
+        """The directory goes offline at the end of this wake-up."""
         if self.failure is None:
             self.failure = OSError(error.errno, error.strerror or str(error), self.disk.root)
             log.critical("Log directory failed, nothing more is acknowledged from it: error=%s", self.failure)
@@ -189,11 +180,7 @@ class LogDirectory:
             lock.release()
 
     def read(self) -> list[str]:
-        """Reads the checkpoints; discards what earlier deletions left. Returns the folders of partitions.
-
-        Raises:
-            OSError: as the disk says.
-        """
+        """Reads the checkpoints; removes the rest of earlier deletions. Returns the folders of partitions. Raises OSError."""
         for name, into in (
             (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
             (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
@@ -297,8 +284,8 @@ class LogDirectory:
     async def _lower_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
         """Lowers the recovery points of truncated logs: the checkpoint must not call later writes there durable.
 
-        The lines are made in slices, and the file is synced off the loop. Opened logs and replicas are synced at the
-        same time, but only one of them lowers its points at a time: the other's file would be older.
+        The lines are made in slices, and the file is synced off the loop. Opened logs and replicas are synced at the same time, but only
+        one of them lowers its points at a time: the other's file would be older.
         """
         written = self._written_recovery_points
         async with self._lowering:
@@ -320,12 +307,9 @@ class LogDirectory:
     # -- close
 
     def close(self, broker_epoch: int) -> None:
-        """Closes every log with its producer snapshot, writes the checkpoints and the clean-shutdown file.
+        """Closes every log with its producer snapshot, writes the checkpoints and the clean-shutdown file. Raises OSError.
 
         Omits the clean-shutdown file if a partition was offline: the next start must not trust every file.
-
-        Raises:
-            OSError: the disk failed.
         """
         if not self.online:
             return
@@ -343,12 +327,12 @@ class LogDirectory:
             write_clean_shutdown(self.disk, broker_epoch)
 
     def checkpoints(self, *, only_high_watermarks: bool = False) -> dict[str, bytes]:
-        """The present contents of the checkpoint files, by name; without the high watermarks if none has moved."""
+        """Contents of the checkpoint files, by name; without the high watermarks if none has moved."""
         files: dict[str, bytes] = finished(self.checkpoints_in_slices(only_high_watermarks=only_high_watermarks))
         return files
 
     def checkpoints_in_slices(self, *, only_high_watermarks: bool = False) -> Work:
-        """Returns what `checkpoints` returns, each line as of the visit of its partition.
+        """As `checkpoints`, each line as of the visit of its partition.
 
         A recovery point that goes down after its visit raises `lowered`: then the file must not be written.
         """
@@ -460,10 +444,9 @@ class LogDirectory:
                         await asyncio.sleep(0)
                     if replica.failed:
                         continue
+                    # the synced part was truncated, or a file was not written
                     if replica.log.cuts != cuts or not self._mark_synced(replica, end):
-                        self._unsynced[replica] = (
-                            None  # what was synced below `end` is truncated, or a file was not written
-                        )
+                        self._unsynced[replica] = None
                         continue
                     if self.online:
                         replica.on_synced(end)

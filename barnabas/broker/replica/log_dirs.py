@@ -1,11 +1,4 @@
-"""LogDirectories: finds the directory of each replica of a node, and chooses one for a new replica.
-
-A replica is in the directory that has its folder. One without a folder is placed where the metadata log says, else in the online
-directory with the fewest replicas, the first of those. While a directory is offline, a replica that the metadata log places in a
-directory unknown here is not created: the failed directory may hold it.
-
-Invariants: a partition's folder is in one directory; the first directory holds the metadata log. Follows KIP-112, KIP-858.
-"""
+"""LogDirectories: finds the directory of each replica of a node, and chooses one for a new replica (KIP-112, KIP-858)."""
 
 from __future__ import annotations
 
@@ -28,10 +21,11 @@ MIGRATING_DIRECTORY: Final = bytes(15) + b"\x02"  # placed before directories ha
 
 
 class LogDirectories:
-    """The log directories of a node.
+    """The log directories of a node, in the order of `log.dirs`.
 
-    Args:
-        directories: in the order of `log.dirs`; the first holds the metadata log.
+    A replica is in the directory that has its folder. One without a folder is placed by the metadata log, else in the online directory with
+    the fewest replicas, the first of those. While a directory is offline, a replica that the metadata log places in an unknown directory is
+    not created: the failed directory may hold it.
     """
 
     def __init__(self, directories: Sequence[LogDirectory]) -> None:
@@ -43,32 +37,30 @@ class LogDirectories:
 
     @property
     def main(self) -> LogDirectory:
-        """The directory with the metadata log; the node needs it."""
+        """The first directory, with the metadata log; the node needs it."""
         return self._all[0]
 
     @property
     def cluster_id(self) -> str:
-        """The cluster of the directories; empty before `open`."""
+        """Empty before `open`."""
         return "" if self.main.identity is None else self.main.identity.cluster_id
 
     def online(self) -> list[LogDirectory]:
-        """The directories that have not failed."""
         return [directory for directory in self._all if directory.online]
 
     def online_ids(self) -> list[bytes]:
-        """Ids of the online directories, for the registration."""
+        """For the registration."""
         return [directory.directory_id for directory in self._all if directory.online]
 
     def offline_ids(self) -> list[bytes]:
-        """Ids of the failed directories, for heartbeats; a directory whose id was never read has none."""
+        """For heartbeats; a directory whose id was never read has none."""
         return [directory.directory_id for directory in self._all if not directory.online and directory.directory_id]
 
     def open(self, config: BrokerConfig, rng: Rng) -> BrokerIdentity:
         """Locks and identifies every directory. A directory that cannot be read is offline; the first must be readable.
 
-        Returns:
-            The node's identity: the cluster, the first directory, and the broker epoch of the last stop if that was clean in all
-            of them. A new directory may replace another, whose replicas are lost: that is not clean.
+        Returns the node's identity: the cluster, the first directory, and the broker epoch of the last stop if that was clean in all of
+        them. A new directory may replace another, whose replicas are lost: that is not clean.
 
         Raises:
             DirectoryInUse: another live process has one of them, or one is named twice.

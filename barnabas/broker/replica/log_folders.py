@@ -1,9 +1,4 @@
-"""LogFolders: the folders of a node's partitions. Finds, opens, renames and removes them.
-
-Invariants: a folder without a partition in the image is renamed to `-stray`, as in Kafka, and never deleted. A folder renamed to
-`-delete` is removed after file.delete.delay.ms, or at the next start. A log that ends below its high watermark counts as a log
-that lost records.
-"""
+"""LogFolders: finds, opens, renames and removes the folders of a node's partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ log = logger("kafka.log.LogManager")
 
 
 def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
-    """The name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
+    """Name of a partition's folder after it is set aside or deleted: `topic-0.<id><suffix>`.
 
     A long topic name is truncated, as in Kafka (`UnifiedLog.logDeleteDirName`), because file systems allow 255 bytes.
     """
@@ -38,7 +33,11 @@ def name_aside(folder: str, unique_id: bytes, suffix: str) -> str:
 
 
 class LogFolders:
-    """The folders of one node's partitions, in all its log directories."""
+    """The folders of one node's partitions, in all its log directories.
+
+    A folder without a partition in the image is renamed to `-stray`, as in Kafka, and never deleted. One renamed to `-delete` is removed
+    after file.delete.delay.ms, or at the next start.
+    """
 
     def __init__(self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories) -> None:
         self._reactor = reactor
@@ -51,11 +50,7 @@ class LogFolders:
     # -- start
 
     def find(self, image: MetadataImage) -> None:
-        """Finds the folders of this node's partitions in the image; sets the others aside.
-
-        Raises:
-            OSError: a disk failed that the node needs.
-        """
+        """Finds the folders of this node's partitions in the image; sets the others aside. Raises OSError: a disk failed that the node needs."""
         assigned = {
             (topic.name, number): assigned_directory(partition, self._node_id)
             for topic, number, partition in image.partitions()
@@ -145,8 +140,7 @@ class LogFolders:
     def close(self, broker_epoch: int) -> None:
         """Closes every directory; writes the clean-shutdown file to those without offline partitions.
 
-        Raises:
-            OSError: the disk of the first directory failed.
+        Raises OSError: the disk of the first directory failed.
         """
         for directory in self._log_dirs:
             try:
@@ -158,13 +152,16 @@ class LogFolders:
 
 
 def assigned_directory(partition: PartitionImage, node_id: int) -> bytes:
-    """The directory of this node's replica in the metadata log."""
+    """Directory of this node's replica in the metadata log."""
     place = partition.replicas.index(node_id)
     return partition.directories[place] if place < len(partition.directories) else UNASSIGNED_DIRECTORY
 
 
 def note_recovery(one: UnopenedLog, opened: PartitionLog) -> None:
-    """Brings an opened log to its offsets in the checkpoints, and logs what it lost."""
+    """Brings an opened log to its offsets in the checkpoints, and logs lost records.
+
+    A log that ends below its high watermark counts as a log that lost records.
+    """
     opened.cleaned_to = min(one.offsets.cleaned_to, opened.log_end_offset)
     if one.offsets.high_watermark > opened.log_end_offset:
         log.warning(

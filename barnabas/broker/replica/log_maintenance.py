@@ -1,9 +1,4 @@
-"""LogMaintenance: periodic work on a node's logs: checkpoints, retention, syncs by time, expired producers.
-
-Each pass visits the replicas in slices, so that a thousand partitions do not block the loop. This module does not decide what is
-acknowledged. Beyond Kafka: every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a
-state of the log (`storage/saved_state.py`), so that a recovery reads a minute of writes instead of a whole segment.
-"""
+"""LogMaintenance: periodic work on a node's logs: checkpoints, retention, syncs by time, expired producers."""
 
 from __future__ import annotations
 
@@ -32,7 +27,11 @@ FLUSH_LOOK_MS: Final = 1_000  # between checks for flush.ms
 
 
 class LogMaintenance:
-    """The recurring work on a node's logs."""
+    """The recurring work on a node's logs, in slices, so that a thousand partitions do not block the loop.
+
+    Beyond Kafka: every log.flush.offset.checkpoint.interval.ms, new writes are synced in the background together with a state of the log
+    (`storage/saved_state.py`), so that a recovery reads a minute of writes instead of a whole segment.
+    """
 
     def __init__(
         self, reactor: Reactor, config: BrokerConfig, log_dirs: LogDirectories, replicas: Replicas, slices: Slices
@@ -42,7 +41,7 @@ class LogMaintenance:
         self._config = config
         self._log_dirs = log_dirs
         self._replicas = replicas
-        # Checkpoint files by directory and name, newest contents.
+        # Newest contents of checkpoint files, by directory and name.
         self._unwritten: dict[tuple[LogDirectory, str], tuple[bytes, int]] = {}
         self._writing = False
         self._checkpoint_due = False
@@ -51,7 +50,6 @@ class LogMaintenance:
         self._saving: dict[Replica, None] = {}  # whose state is being saved in slices
 
     def start(self) -> None:
-        """Starts every timer."""
         config = self._config
         self._every(
             config.get_int("replica.high.watermark.checkpoint.interval.ms"), lambda: self._collect(everything=False)
@@ -116,10 +114,9 @@ class LogMaintenance:
         self._collect(everything=True)
 
     def _collect(self, *, everything: bool) -> None:
-        """Makes the checkpoint files in slices, then writes them. Requests during that time are done afterwards.
+        """Makes the checkpoint files in slices (`everything`: not only the high watermarks), then writes them.
 
-        Args:
-            everything: all files, not only the high watermarks.
+        Requests during that time are done afterwards.
         """
         self._wanted = self._wanted or everything
         self._collect_again = True
@@ -217,7 +214,7 @@ class LogMaintenance:
         replica.log.expire_producers(self._reactor.clock.now_ms())
 
     def _flush_by_time(self, replica: Replica) -> None:
-        """Applies flush.ms: syncs older writes."""
+        """flush.ms: syncs older writes."""
         if replica.log.config.flush_ms >= 2**62:
             return
         now_ms = self._reactor.clock.monotonic_ms()

@@ -1,11 +1,5 @@
 """Replica: one partition's log with leadership, high watermark and callbacks that wait for it.
-
-The high watermark is the offset that every in-sync replica holds. This node's own part counts at once, unless the topic demands a flush
-(`flush.messages`): then after the sync. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966).
-
-Invariants: log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a
-follower must truncate its log below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
-Follows KIP-101, KIP-279 and KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end), KIP-392 (reads from followers).
+KIP-101, KIP-279, KIP-595 (leader epochs, divergence), KIP-98 (last stable offset), KIP-207 (a new leader's end), KIP-392 (reads from followers).
 """
 
 from __future__ import annotations
@@ -47,6 +41,11 @@ class Watcher(Protocol):
 
 class Replica:
     """One partition on this node.
+
+    The high watermark is the offset that every in-sync replica holds. This node's own part counts at once, unless the topic demands a flush
+    (`flush.messages`): then after the sync. With fewer in sync than `min.insync.replicas` nothing is committed (KIP-966). Invariants:
+    log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end; the high watermark never goes back, unless a follower must truncate its log
+    below it (after an unclean election); callbacks of `when_committed` run in the order of their offsets.
 
     Args:
         request_sync: requests a sync of this replica's log; `on_synced` reports the durable offset.
@@ -119,7 +118,7 @@ class Replica:
         self._waiters = CommitWaiters()
         self.earlier_refusals = SequenceGaps(clock)
         self.unsynced_since_ms: int | None = None  # monotonic: the upkeep has found unsynced records (flush.ms)
-        self.traffic: TopicTraffic | None = None  # counts what is written and read
+        self.traffic: TopicTraffic | None = None  # counts written and read records
 
     def __repr__(self) -> str:
         return f"<Replica {self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch}>"
@@ -131,7 +130,6 @@ class Replica:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads the partition."""
         return self.leader_id == self.node_id
 
     @property
@@ -148,10 +146,8 @@ class Replica:
         self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, *, replicas: Sequence[int] = ()
     ) -> bool:
         """Begins or keeps the leadership. Returns whether the leader epoch is new, so that coordinators must load.
-        A state older than the controller's last answer (`on_isr_answer`) changes nothing.
 
-        Raises:
-            InvariantViolated: the epoch went back.
+        A state older than the controller's last answer (`on_isr_answer`) changes nothing. Raises InvariantViolated if the epoch went back.
         """
         if leader_epoch < self.leader_epoch:
             raise InvariantViolated(f"leader epoch of {self!r} went back to {leader_epoch}")
@@ -197,7 +193,7 @@ class Replica:
         self.progressed()
 
     def require(self, min_insync_replicas: int) -> None:
-        """Sets how many replicas must be in sync, from the metadata."""
+        """Required in-sync replicas, from the metadata."""
         if min_insync_replicas != self.min_insync_replicas:
             self.min_insync_replicas = min_insync_replicas
             self._advance()
@@ -205,11 +201,8 @@ class Replica:
     def check_epoch(self, current_leader_epoch: int, *, leads: bool = True) -> None:
         """Compares the client's leader epoch (-1: none) with this replica's, and checks that this node leads (KIP-320).
 
-        Args:
-            leads: False if a follower may serve the request (KIP-392).
-
-        Raises:
-            BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+        `leads`: False if a follower may serve the request (KIP-392). Raises BrokerError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
         if self.failed:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -247,8 +240,8 @@ class Replica:
 
         Raises:
             LongBatch: the batch must be inspected first.
-            BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: the verified transaction may have ended
-                under another leader), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
+            BrokerError: NOT_LEADER_OR_FOLLOWER (also for a guard of another leader epoch: the verified transaction may have ended under another
+                leader), KAFKA_STORAGE_ERROR, or any code of `PartitionLog.append_as_leader`.
         """
         self.check_leads()
         verification = None
@@ -271,7 +264,7 @@ class Replica:
         return info
 
     def check_in_sync(self) -> None:
-        """Raises BrokerError NOT_ENOUGH_REPLICAS if an append could not be committed now (acks=all)."""
+        """Raises BrokerError(NOT_ENOUGH_REPLICAS) if an append could not be committed now (acks=all)."""
         if len(self.in_sync.committed) < self.min_insync_replicas:
             self.earlier_refusals.note()
             missing = f"{len(self.isr)} in-sync replicas of {self!r}, min.insync.replicas is {self.min_insync_replicas}"
@@ -282,8 +275,7 @@ class Replica:
     ) -> AppendInfo:
         """Appends the control batch that ends a producer's transaction here.
 
-        Raises:
-            BrokerError: as `append`, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an old marker.
+        Raises BrokerError: as `append`, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an old marker.
         """
         self.check_leads()
         try:
@@ -307,7 +299,8 @@ class Replica:
     def when_committed(self, next_offset: int, done: Done[None]) -> None:
         """Calls `done(None)` once high_watermark ≥ next_offset, perhaps at once; `done(error)` once this node stops acting as leader.
 
-        A node whose session has ended may still be the leader when the session is renewed. A caller that must know the outcome then asks again.
+        A node whose session has ended may still be the leader when the session is renewed. A caller that must know the outcome then asks
+        again.
         """
         if self.high_watermark >= next_offset:
             done(None)
@@ -336,11 +329,8 @@ class Replica:
     ) -> None:
         """A follower holds everything below `offset`, which must be in this log and have the same history.
 
-        Args:
-            fetches: the partition in the follower's fetch session.
-
-        Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER: it holds no replica, or the fetch was made before its broker restarted (KIP-903).
+        `fetches` is its partition in the follower's fetch session. Raises BrokerError(NOT_LEADER_OR_FOLLOWER) if it holds no replica, or
+        the fetch was made before its broker restarted (KIP-903).
         """
         follower = self.in_sync.followers.get(broker_id)
         if follower is None or 0 <= broker_epoch < follower.broker_epoch:
@@ -400,12 +390,14 @@ class Replica:
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The epoch of the log's end, by which the leader detects divergence; -1 if the log is empty."""
+        """Epoch of the log's end, by which the leader detects divergence; -1 if the log is empty."""
         return self.log.epochs.latest_epoch
 
     def when_durable(self, next_offset: int, done: Done[None]) -> None:
-        """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush
-        that the topic demands; `done(error)` if that fails."""
+        """Calls `done(None)` once this replica's own part below `next_offset` may be acknowledged: at once, or after the flush.
+
+        `done(error)` if the flush that the topic demands fails.
+        """
         if self.failed:
             done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
         else:
@@ -429,8 +421,7 @@ class Replica:
     ) -> LogSlice:
         """Whole batches up to the high watermark, with `committed` up to the last stable offset, with `replicates` to the log's end.
 
-        Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
+        Raises BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
         """
         if replicates:
             end_offset = self.log.log_end_offset
@@ -450,7 +441,8 @@ class Replica:
 
     def delete_records_before(self, offset: int) -> int:
         """Raises the log start offset; -1 means to the high watermark. Returns the new log start offset.
-        Raises BrokerError OFFSET_OUT_OF_RANGE (above the high watermark) or NOT_LEADER_OR_FOLLOWER.
+
+        Raises BrokerError: OFFSET_OUT_OF_RANGE above the high watermark, or NOT_LEADER_OR_FOLLOWER.
         """
         self.check_leads()
         target = self.high_watermark if offset == -1 else offset
@@ -461,22 +453,10 @@ class Replica:
         return self.log.log_start_offset
 
     def check_leads(self, *, by_followers: bool = True) -> None:
-        """Checks that this node leads, and that no acknowledgement or answer is lost if the controller has fenced it meanwhile.
+        """Checks that this node leads, and that no acknowledgement is lost if the controller has fenced it meanwhile.
 
-        During the session with the controller no other broker can lead. After it, the controllers may be away, and the leader goes on; or they
-        may have fenced this broker and elected another one. Only members of the ISR can be elected, and eligible leaders (KIP-966) if the
-        ISR is below the effective min.insync.replicas. Only this leader can add a member, so `maximal` has them all. Thus this node
-        leads:
-        - if no other broker can be elected (one replica, or an ISR of this node alone);
-        - as long as each broker that can be elected follows this leader in this epoch: a new leader stops that first. What acks=all
-          acknowledges is safe in any case, because the new leader has it. With acks=1, and for answers of a coordinator, the time between
-          the last fetch of the new leader and this check remains, as in Kafka.
-
-        Args:
-            by_followers: False: the second case does not count.
-
-        Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR. Waiting requests are refused first.
+        Raises BrokerError(NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR); refuses waiting requests first. `by_followers`: as in
+        `_may_be_replaced`.
         """
         if self.leader_id == self.node_id and not self._may_be_replaced(by_followers=by_followers):
             return
@@ -487,7 +467,14 @@ class Replica:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED)
 
     def _may_be_replaced(self, *, by_followers: bool = True) -> bool:
-        """Whether another broker may lead by now. The docstring of `check_leads` explains the rule."""
+        """Whether another broker may lead by now.
+
+        Not during the session with the controller. After it, the controllers may be away, or have elected another broker: a member of the
+        ISR, or an eligible leader (KIP-966) if the ISR is below min.insync.replicas. Only this leader adds members, so `maximal` has them
+        all. This node still leads if no other broker can be elected or, with `by_followers`, while each of these follows it in this epoch:
+        a new leader stops that first and has what acks=all acknowledged. With acks=1, and for answers of a coordinator, the time since the
+        new leader's last fetch remains, as in Kafka.
+        """
         since_ms = self._followed_since_ms()
         if since_ms is None:
             return False
@@ -504,7 +491,7 @@ class Replica:
     def refuse_unless_leading(self) -> None:
         """Refuses everything that waits for this leader if another broker may lead by now.
 
-        A producer whose first batch waited here would otherwise send its second one to the next leader, which does not have the first.
+        A producer whose first batch waits here would otherwise send its second one to the next leader, which does not have the first.
         """
         if self.leader_id == self.node_id and self._may_be_replaced():
             self._refuse_waiting(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, MAYBE_FENCED))

@@ -1,12 +1,4 @@
-"""Chooses the replica that a consumer should read from, for the partition's leader (KIP-392).
-
-Pure functions. Driven by: consumers' fetches that name a rack, if `replica.selector.class` uses racks. Emits: the id of a
-follower, or LEADER.
-
-A follower is chosen only while it is in the ISR and holds the requested offset: a lagging one would be chosen again and again, and its
-reader would stay behind. Of several in the rack the one with the highest log end is chosen, then the one that was caught up last, then
-the highest id: the order of Kafka's RackAwareReplicaSelector.
-"""
+"""Nearest replica: the follower that a consumer of a rack should read from (KIP-392)."""
 
 from __future__ import annotations
 
@@ -23,11 +15,10 @@ LEADER: Final = -1
 def nearest_replica(
     replica: Replica, fetch_offset: int, rack_id: str, brokers: Mapping[int, BrokerImage], listener: str
 ) -> int:
-    """The follower of `replica`, which this node leads, that a consumer in a rack should read from; LEADER if none is nearer.
+    """The follower that a consumer in a rack should read from; LEADER if none is nearer.
 
-    Args:
-        brokers: brokers in the metadata.
-        listener: the consumer's listener: a broker without an address for it is not chosen.
+    Only one in the ISR that holds the offset: a reader of a lagging follower would stay behind. Order of Kafka's RackAwareReplicaSelector:
+    highest log end, caught up last, highest id. A broker without an address for `listener` is not chosen.
     """
     own = brokers.get(replica.node_id)
     if own is None or own.rack == rack_id:

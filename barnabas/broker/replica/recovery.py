@@ -1,16 +1,4 @@
-"""Opens the logs of a node at its start, in slices of the loop, requested ones first.
-
-A first pass visits every log. Logs that need little reading are opened at once; the others wait. `run_before_serving` returns when
-the pass is complete and no log waits, or after a second. Then the node serves, and the waiting logs come online one by one: first logs of
-internal topics, then those that a client, a follower or a coordinator requested.
-
-A log that cannot be opened for a passing reason (too many open files, no memory) is tried again after a pause. Any other I/O error
-fails its directory, as in Kafka. Damage that is found after a clean stop fails it, too: such a log is never truncated, also at later
-starts, until it is restored or the operator removes the file DAMAGE_NOTE from its folder.
-
-Invariants: a slice lasts some milliseconds, then the loop serves others; the checkpoints keep the offsets of a log until it is
-open; a log that was truncated, or that may be acknowledged only after a sync, is synced before it is adopted.
-"""
+"""Log recovery: opens the logs of a node at its start, in slices of the loop, requested ones first."""
 
 from __future__ import annotations
 
@@ -36,7 +24,7 @@ SLICE_MS: Final = 5
 SLICE_STEPS: Final = 64  # in one slice, if the clock does not advance within a turn of the loop (simulation)
 BEFORE_SERVING_MS: Final = 1_000
 PROGRESS_MS: Final = 1_000  # between two progress lines in the log
-SLOW_MS: Final = 1_000  # a log whose recovery takes longer has a line of its own
+SLOW_MS: Final = 1_000  # a slower recovery of a log has a log line
 RETRY_MS: Final = 1_000  # after a passing error
 DAMAGE_NOTE: Final = "damaged-after-clean-stop"  # a file in the folder of a log that must not be truncated
 NOTED_SIZE: Final = "bytes of .log and .txnindex files at the stop: "  # in that file
@@ -49,16 +37,7 @@ TopicIdPartition = tuple[bytes, int]  # topic id, partition
 
 @dataclass(slots=True, eq=False)
 class UnopenedLog:
-    """A partition whose log is not open yet.
-
-    Attributes:
-        set_aside: renames a folder that belongs to another topic of that name.
-        new: as of PartitionLog.opening.
-        first_producer_id: as of TopicImage.
-        steps: the opening in progress, after the first visit.
-        failures: number of failed attempts.
-        wanted: whether a client, follower or coordinator was refused because the log is not open yet.
-    """
+    """A partition whose log is not open yet."""
 
     topic: str
     topic_id: bytes
@@ -66,12 +45,12 @@ class UnopenedLog:
     config: LogConfig
     directory: LogDirectory
     offsets: CheckpointedOffsets
-    set_aside: Callable[[LogDirectory, str], None]
-    new: bool
-    first_producer_id: int
-    steps: Generator[int, None, PartitionLog] | None = None
-    failures: int = 0
-    wanted: bool = False
+    set_aside: Callable[[LogDirectory, str], None]  # renames a folder of another topic of that name
+    new: bool  # as of PartitionLog.opening
+    first_producer_id: int  # as of TopicImage
+    steps: Generator[int, None, PartitionLog] | None = None  # the opening in progress, after the first visit
+    failures: int = 0  # failed attempts
+    wanted: bool = False  # a client, follower or coordinator was refused because the log is not open yet
 
     @property
     def name(self) -> TopicPartition:
@@ -82,7 +61,6 @@ class UnopenedLog:
         return f"{self.topic}-{self.partition}"
 
     def opening(self, now_ms: int) -> Generator[int, None, PartitionLog]:
-        """As PartitionLog.opening."""
         disk = self.directory.disk
         noted = not self.directory.clean and disk.exists(self._note_path)
         if noted:
@@ -111,7 +89,7 @@ class UnopenedLog:
         return f"{self.folder}/{DAMAGE_NOTE}"
 
     def note_damage(self, error: DamagedLog) -> None:
-        """Writes DAMAGE_NOTE, because the next start follows an unclean stop and would truncate the log at the damage. Raises OSError."""
+        """Writes DAMAGE_NOTE: the next start follows an unclean stop and would truncate the log at the damage. Raises OSError."""
         disk = self.directory.disk
         size = self.offsets.size
         expected = "" if size is None else f"{NOTED_SIZE}{size.log_bytes} {size.aborted_bytes}\n"
@@ -131,10 +109,13 @@ class UnopenedLog:
 
 
 class LogRecovery:
-    """Opens the logs of one node. The module docstring describes it.
+    """Opens the logs of one node; `adopt` is called with each.
 
-    Args:
-        adopt: called with each opened log.
+    A first pass opens every log that needs little reading. Then, or after a second, the node serves, and the other logs come online one by
+    one: internal topics first, then requested ones. A passing error (too many open files, no memory) is retried after a pause; any other
+    fails the directory, as in Kafka, and so does damage after a clean stop: such a log is never truncated, also at later starts, until it
+    is restored or the operator removes DAMAGE_NOTE. Invariants: the checkpoints keep the offsets of a log until it is open; a log that was
+    truncated, or that may be acknowledged only after a sync, is synced before it is adopted.
     """
 
     def __init__(self, reactor: Reactor, adopt: Callable[[UnopenedLog, PartitionLog], None]) -> None:
@@ -173,7 +154,7 @@ class LogRecovery:
             self._total += 1
 
     def want(self, topic_id: bytes, partition: int) -> None:
-        """A client, follower or coordinator requested the partition: opens it next."""
+        """Opens a requested partition next."""
         one = self._unopened.get((topic_id, partition))
         if one is not None:
             one.wanted = True
@@ -203,7 +184,7 @@ class LogRecovery:
                 self.forget(*key)
 
     def stop(self) -> None:
-        """The node stops: opens nothing more."""
+        """Opens nothing more."""
         self._stopped = True
         for one in self._unopened.values():
             one.close()
@@ -213,9 +194,7 @@ class LogRecovery:
     async def run_before_serving(self) -> None:
         """Opens the logs that can be opened soon; the rest follows later.
 
-        Raises:
-            OSError: the node has failed.
-            LocalProtocolError: it was stopped.
+        Raises OSError if the node has failed, LocalProtocolError if it was stopped.
         """
         began_ms = self._reactor.clock.monotonic_ms()
         self._running = True
@@ -252,7 +231,7 @@ class LogRecovery:
         return not self._stopped and self._reactor.failure is None and len(self._unopened) > len(self._paused)
 
     async def _turn(self) -> None:
-        """Runs one slice, then lets the loop serve others."""
+        """Runs one slice, then yields to the loop."""
         clock = self._reactor.clock
         began_ms = clock.monotonic_ms()
         key = None
@@ -380,7 +359,7 @@ class LogRecovery:
                 self._finish(one, partition_log)
 
     def _tell_slow(self, key: TopicIdPartition, one: UnopenedLog) -> None:
-        """Logs how long the recovery of a log took, if that was long."""
+        """Logs the duration of a long recovery."""
         now_ms = self._reactor.clock.monotonic_ms()
         duration_ms = now_ms - self._began_ms.pop(key, now_ms)
         if duration_ms >= SLOW_MS:
@@ -403,7 +382,7 @@ class LogRecovery:
 
 
 def _noted_size(note: bytes) -> LogSize | None:
-    """The size of the log in DAMAGE_NOTE, if it is known."""
+    """Size of the log in DAMAGE_NOTE, if known."""
     _, _, text = note.decode(errors="replace").partition(NOTED_SIZE)
     numbers = text.split()
     return LogSize(int(numbers[0]), int(numbers[1])) if len(numbers) == 2 and "".join(numbers).isdigit() else None

@@ -1,13 +1,4 @@
-"""Replicas: all partitions that this node holds; applies metadata images to them.
-
-Opening a new folder takes about a millisecond. If one image has many new partitions, the first are opened before the image is
-published, the others later or when a client writes to them, so the request that created a large topic is answered first. `recovery`
-opens the folders that exist at the start; `log_folders` finds, opens and renames folders.
-
-Invariants: a folder is opened only for a partition of the image with the same topic id. The folders of a deleted topic are renamed
-to `-delete` at once and removed later.
-A replica whose directory failed stays offline until the next start, regardless of the image.
-"""
+"""Replicas: all partitions that this node holds; applies metadata images to them."""
 
 from __future__ import annotations
 
@@ -41,7 +32,7 @@ log = logger("kafka.log.LogManager")
 
 OPENED_AT_ONCE: Final = 64  # new partitions of one image, before it is published: enough for the internal topics
 OPENED_PER_TURN: Final = 2  # of the other new ones; 1 to 5 ms, most of it in the kernel
-# Units of work (slices.Work):
+# Units of work:
 UNITS_OF_A_FOLDER: Final = 32  # opened or renamed
 UNITS_OF_A_CONFIG: Final = 4  # of a topic, applied
 REPLICAS_PER_UNIT: Final = 8  # only checked
@@ -59,16 +50,16 @@ class LeadershipChange(NamedTuple):
 class Replicas:
     """The partitions of one node.
 
+    A new folder takes about a millisecond. The first of many new partitions are opened before the image is published, the others later or
+    when a client writes to them, so the request that created a large topic is answered first. `recovery` opens the folders of the start. A
+    folder is opened only for a partition with the same topic id. A replica whose directory failed stays offline until the next start.
+
     Args:
-        propose: asks the controller for a change of the in-sync replicas.
+        propose: requests a change of the ISR from the controller.
         followed_since_ms: `Lifecycle.followed_since_ms`.
         tell_directory: reports the directory of a replica to the controller: topic id, partition, directory id.
         checkpoint_soon: writes every checkpoint at the end of the wake-up.
         elected: called with elections, except those of a failed directory.
-
-    Attributes:
-        traffic: counts what is written and read; None: nothing is counted. Set before `load`.
-        fenced_batches: batches of producers refused with INVALID_PRODUCER_EPOCH since the start.
     """
 
     def __init__(
@@ -84,7 +75,7 @@ class Replicas:
         checkpoint_soon: Callable[[], None],
         elected: Callable[[list[LeadershipChange]], None],
     ) -> None:
-        self.fenced_batches = 0
+        self.fenced_batches = 0  # batches refused with INVALID_PRODUCER_EPOCH since the start
         self._reactor = reactor
         self._config = config
         self._node_id = config.node_id
@@ -103,12 +94,13 @@ class Replicas:
         self._image = MetadataImage()
         self._homes: dict[Replica, LogDirectory] = {}
         self._recovery = LogRecovery(reactor, self._on_opened)
+        # counts written and read records; None: nothing is counted; set before `load`
         self.traffic: Traffic | None = None
 
     # -- lookup
 
     def get(self, topic: str, partition: int) -> Replica | None:
-        """The replica of a partition on this node, else None; also if its folder is not open yet."""
+        """None also if the partition's folder is not open yet."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
@@ -135,16 +127,12 @@ class Replicas:
         return self._recovery.progress
 
     def take_opened_units(self) -> int:
-        """Returns the units of work of what `obtain` and `leader` have opened since the last call."""
+        """Units of work for openings by `obtain` and `leader` since the last call."""
         units, self._opened_units = self._opened_units, 0
         return units
 
     def leader(self, topic: str, partition: int) -> Replica:
-        """The replica, if this node leads it.
-
-        Raises:
-            BrokerError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
-        """
+        """The replica, if this node leads it. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
         replica = self.obtain(topic, partition)
         if replica is None:
             raise BrokerError(self.absence(topic, partition))
@@ -161,27 +149,24 @@ class Replicas:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic id, whether or not this node holds a partition of it."""
+        """Whether or not this node holds a partition of the topic."""
         return self._names.get(topic_id)
 
     def all(self) -> Iterable[Replica]:
-        """Every replica of this node, topic by topic."""
+        """Topic by topic."""
         return chain.from_iterable([partitions.values() for partitions in self._by_topic.values()])
 
     def on_session_over(self) -> None:
-        """This node's session with the controller has ended: refuses what waits for a leader here that may have a successor."""
+        """This node's session with the controller has ended: refuses waiting requests of leaders that may have a successor."""
         for replica in self.all():
             replica.refuse_unless_leading()
 
     # -- start
 
     async def load(self, image: MetadataImage) -> None:
-        """Opens the logs of this node's partitions in the image; sets folders without a partition aside.
+        """Opens the logs of this node's partitions in the image, those that need much reading later; sets other folders aside.
 
-        Logs that need much reading are opened after this has returned.
-
-        Raises:
-            OSError: a disk failed that the node needs.
+        Raises OSError: a disk failed that the node needs.
         """
         self._folders.find(image)
         self._image = image
@@ -190,7 +175,7 @@ class Replicas:
         await self._recovery.run_before_serving()
 
     def _on_opened(self, one: UnopenedLog, opened: PartitionLog) -> None:
-        """A waiting log is open: makes its replica as the present image says."""
+        """A waiting log is open: makes its replica by the present image."""
         topic = self._image.topics_by_id.get(one.topic_id)
         if topic is None:
             raise InvariantViolated(f"{one.folder} of a topic that is gone was still being opened")
@@ -233,14 +218,13 @@ class Replicas:
     def close(self, broker_epoch: int) -> None:
         """Closes every directory; writes the clean-shutdown file to those without offline partitions.
 
-        Raises:
-            OSError: the disk of the first directory failed.
+        Raises OSError: the disk of the first directory failed.
         """
         self._recovery.stop()
         self._folders.close(broker_epoch)
 
     def abandon(self) -> None:
-        """The node ends at once: opens no more logs."""
+        """Opens no more logs: the node ends at once."""
         self._recovery.stop()
 
     # -- directories
@@ -264,13 +248,13 @@ class Replicas:
             home.fail(error)
 
     def on_refused(self, replica: Replica | None, code: ErrorCode, records: Buffer | Inspection) -> None:
-        """Counts a batch of a producer that was refused."""
+        """Counts a refused batch of a producer."""
         self.fenced_batches += code is ErrorCode.INVALID_PRODUCER_EPOCH
         if replica is not None and replica.traffic is not None:
             replica.traffic.on_refusal(code, records)
 
     def home_of(self, replica: Replica) -> LogDirectory | None:
-        """The directory of the replica; None if the replica was removed."""
+        """None if the replica was removed."""
         return self._homes.get(replica)
 
     def request_sync(self, replica: Replica) -> None:
@@ -397,7 +381,6 @@ class Replicas:
         return self._adopt(one, opened, partition)
 
     def _adopt(self, one: UnopenedLog, opened: PartitionLog, partition: PartitionImage) -> Replica:
-        """Makes a replica for an opened log."""
         directory = one.directory
         note_recovery(one, opened)
         opened.producers.first_id = one.first_producer_id
@@ -452,7 +435,7 @@ class Replicas:
             self._elected([LeadershipChange(replica.topic, replica.partition, replica.leader_epoch, False)])
 
     def _discard_unopened(self, topic: TopicImage, number: int) -> None:
-        """Does the same for a partition whose log was not opened yet."""
+        """For a partition whose log was not opened yet."""
         one = self._recovery.forget(topic.topic_id, number)
         if one is not None:
             directory, folder = one.directory, one.folder

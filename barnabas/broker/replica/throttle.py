@@ -1,10 +1,4 @@
-"""Replication throttles: limit the copy rate of replicas that are out of sync, on leaders and on followers.
-
-A replica is throttled if its topic names it (`leader.` and `follower.replication.throttled.replicas`: "*", or partition:broker)
-and it is out of sync: replicas in sync are never delayed. The rate is that of the last replication.quota.window.num samples of
-replication.quota.window.size.seconds each. It is checked before a fetch, not during it: one fetch may exceed it, and the next waits.
-Follows KIP-73 (ReplicationQuotaManager, Kafka's SimpleRate).
-"""
+"""Replication throttles (KIP-73): limit the copy rate of replicas that are out of sync, on leaders and on followers."""
 
 from __future__ import annotations
 
@@ -18,17 +12,19 @@ EVERY_REPLICA: Final = "*"
 
 
 def is_throttled(named: frozenset[str], partition: int, broker_id: int) -> bool:
-    """Whether a topic's list of throttled replicas names this broker's replica of the partition."""
+    """`named`: a topic's `leader.` or `follower.replication.throttled.replicas`, "*" or partition:broker."""
     return bool(named) and (EVERY_REPLICA in named or f"{partition}:{broker_id}" in named)
 
 
 class ReplicationQuota:
-    """A measured and limited rate of bytes.
+    """A measured and limited rate of bytes (ReplicationQuotaManager, Kafka's SimpleRate).
+
+    Checked before a fetch, not during it: one fetch may exceed it, and the next waits.
 
     Args:
         bound: returns the limit in bytes a second; called at each use.
-        window_ms: length of a sample.
-        samples_max: how many samples count.
+        window_ms: length of a sample (replication.quota.window.size.seconds).
+        samples_max: how many samples count (replication.quota.window.num).
     """
 
     def __init__(self, bound: Callable[[], int], *, window_ms: int = 1_000, samples_max: int = 11) -> None:
@@ -46,7 +42,6 @@ class ReplicationQuota:
             samples.append([now_ms, size_bytes])
 
     def exceeded(self, now_ms: int) -> bool:
-        """Whether the rate exceeds the limit."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= self._kept_ms:
             samples.popleft()

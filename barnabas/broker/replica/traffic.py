@@ -1,8 +1,4 @@
-"""Traffic: what clients and followers have written to and read from the topics of this node, counted where it happens.
-
-A node without metrics has no Traffic, and its replicas count nothing. A batch that a producer repeats counts once. The counts of a topic
-end with it; those of all topics do not.
-"""
+"""Traffic: written and read records of a node's topics. A node without metrics has no Traffic."""
 
 from __future__ import annotations
 
@@ -31,16 +27,7 @@ EXPECTED_OF_FETCH: Final = frozenset(
 
 
 class TopicTraffic:
-    """The counts of one topic, or of all.
-
-    Attributes:
-        messages_in, bytes_in: records and bytes of batches appended as leader, by clients and by coordinators.
-        bytes_out: bytes of records sent to consumers.
-        bytes_rejected: bytes of batches that were too large.
-        produce_requests, fetch_requests: partitions of the topic in answered requests.
-        failed_produce_requests, failed_fetch_requests: those with an error that Kafka does not expect.
-        replication_bytes_in, replication_bytes_out: bytes fetched from leaders, and sent to followers.
-    """
+    """The counts of one topic, or of all. A batch that a producer repeats counts once."""
 
     __slots__ = (
         "bytes_in",
@@ -56,19 +43,19 @@ class TopicTraffic:
     )
 
     def __init__(self) -> None:
-        self.messages_in = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.bytes_rejected = 0
-        self.produce_requests = 0
-        self.failed_produce_requests = 0
+        self.messages_in = 0  # records appended as leader, by clients and coordinators
+        self.bytes_in = 0  # of their batches
+        self.bytes_out = 0  # of records sent to consumers
+        self.bytes_rejected = 0  # of batches that were too large
+        self.produce_requests = 0  # partitions of the topic in answered requests
+        self.failed_produce_requests = 0  # with an error that Kafka does not expect
         self.fetch_requests = 0
         self.failed_fetch_requests = 0
-        self.replication_bytes_in = 0
-        self.replication_bytes_out = 0
+        self.replication_bytes_in = 0  # fetched from leaders
+        self.replication_bytes_out = 0  # sent to followers
 
     def on_append(self, info: AppendInfo) -> None:
-        """Counts a batch that was appended or repeated."""
+        """Counts an appended or repeated batch."""
         base_offset, last_offset, _, _, duplicate, _, size_bytes, _ = info
         self.produce_requests += 1
         if not duplicate:
@@ -76,7 +63,7 @@ class TopicTraffic:
             self.messages_in += last_offset - base_offset + 1
 
     def on_refusal(self, code: ErrorCode, records: Buffer | Inspection) -> None:
-        """Counts a refused batch: as failed only if Kafka does not expect the error (`ReplicaManager.appendToLocalLog`)."""
+        """Counts a refused batch as failed only if Kafka does not expect the error (`ReplicaManager.appendToLocalLog`)."""
         self.produce_requests += 1
         if code in TOO_LARGE:
             self.bytes_rejected += len(records.batch if isinstance(records, Inspection) else records)
@@ -84,14 +71,13 @@ class TopicTraffic:
             self.failed_produce_requests += 1
 
     def on_read(self, code: int) -> None:
-        """Counts a partition in an answer to Fetch: as failed only if Kafka does not expect the error
-        (`ReplicaManager.readFromLog`)."""
+        """Counts a partition of a Fetch as failed only if Kafka does not expect the error (`ReplicaManager.readFromLog`)."""
         self.fetch_requests += 1
         if code and code not in EXPECTED_OF_FETCH:
             self.failed_fetch_requests += 1
 
     def values(self) -> tuple[int, ...]:
-        """All counts, in the order of their description."""
+        """In the order of their description."""
         return (
             self.messages_in,
             self.bytes_in,
@@ -106,35 +92,29 @@ class TopicTraffic:
         )
 
     def add(self, other: TopicTraffic) -> None:
-        """Adds the counts of another one."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Traffic:
-    """The counts of a node.
-
-    Attributes:
-        topics: by name; a topic is here from its first replica on this node to its deletion.
-    """
+    """The counts of a node; the sums keep those of deleted topics."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicTraffic] = {}
+        self.topics: dict[str, TopicTraffic] = {}  # by name, from the first replica on this node to the deletion
         self._gone = TopicTraffic()
 
     def of(self, topic: str) -> TopicTraffic:
-        """The counts of a topic."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicTraffic()
         return found
 
     def forget(self, topic: str) -> None:
-        """The topic is deleted: only the sums remember it."""
+        """The topic is deleted: its counts remain in the sums."""
         found = self.topics.pop(topic, None)
         if found is not None:
             self._gone.add(found)
 
     def gone(self) -> tuple[int, ...]:
-        """The counts of all deleted topics together, in the order of `TopicTraffic.values`."""
+        """Sums of all deleted topics, in the order of `TopicTraffic.values`."""
         return self._gone.values()

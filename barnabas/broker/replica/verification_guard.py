@@ -1,4 +1,4 @@
-"""VerificationGuard: what an append needs that waited for the verification of its transaction (KIP-890)."""
+"""VerificationGuard: proof that an append waited for the verification of its transaction (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Decisions about a classic group.
-
-`ClassicProtocol` has the rules of members. This module adds what concerns offsets and deletion, and the conversion to a
-consumer group when the first member of the consumer protocol joins.
-Follows KIP-211 (expiry of offsets), KIP-496 (OffsetDelete), KIP-848.
-"""
+"""Classic group decisions: offsets (KIP-211, KIP-496), deletion, conversion to a consumer group (KIP-848)."""
 
 from __future__ import annotations
 
@@ -35,11 +30,7 @@ from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, Sy
 
 
 def join_new_group(tables: GroupTables, call: JoinCall, at: At, effects: Effects, former: ConsumerGroup | None) -> None:
-    """Decides a JoinGroup for a group without members: creates a classic group, unless the request names a member id.
-
-    Args:
-        former: the consumer group of that id, which is deleted.
-    """
+    """Creates a classic group, unless the request names a member id. `former`: the consumer group of that id, which is deleted."""
     request = call.request
     if request.member_id:
         effects.refuse_join(call.reply, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -47,12 +38,12 @@ def join_new_group(tables: GroupTables, call: JoinCall, at: At, effects: Effects
     if former is not None:
         effects.records += former.tombstones()
     group = tables.classic[request.group_id] = ClassicGroup(request.group_id, state_timestamp_ms=at.now_ms)
-    effects.records.append(group_record(group))  # so that the group is recorded even if its first join fails
+    effects.records.append(group_record(group))  # the group is recorded even if its first join fails
     tables.classic_protocol.join(group, call, at, effects)
 
 
 class ClassicDecisions(ExistingGroup[ClassicGroup]):
-    """A classic group as a `Group`."""
+    """A classic group as a `Group`; `ClassicProtocol` has the rules of members."""
 
     __slots__ = ("_protocol",)
 
@@ -110,7 +101,7 @@ class ClassicDecisions(ExistingGroup[ClassicGroup]):
         return False
 
     def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
-        """Does nothing: `on_deadline` removes members."""
+        """`on_deadline` removes members."""
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +118,7 @@ class ClassicDecisions(ExistingGroup[ClassicGroup]):
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_expiry(self) -> OffsetExpiry | None:
-        """Offsets of a group without members expire from when it became Empty, if it ever had members.
+        """Without members offsets expire from when the group became Empty, if it ever had members.
 
         While a group of consumers is Stable, offsets of topics that it does not read expire, too.
         """

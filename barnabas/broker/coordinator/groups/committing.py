@@ -1,9 +1,4 @@
-"""Checks of OffsetCommit, TxnOffsetCommit and OffsetFetch: whether a member may commit or read offsets of a group.
-
-A member of a consumer group may commit in its member epoch. It may also commit in an older epoch for partitions that
-it has had since then: no other member can have had them in between (KIP-1251).
-Follows KIP-345, KIP-447 (TxnOffsetCommit names the member), KIP-848, KIP-1251.
-"""
+"""Membership checks of OffsetCommit, TxnOffsetCommit and OffsetFetch (KIP-345, KIP-447, KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -20,13 +15,7 @@ MEMBER_EPOCH_VERSION = 9  # OffsetCommit and OffsetFetch have member epochs from
 
 
 class Committer:
-    """Sender of an OffsetCommit or TxnOffsetCommit, as the request names it.
-
-    Attributes:
-        member_id: "" without membership.
-        generation: generation or member epoch; -1 without membership.
-        version: of the OffsetCommit; None for a TxnOffsetCommit, whose clients before KIP-447 name no member.
-    """
+    """Sender of an OffsetCommit or TxnOffsetCommit, as the request names it."""
 
     __slots__ = ("generation", "group_id", "group_instance_id", "member_id", "version")
 
@@ -34,9 +23,10 @@ class Committer:
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, version: int | None
     ) -> None:
         self.group_id = group_id
-        self.member_id = member_id
+        self.member_id = member_id  # "" without membership
         self.group_instance_id = group_instance_id
-        self.generation = generation
+        self.generation = generation  # or member epoch; -1 without membership
+        # of the OffsetCommit; None for a TxnOffsetCommit, whose clients before KIP-447 name no member
         self.version = version
 
     @property
@@ -49,21 +39,16 @@ class Committer:
 
 
 def check_missing(committer: Committer) -> None:
-    """Checks a commit for a group that does not exist: only clients without membership may commit.
-
-    Raises:
-        BrokerError: ILLEGAL_GENERATION; from OffsetCommit 9 on GROUP_ID_NOT_FOUND.
-    """
+    """Only clients without membership may commit for a missing group. Raises BrokerError(ILLEGAL_GENERATION); from OffsetCommit 9 on GROUP_ID_NOT_FOUND."""
     if committer.generation >= 0:
         has_code = committer.version is not None and committer.version >= MEMBER_EPOCH_VERSION
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION)
 
 
 def check_classic(group: ClassicGroup, committer: Committer) -> None:
-    """Checks a commit for a classic group: the member must be in the current generation.
+    """The member must be in the current generation.
 
-    Raises:
-        BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
+    Raises BrokerError(ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS).
     """
     if committer.generation < 0 and group.state is GroupState.EMPTY:
         return
@@ -79,11 +64,10 @@ def check_classic(group: ClassicGroup, committer: Committer) -> None:
 
 
 def check_consumer(group: ConsumerGroup, committer: Committer, offsets: Sequence[OffsetRecord], topics: Topics) -> None:
-    """Checks a commit for a consumer group: the member may commit all of these offsets in its epoch.
+    """A member may commit in its epoch, and in an older one for partitions that it has had since then (KIP-1251).
 
-    Raises:
-        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic
-            protocol and in transactions; UNSUPPORTED_VERSION for versions without member epochs.
+    Raises BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic protocol and in
+    transactions; UNSUPPORTED_VERSION for versions without member epochs.
     """
     if committer.generation < 0 and group.is_empty:
         return
@@ -99,11 +83,9 @@ def check_consumer(group: ConsumerGroup, committer: Committer, offsets: Sequence
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Checks an OffsetFetch for a consumer group; a request that names no member is allowed.
+    """A request without member is allowed.
 
-    Raises:
-        BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic
-        protocol.
+    Raises BrokerError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION for members of the classic protocol.
     """
     if member_id is None and epoch < 0:
         return

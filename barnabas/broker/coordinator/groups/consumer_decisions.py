@@ -1,9 +1,4 @@
-"""Decisions about a consumer group (KIP-848).
-
-`ConsumerProtocol` has the rules of members, `ClassicMembers` those of members that use the classic protocol. This
-module adds what concerns offsets and deletion, and the conversion to a classic group when the last member of the
-consumer protocol has gone.
-"""
+"""Consumer group decisions (KIP-848): offsets, deletion, conversion to a classic group."""
 
 from __future__ import annotations
 
@@ -40,7 +35,7 @@ from barnabas.protocol.messages.groups import (
 
 
 class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
-    """A consumer group as a `Group`."""
+    """A consumer group as a `Group`; `ConsumerProtocol` and `ClassicMembers` have the rules of members."""
 
     __slots__ = ("_protocol",)
 
@@ -51,7 +46,7 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
     # -- members of the classic protocol -------------------------------------------------------------------------------
 
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
-        """Decides a JoinGroup. A client that joins a group without members makes it a classic group."""
+        """A client that joins a group without members makes it a classic group."""
         if self.is_empty:
             join_new_group(self._tables, call, at, effects, self._group)
             return
@@ -109,7 +104,7 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
-        """Removes members. If only members of the classic protocol remain, the group becomes a classic group."""
+        """If only members of the classic protocol remain, the group becomes a classic group."""
         group = self._group
         gone = [group.members[member_id] for member_id in member_ids]
         if not self._downgrade_if_due(group, gone, at, effects, rebalances=True):
@@ -137,7 +132,7 @@ class ConsumerDecisions(ExistingGroup[ConsumerGroup]):
         self._protocol.start_sessions(self._group, self._tables.consumer_settings(self.group_id), at)
 
     def rebalance(self, at: At, effects: Effects) -> None:
-        """Does nothing: each member gets its next assignment at its next heartbeat."""
+        """Each member gets its next assignment at its next heartbeat."""
 
     def is_over_size(self) -> bool:
         return False

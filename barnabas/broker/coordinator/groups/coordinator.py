@@ -1,10 +1,4 @@
-"""Group coordinator of a node: its shards of `__consumer_offsets`, and what they need from the node.
-
-This is a shell: the rules are in the shards. Each shard has one timer, for its earliest deadline. A heartbeat only
-moves a deadline, so an idle group costs nothing else.
-
-Invariants: every Responder is answered once: by a decision, by its refusal, or when the shard resigns.
-"""
+"""Group coordinator of a node: shell of its shards of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -55,7 +49,6 @@ A = TypeVar("A")
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
-    """Reads the settings of the shards from the configuration."""
     return GroupSettings(
         session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
         session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
@@ -69,10 +62,9 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 class GroupCoordinator:
     """The group coordinator; every broker has one. It is the ShardOwner of its shards.
 
-    A method with `done` never raises: `done` gets the result or the error, once, maybe before the method returns.
-
-    Attributes:
-        fenced_members: requests of members answered FENCED_INSTANCE_ID or FENCED_MEMBER_EPOCH since the start.
+    Each shard has one timer, for its earliest deadline: an idle group costs only heartbeats. Every Responder is answered once: by a
+    decision, by its refusal, or when the shard resigns. A method with `done` never raises: `done` gets the result or the error, maybe
+    before it returns.
     """
 
     def __init__(
@@ -89,7 +81,7 @@ class GroupCoordinator:
         self._slices = slices
         self._current = current
         self.settings = settings_of(config)
-        self.fenced_members = 0
+        self.fenced_members = 0  # requests of members answered FENCED_INSTANCE_ID or FENCED_MEMBER_EPOCH
         self.host: ShardHost[GroupShard] = ShardHost(
             GROUP_METADATA_TOPIC,
             reactor,
@@ -100,10 +92,9 @@ class GroupCoordinator:
             compression=config.get_int("offsets.topic.compression.codec"),
             answer_timeout_ms=partial(config.get_int, "offsets.commit.timeout.ms"),
         )
-        self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, the timer)
-        self._late_markers: dict[
-            int, list[tuple[int, bool]]
-        ] = {}  # markers that were appended while the partition loaded
+        self._timers: dict[int, tuple[int, Any]] = {}  # by partition: (deadline in monotonic ms, timer)
+        # markers that were appended while the partition loaded
+        self._late_markers: dict[int, list[tuple[int, bool]]] = {}
         self._retention_timer: Any = None
         self._expiry: Slice | None = None
         self._regexes = RegexSearch(reactor, current, self._on_resolved)
@@ -124,12 +115,11 @@ class GroupCoordinator:
         self.host.close()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node became leader of a partition of `__consumer_offsets`: loads its shard."""
+        """Loads the shard of a partition of `__consumer_offsets`."""
         self._late_markers[partition] = []
         self.host.on_elected(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """This node is no longer leader of a partition of `__consumer_offsets`."""
         self._late_markers.pop(partition, None)
         self.host.on_resigned(partition)
 
@@ -162,7 +152,7 @@ class GroupCoordinator:
                 yield 1 + len(records)
 
     def _has(self, partition: int, shard: GroupShard) -> bool:
-        """Returns whether the shard is still active here."""
+        """Whether the shard is still active here."""
         try:
             return self.host.shard(partition) is shard
         except BrokerError:
@@ -172,13 +162,13 @@ class GroupCoordinator:
         return GroupShard(partition, self.settings, self)
 
     def on_shard_active(self, partition: int, shard: GroupShard) -> None:
-        """A shard is loaded (ShardOwner): starts the sessions of its members."""
+        """Starts the sessions of a loaded shard."""
         for producer_id, commit in self._late_markers.pop(partition, ()):
             shard.replay_marker(producer_id, -1, commit=commit)
         self._decide(partition, lambda shard, at: shard.start_loaded(at))
 
     def on_shard_resigned(self, partition: int, replies: list[Responder]) -> None:
-        """A shard is dropped (ShardOwner): refuses its parked requests."""
+        """Refuses the parked requests of a dropped shard."""
         _, timer = self._timers.pop(partition, (0, None))
         if timer is not None:
             timer.cancel()
@@ -187,11 +177,9 @@ class GroupCoordinator:
 
     @property
     def topics(self) -> Topics:
-        """The topics of the cluster as this node knows them (ShardOwner)."""
         return self._current.image
 
     def consumer_settings(self, group_id: str) -> ConsumerSettings:
-        """Returns the current settings of a consumer group (ShardOwner)."""
         config = self._config
         own = self._current.image.config(GROUP_RESOURCE, group_id)
         policy = (config.get_str("group.consumer.migration.policy") or "").lower()
@@ -208,28 +196,23 @@ class GroupCoordinator:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def now(self) -> At:
-        """Returns the time of a decision."""
         clock = self._reactor.client_time.clock
         return At(clock.now_ms(), clock.monotonic_ms())
 
     def shard_for(self, group_id: str) -> GroupShard:
-        """Returns the shard of a group.
-
-        Raises:
-            BrokerError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
-        """
+        """Raises BrokerError(COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS)."""
         return self.host.shard_for(group_id)[1]
 
     def join(self, call: JoinCall) -> None:
-        """Decides a JoinGroup; its reply is parked or answered, with the errors of `shard_for` too."""
+        """Parks or answers the reply, with the errors of `shard_for` too."""
         self._decide_request(call.request.group_id, lambda shard, at: shard.join(call, at), call.reply)
 
     def sync(self, request: SyncGroupRequest, reply: Responder) -> None:
-        """Decides a SyncGroup; its reply is parked or answered, with the errors of `shard_for` too."""
+        """Parks or answers the reply, with the errors of `shard_for` too."""
         self._decide_request(request.group_id, lambda shard, at: shard.sync(request, reply, at), reply)
 
     def consumer_heartbeat(self, call: HeartbeatCall) -> None:
-        """Decides a ConsumerGroupHeartbeat; its reply is answered, with the errors of `shard_for` too."""
+        """Answers the reply, with the errors of `shard_for` too."""
         group_id = call.request.group_id
         self._decide_request(group_id, lambda shard, at: shard.consumer_heartbeat(call, at), call.reply)
         try:
@@ -244,7 +227,7 @@ class GroupCoordinator:
         self._decide(partition, lambda shard, _at: shard.store_resolved(group_id, found))
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> None:
-        """Decides a Heartbeat, which writes nothing; raises as `shard_for` and `Group.heartbeat`."""
+        """Writes nothing; raises as `shard_for` and `Group.heartbeat`."""
         shard = self.shard_for(group_id)
         try:
             shard.heartbeat(group_id, member_id, group_instance_id, generation, self.now())
@@ -253,11 +236,7 @@ class GroupCoordinator:
             raise
 
     def leave(self, request: LeaveGroupRequest, done: Done[LeaveGroupResponse]) -> None:
-        """Decides a LeaveGroup.
-
-        Args:
-            done: gets the response, UNKNOWN_MEMBER_ID if the group does not exist, or the errors of `shard_for`.
-        """
+        """`done` gets the response, UNKNOWN_MEMBER_ID if the group does not exist, or the errors of `shard_for`."""
         response: list[LeaveGroupResponse] = []
 
         def decide(shard: GroupShard, at: At) -> GroupDecision:
@@ -270,14 +249,13 @@ class GroupCoordinator:
         )
 
     def write(self, group_id: str, decide: Callable[[GroupShard, At], Decision[A, AnyRecord]], done: Done[A]) -> None:
-        """Writes a decision about offsets or deletion, or reads after everything that was written before.
+        """Writes a decision about offsets or deletion, or reads after everything written before.
 
-        Args:
-            done: gets the answer of the decision, or the errors of `shard_for` and `ShardHost.write`.
+        `done` gets the answer of the decision, or the errors of `shard_for` and `ShardHost.write`.
         """
         try:
             partition = self.host.partition_of(group_id)
-            # Without this check an offset that is read could be older than what another coordinator has written.
+            # Otherwise an offset could be older than what another coordinator has written.
             self.host.check_leads(partition)
         except BrokerError as error:
             done(error)
@@ -301,7 +279,7 @@ class GroupCoordinator:
         reply: Responder | None,
         then: Done[None] | None = None,
     ) -> None:
-        """Writes a decision about the group of a request; refuses the request if the group's partition is unknown."""
+        """Refuses the request if the group's partition is unknown."""
         try:
             partition = self.host.partition_of(group_id)
         except BrokerError as error:
@@ -321,9 +299,7 @@ class GroupCoordinator:
     ) -> None:
         """Writes a decision and sends its answers.
 
-        Args:
-            reply: of the request; it is refused if the decision cannot be written.
-            then: gets None when the decision is committed, or the error.
+        Refuses `reply` if the decision cannot be written; `then` gets None when it is committed, or the error.
         """
         decisions: list[GroupDecision] = []
 
@@ -426,13 +402,11 @@ class GroupCoordinator:
     def expire_offsets(self, done: Callable[[], None], keep: Container[str] = ()) -> None:
         """Deletes expired offsets now, in slices, and empty groups without offsets, except those of `keep`.
 
-        Args:
-            done: called when the tombstones are written, committed or not.
+        `done` is called when the tombstones are written, committed or not.
         """
         self._slices.start(self._expire(keep), lambda _: done(), self._reactor.fatal)
 
     def _expire(self, keep: Container[str] = ()) -> Work:
-        """Writes tombstones for what has expired, shard after shard."""
         for partition, shard in list(self.host.active_shards()):
             for looked, records in shard.expired(self.now(), keep):
                 if not self._has(partition, shard):
@@ -459,7 +433,7 @@ def _sent_in_slices(answers: list[MemberAnswer]) -> Work:
 
 
 def _nothing(_result: None) -> None:
-    """Does nothing: no request waits for tombstones."""
+    """No request waits for tombstones."""
 
 
 def _log_refused(partition: int, outcome: BrokerError | None) -> None:

@@ -1,4 +1,4 @@
-"""Input and output of decisions about groups."""
+"""Input and output of group decisions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,9 @@ DeadlineKey = tuple[str, str, str]
 
 
 class Responder(Protocol):
-    """Receiver of the answer to a request of a member. Cores only keep it; the shell of the shards calls it.
+    """Receiver of the answer to a member's request, called by the shell; only the first call has an effect."""
 
-    Both methods do nothing after the first call of either.
-    """
-
-    def send(self, response: Any) -> None:
-        """Sends the response."""
-        ...
+    def send(self, response: Any) -> None: ...
 
     def refuse(self, code: ErrorCode) -> None:
         """Sends a response with an error code alone."""
@@ -32,37 +27,32 @@ class Responder(Protocol):
 
 
 class At(NamedTuple):
-    """Time of a decision in ms: the wall clock for records, the monotonic clock for deadlines."""
+    """Time of a decision in ms: wall clock for records, monotonic clock for deadlines."""
 
     now_ms: int
     monotonic_ms: int
 
 
 class MemberAnswer(NamedTuple):
-    """A response and its receiver. It is sent when the records of its decision are committed."""
+    """A response and its receiver; sent when the records of its decision are committed."""
 
     reply: Responder
     response: JoinGroupResponse | SyncGroupResponse | ConsumerGroupHeartbeatResponse
 
 
 class JoinCall(NamedTuple):
-    """A JoinGroup request and its sender.
-
-    Attributes:
-        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
-        fresh_id: text of a random UUID, used if the coordinator chooses the member id.
-    """
+    """A JoinGroup request and its sender."""
 
     request: JoinGroupRequest
     version: int
     client_id: str
-    client_host: str
-    fresh_id: str
+    client_host: str  # with a leading slash, as Kafka stores it ("/127.0.0.1")
+    fresh_id: str  # text of a random UUID, used if the coordinator chooses the member id
     reply: Responder
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The member's rebalance timeout; its session timeout for JoinGroup 0, which has no rebalance timeout."""
+        """The session timeout for JoinGroup 0, which has no rebalance timeout."""
         request = self.request
         return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
@@ -79,39 +69,29 @@ class HeartbeatCall(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A decision converted a group to the other protocol.
-
-    Attributes:
-        rebalances: the group is a classic one that must rebalance, because members were removed.
-    """
+    """A decision converted a group to the other protocol."""
 
     group_id: str
-    rebalances: bool
+    rebalances: bool  # a classic group that must rebalance, because members were removed
 
 
 @dataclass(slots=True)
 class Effects:
-    """Results of one decision about groups.
-
-    Attributes:
-        conversions: `GroupShard.start_converted` follows when their records are staged.
-    """
+    """Results of one group decision."""
 
     answers: list[MemberAnswer] = field(default_factory=list)
     records: list[AnyRecord] = field(default_factory=list)
+    # `GroupShard.start_converted` follows when their records are staged
     conversions: list[Conversion] = field(default_factory=list)
 
     def decision(self) -> GroupDecision:
-        """Returns these results as the answer of a decision."""
         return Decision(self, self.records)
 
     def refuse_join(self, reply: Responder, code: ErrorCode, member_id: str) -> None:
-        """Answers a JoinGroup with an error."""
         response = JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
         self.answers.append(MemberAnswer(reply, response))
 
     def refuse_sync(self, reply: Responder, code: ErrorCode) -> None:
-        """Answers a SyncGroup with an error."""
         self.answers.append(MemberAnswer(reply, SyncGroupResponse(error_code=code)))
 
 

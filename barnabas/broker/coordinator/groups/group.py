@@ -1,9 +1,4 @@
-"""Group: one interface to a group of a shard, whichever protocol it has.
-
-There are three implementations: `ClassicDecisions` for a classic group, `ConsumerDecisions` for a consumer group
-(KIP-848), and `MissingGroup` for a group id without a group. They decide; only applied records change what the log
-contains.
-"""
+"""Group: the interface of ClassicDecisions, ConsumerDecisions (KIP-848) and MissingGroup, which only decide."""
 
 from __future__ import annotations
 
@@ -18,13 +13,9 @@ from barnabas.protocol.messages.groups import MemberIdentity, MemberResponse, Sy
 
 
 class OffsetExpiry(NamedTuple):
-    """How the offsets of a group expire (KIP-211).
+    """How the offsets of a group expire (KIP-211)."""
 
-    Attributes:
-        emptied_ms: wall clock from which the retention counts; None if it counts from each commit.
-    """
-
-    emptied_ms: int | None
+    emptied_ms: int | None  # wall clock from which the retention counts; None: from each commit
 
 
 class Group(Protocol):
@@ -36,47 +27,35 @@ class Group(Protocol):
     # -- membership
 
     def join(self, call: JoinCall, at: At, effects: Effects) -> None:
-        """Decides a JoinGroup: parks it or answers it; refusals are answers, too."""
+        """Parks a JoinGroup or answers it; refusals are answers, too."""
         ...
 
     def sync(self, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
-        """Decides a SyncGroup: parks it or answers it.
+        """Parks a SyncGroup or answers it.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-                REBALANCE_IN_PROGRESS.
+        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS).
         """
         ...
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
-        """Extends the session of a member that uses the classic protocol.
+        """Extends the session of a classic member. REBALANCE_IN_PROGRESS: the session is extended and the member must join again.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if the session
-                is extended and the member must join again.
+        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS).
         """
         ...
 
     def leave(self, members: Sequence[MemberIdentity], at: At, effects: Effects) -> list[MemberResponse]:
-        """Removes members and returns a response for each.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID: there is no such group.
-        """
+        """Removes members; a response for each. Raises BrokerError(UNKNOWN_MEMBER_ID) for a missing group."""
         ...
 
     def consumer_heartbeat(self, call: HeartbeatCall, at: At, effects: Effects) -> ConsumerGroupHeartbeatResponse:
-        """Decides a ConsumerGroupHeartbeat: a member joins, stays or leaves.
-
-        Raises:
-            BrokerError: GROUP_ID_NOT_FOUND, and the errors of `ConsumerProtocol.heartbeat`.
-        """
+        """A member joins, stays or leaves. Raises BrokerError(GROUP_ID_NOT_FOUND), and as `ConsumerProtocol.heartbeat`."""
         ...
 
     # -- time
 
     def start_sessions(self, at: At) -> None:
-        """Starts the session of every member, after the group was loaded or converted."""
+        """After the group was loaded or converted."""
         ...
 
     def rebalance(self, at: At, effects: Effects) -> None:
@@ -84,11 +63,11 @@ class Group(Protocol):
         ...
 
     def is_over_size(self) -> bool:
-        """Returns whether the group must rebalance because it has more members than the settings allow."""
+        """Whether the group must rebalance because it has more members than the settings allow."""
         ...
 
     def on_deadline(self, key: DeadlineKey, at: At, effects: Effects) -> bool:
-        """Acts on a deadline that has passed. Returns whether `remove_members` must be called for its member."""
+        """Returns whether `remove_members` must be called for the member of the passed deadline."""
         ...
 
     def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
@@ -98,11 +77,7 @@ class Group(Protocol):
     # -- offsets
 
     def check_commit(self, committer: Committer, offsets: Sequence[OffsetRecord], at: At) -> None:
-        """Checks that a member may commit these offsets. A commit extends the session of a classic member.
-
-        Raises:
-            BrokerError: the errors of `committing`.
-        """
+        """Checks that a member may commit these offsets; raises as `committing`. A commit extends the session of a classic member."""
         ...
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -110,19 +85,13 @@ class Group(Protocol):
         ...
 
     def check_offset_delete(self) -> None:
-        """Checks that offsets may be deleted: the topics that members read must be known.
-
-        Raises:
-            BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
-        """
+        """Deletion needs the topics that members read. Raises BrokerError(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         ...
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether members read the topic."""
-        ...
+    def is_subscribed_to(self, topic: str) -> bool: ...
 
     def offset_expiry(self) -> OffsetExpiry | None:
-        """Returns how offsets expire; None if they do not expire now."""
+        """None if offsets do not expire now."""
         ...
 
     # -- deletion
@@ -133,13 +102,9 @@ class Group(Protocol):
         ...
 
     def check_delete(self) -> None:
-        """Checks that the group may be deleted.
-
-        Raises:
-            BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
-        """
+        """Raises BrokerError(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         ...
 
     def tombstones(self) -> Sequence[AnyRecord]:
-        """Returns the tombstones that delete the group, without its offsets."""
+        """Tombstones that delete the group, without its offsets."""
         ...

@@ -1,7 +1,4 @@
-"""ExistingGroup: the part of `Group` that classic groups and consumer groups have in common.
-
-It only reads the group.
-"""
+"""ExistingGroup: the common part of classic and consumer groups; only reads the group."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Log lines about groups: states, epochs, and members that join, leave or expire.
-
-Group ids and member ids come from clients; the output of the log escapes and shortens them.
-"""
+"""Log lines of groups: states, epochs, members. The log output escapes and shortens ids of clients."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ log = logger("kafka.coordinator.group")
 
 
 def on_state(group_id: str, before: str, after: str, generation: int, members: int) -> None:
-    """A classic group changes its state."""
     log.info(
         "Group changes its state: group=%s before=%s after=%s generation=%d members=%d",
         group_id,
@@ -24,7 +20,6 @@ def on_state(group_id: str, before: str, after: str, generation: int, members: i
 
 
 def on_joined(group_id: str, member_id: str, client_id: str, client_host: str) -> None:
-    """A new member of a classic group."""
     log.info("Member joins: group=%s member=%s client_id=%s host=%s", group_id, member_id, client_id, client_host)
 
 
@@ -34,7 +29,7 @@ def on_removed(group_id: str, member_id: str) -> None:
 
 
 def on_expired(group_id: str, member_id: str, deadline: str) -> None:
-    """A deadline of a member has passed: "session", "join", "sync" or "rebalance"; the member is removed."""
+    """A passed deadline ("session", "join", "sync" or "rebalance") removes the member."""
     log.info("Member has expired and is removed: group=%s member=%s deadline=%s", group_id, member_id, deadline)
 
 

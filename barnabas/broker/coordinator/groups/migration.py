@@ -1,11 +1,4 @@
-"""Conversion of groups with members between the classic and the consumer protocol (`group.consumer.migration.policy`).
-
-An upgrade makes a consumer group whose group epoch is the generation. Every member has what that generation assigned
-to it; the members continue with their requests of the classic protocol and learn from the next answer that they must
-rebalance. A downgrade makes a classic group whose generation is the group epoch. Every member has its target
-assignment, and the group rebalances.
-Follows KIP-848 and Kafka 4.3.1.
-"""
+"""Group conversion between the classic and the consumer protocol (`group.consumer.migration.policy`, KIP-848, Kafka 4.3.1)."""
 
 from __future__ import annotations
 
@@ -36,11 +29,7 @@ from barnabas.errors import BrokerError, ErrorCode
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
-    """Checks that a member of the consumer protocol may join a classic group with members.
-
-    Raises:
-        BrokerError: GROUP_ID_NOT_FOUND, with the reason.
-    """
+    """For a consumer protocol member that joins a classic group with members. Raises BrokerError(GROUP_ID_NOT_FOUND) with the reason."""
     why = None
     if not settings.upgrades:
         why = "the online upgrade is disabled"
@@ -56,10 +45,10 @@ def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> None:
 
 
 def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
-    """Returns the records of the consumer group that a classic group becomes.
+    """Records of the consumer group that a classic group becomes; its epoch is the generation.
 
-    Raises:
-        BrokerError: GROUP_ID_NOT_FOUND: a member's subscription or assignment cannot be decoded.
+    Every member has its assignment of that generation, continues with the classic protocol and learns from the next answer that it must
+    rebalance. Raises BrokerError(GROUP_ID_NOT_FOUND) for a malformed subscription or assignment.
     """
     try:
         members = _members(group, topics)
@@ -111,8 +100,10 @@ def _members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
 def rest_to_downgrade(
     group: ConsumerGroup, gone: list[ConsumerMember], settings: ConsumerSettings, classic_size_max: int
 ) -> list[ConsumerMember]:
-    """Returns the members that remain if the last members of the consumer protocol leave (`gone`) and the group becomes a classic group;
-    none if it does not. The search ends at the first member that uses the consumer protocol."""
+    """The remaining members if the last consumer protocol members leave (`gone`) and the group becomes a classic group, else none.
+
+    Ends at the first member of the consumer protocol.
+    """
     gone_ids = {member.member_id for member in gone}
     if not settings.downgrades or all(member.is_classic for member in gone):
         return []
@@ -125,7 +116,10 @@ def rest_to_downgrade(
 def downgraded(
     group: ConsumerGroup, members: list[ConsumerMember], topics: Topics, at: At
 ) -> list[ConsumerRecord | GroupRecord]:
-    """Returns the tombstones of a consumer group, and the record of the classic group of these classic members."""
+    """Tombstones of a consumer group, and the record of the classic group of these members.
+
+    Its generation is the group epoch; every member has its target assignment, and the group rebalances.
+    """
     classic = ClassicGroup(group.group_id, state_timestamp_ms=at.now_ms)
     for member in members:
         subscription = member.classic.protocols[0][1]

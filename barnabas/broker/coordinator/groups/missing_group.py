@@ -1,4 +1,4 @@
-"""Decisions about a group id without a group: the first member creates the group, everything else is refused."""
+"""MissingGroup: the first member creates the group, everything else is refused."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class MissingGroup:
         return response
 
     def start_sessions(self, at: At) -> None:
-        """Does nothing: there are no members."""
+        """No members."""
 
     def rebalance(self, at: At, effects: Effects) -> None:
-        """Does nothing: there are no members."""
+        """No members."""
 
     def is_over_size(self) -> bool:
         return False
@@ -64,7 +64,7 @@ class MissingGroup:
         return False
 
     def remove_members(self, member_ids: tuple[str, ...], at: At, effects: Effects) -> None:
-        """Does nothing: there are no members."""
+        """No members."""
 
     def check_commit(self, committer: Committer, offsets: Sequence[OffsetRecord], at: At) -> None:
         committing.check_missing(committer)

@@ -1,8 +1,4 @@
-"""Expiry of committed offsets, and of groups that then have neither members nor offsets (KIP-211).
-
-An offset does not expire while an open transaction has a newer one for its partition, or while members read its topic. The retention
-begins as `Group.offset_expiry` returns. An OffsetCommit of version 2 to 4 may have its own expiry time.
-"""
+"""Expiry of committed offsets, and of groups without members and offsets (KIP-211)."""
 
 from __future__ import annotations
 
@@ -16,13 +12,11 @@ from barnabas.broker.coordinator.groups.records import NO_EXPIRY, CommittedOffse
 def expired_offsets(
     present: Callable[[], Group], offsets: OffsetStore, retention_ms: int, now_ms: int
 ) -> Generator[tuple[int, Sequence[OffsetRecord]], None, bool]:
-    """Finds the expired offsets of a group, in steps.
+    """Yields the number of checked offsets and tombstones of expired ones, to be staged before the next step.
 
-    Yields the number of offsets that were checked, and tombstones of the expired ones, which must be staged before the
-    next step. Returns whether the group then has no offsets, committed or pending.
-
-    Args:
-        present: returns the group as it is now: members may join between two steps, and then its offsets stay.
+    An offset stays while an open transaction has a newer one for its partition, or members read its topic. OffsetCommit 2 to 4 may name an
+    expiry time. Returns whether the group has no offsets left, committed or pending. `present` returns the current group: members may join
+    between two steps, and then its offsets stay.
     """
     group = present()
     if group.offset_expiry() is None:

@@ -1,12 +1,4 @@
-"""Committed and pending offsets of the groups of one shard.
-
-An offset that a transaction commits is pending under its producer id until the marker: a commit makes it the
-committed one, an abort drops it. Of two commits of a partition the one that was written later counts, whatever the
-order of their markers: `order` numbers the records in the order of the log.
-
-Invariants: the (group, topic, partition, producer) of `_open` are exactly those of `_pending`; no dictionary is empty.
-Follows KIP-98, KIP-447 (UNSTABLE_OFFSET_COMMIT).
-"""
+"""Committed and pending offsets of the groups of one shard (KIP-98, KIP-447)."""
 
 from __future__ import annotations
 
@@ -24,7 +16,12 @@ _Partitions = dict[int, _Entry]
 
 
 class OffsetStore:
-    """Offsets by group, topic and partition."""
+    """Offsets by group, topic and partition.
+
+    A transaction's offset is pending under its producer id until the marker: a commit makes it the committed one, an abort drops it. Of two
+    commits of a partition the one written later counts, whatever the order of their markers: `order` numbers the records in log order.
+    Invariants: the (group, topic, partition, producer) of `_open` are exactly those of `_pending`; no dictionary is empty.
+    """
 
     __slots__ = ("_committed", "_open", "_order", "_pending")
 
@@ -37,12 +34,12 @@ class OffsetStore:
     # -- reads ---------------------------------------------------------------------------------------------------------
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Returns the committed offset; pending ones do not count."""
+        """The committed offset; pending ones do not count."""
         entry = self._entry(group_id, topic, partition)
         return None if entry is None else entry[1]
 
     def of_partitions(self, group_id: str, topic: str, partitions: Sequence[int]) -> list[CommittedOffset | None]:
-        """Returns the committed offsets of many partitions of one topic, in their order."""
+        """In the order of `partitions`."""
         found = self._committed.get(group_id, {}).get(topic)
         if not found:
             return [None] * len(partitions)
@@ -50,59 +47,49 @@ class OffsetStore:
         return [found.get(partition, none)[1] for partition in partitions]
 
     def has_pending(self, group_id: str) -> bool:
-        """Returns whether the group has pending offsets."""
         return group_id in self._open
 
     def topics(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Returns a copy of all committed offsets of a group, by topic and partition."""
+        """A copy of all committed offsets of a group, by topic and partition."""
         return {
             topic: {partition: entry[1] for partition, entry in partitions.items()}
             for topic, partitions in self._committed.get(group_id, {}).items()
         }
 
     def groups(self) -> Iterable[str]:
-        """Returns the groups with committed offsets."""
+        """With committed offsets."""
         return self._committed
 
     def of_group(self, group_id: str) -> list[tuple[str, Mapping[int, tuple[int, CommittedOffset]]]]:
-        """Returns the committed offsets of a group by topic and partition, each with its order, without copies of the partitions."""
+        """Committed offsets of a group by topic and partition, each with its order; the partitions are no copies."""
         return list(self._committed.get(group_id, {}).items())
 
     def chunks(self, group_id: str) -> Iterator[tuple[str, list[int]]]:
-        """Iterates over the partitions of a group with committed offsets: (topic, CHUNK partitions at most).
-
-        The store may change between two lists.
-        """
+        """Partitions with committed offsets: (topic, at most CHUNK partitions). The store may change between two lists."""
         for topic in list(self._committed.get(group_id, ())):
             partitions = list(self._committed.get(group_id, {}).get(topic, ()))
             for start in range(0, len(partitions), CHUNK):
                 yield topic, partitions[start : start + CHUNK]
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Returns whether the partition has a pending offset."""
         return (topic, partition) in self._open.get(group_id, ())
 
     def pending_partitions(self, group_id: str) -> list[tuple[str, int]]:
-        """Returns the partitions of the group that have pending offsets."""
         return list(self._open.get(group_id, ()))
 
     def has_any(self, group_id: str) -> bool:
-        """Returns whether the group has an offset, committed or pending."""
+        """Whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     @property
     def order(self) -> int:
-        """Number of offsets that were written so far; an offset that is written later has a higher order."""
+        """Number of offsets written so far; a later offset has a higher order."""
         return self._order
 
     def of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[tuple[str, str, int]]]:
-        """Iterates over the offsets of topics, committed or pending, in lists of (group, topic, partition).
+        """Offsets of topics, committed or pending, in lists of at most CHUNK (group, topic, partition), each partition once.
 
-        A list has CHUNK entries at most and is right when it is made; the store may change between two lists. An
-        empty list is a pause. Each partition comes once.
-
-        Args:
-            order: skips partitions of which an offset was written after this order.
+        Skips partitions with an offset written after `order`. The store may change between two lists. An empty list is a pause.
         """
         for groups_seen, group_id in enumerate(list(dict.fromkeys([*self._committed, *self._open]))):
             if groups_seen % CHUNK == CHUNK - 1:
@@ -122,7 +109,7 @@ class OffsetStore:
                 ]
 
     def _newest(self, group_id: str, topic: str, partition: int) -> int:
-        """Returns the order of the newest offset of a partition, committed or pending; 0 without one."""
+        """Order of the newest offset of a partition, committed or pending; 0 without one."""
         entry = self._entry(group_id, topic, partition)
         newest = 0 if entry is None else entry[0]
         for producer_id in self._open.get(group_id, {}).get((topic, partition), ()):
@@ -147,7 +134,7 @@ class OffsetStore:
         return lambda: self._restore_pending(producer_id, key, former_pending)
 
     def complete(self, producer_id: int, *, commit: bool) -> None:
-        """Ends the transaction of a producer: commits its pending offsets or drops them."""
+        """Commits or drops the pending offsets of a producer."""
         for key, entry in self._pending.pop(producer_id, {}).items():
             self._close(producer_id, key)
             if commit:
@@ -204,7 +191,7 @@ class OffsetStore:
             self._open.pop(key[0], None)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> Undo:
-        """Removes an offset, also pending ones: they were written before the tombstone."""
+        """Also removes pending offsets: they were written before the tombstone."""
         key = (group_id, topic, partition)
         former = self._entry(*key)
         self._restore(group_id, topic, partition, None)

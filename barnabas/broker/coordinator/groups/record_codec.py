@@ -1,8 +1,6 @@
-"""Codec of the records of `__consumer_offsets`: to Kafka's keys and values, and back.
-
-The first two bytes of a key are its kind: 0 and 1 are committed offsets, 2 a classic group, 3 to 8 and 16 parts of a
-consumer group. Other kinds (share and streams groups) are skipped. Values have the versions that Kafka 4.3.1 writes:
-OffsetCommitValue 4 (1 if the client named a retention), GroupMetadataValue 3, 0 for consumer groups.
+"""Codec of `__consumer_offsets` records in Kafka's keys and values.
+The first two bytes of a key are its kind: 0 and 1 committed offsets, 2 a classic group, 3 to 8 and 16 parts of a consumer group.
+Values as in Kafka 4.3.1: OffsetCommitValue 4 (1 if the client named a retention), GroupMetadataValue 3, 0 for consumer groups.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from barnabas.protocol.messages.internal import (
 from barnabas.protocol.schema import decode_versioned, encode_versioned
 
 _OFFSET_VALUE_VERSION = 4
-_OFFSET_VALUE_VERSION_WITH_EXPIRY = 1  # the only version that has the field
+_OFFSET_VALUE_VERSION_WITH_EXPIRY = 1  # the only version with the field
 _GROUP_VALUE_VERSION = 3
 _KEY_VERSION = 0  # of the schema; the encoded prefix is the kind
 _OFFSET_KEYS = (0, 1)
@@ -36,7 +34,7 @@ _CONSUMER_KINDS = {int(kind): kind for kind in Kind}
 
 
 def encode_record(record: AnyRecord) -> tuple[bytes, bytes | None]:
-    """Returns key and value of a record; the value of a tombstone is None."""
+    """The value of a tombstone is None."""
     if isinstance(record, ConsumerRecord):
         return encode_consumer_record(record)
     if isinstance(record, OffsetRecord):
@@ -65,11 +63,7 @@ def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> AnyRecord | None:
-    """Returns the record of a key and a value; None for kinds that this broker does not serve.
-
-    Raises:
-        RemoteProtocolError: the bytes are not such a record.
-    """
+    """None for kinds that this broker does not serve (share and streams groups). Raises RemoteProtocolError for malformed bytes."""
     if key is None or len(key) < 2:
         raise RemoteProtocolError("a record of __consumer_offsets has no key")
     kind = int.from_bytes(key[:2], "big", signed=True)

@@ -1,7 +1,5 @@
-"""Records of `__consumer_offsets`, as the coordinator keeps them in memory.
-
-A record has a key (group, kind, part) and a value. A value of None is a tombstone: it deletes what the key names. A
-consumer group consists of many records, and each is written and deleted alone. `record_codec` has the bytes.
+"""Records of `__consumer_offsets` in memory: a key (group, kind, part) and a value; None is a tombstone.
+A consumer group consists of many records, each written and deleted alone. `record_codec` has the bytes.
 """
 
 from __future__ import annotations
@@ -16,27 +14,18 @@ NO_EXPIRY = -1
 
 
 class CommittedOffset(NamedTuple):
-    """The committed offset of one partition.
+    """The committed offset of one partition."""
 
-    Attributes:
-        offset: next offset to read.
-        leader_epoch: of the last record that was read; -1 unknown.
-        metadata: text of the client, returned to it unchanged.
-        commit_timestamp_ms: wall clock; the retention of most offsets counts from it.
-        expire_timestamp_ms: wall clock; -1 unless the request named a retention (OffsetCommit 2–4).
-        topic_id: zeros if it was not known.
-    """
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int = NO_EXPIRY
-    topic_id: bytes = NO_TOPIC_ID
+    offset: int  # next offset to read
+    leader_epoch: int  # of the last record that was read; -1 unknown
+    metadata: str  # text of the client, returned to it unchanged
+    commit_timestamp_ms: int  # wall clock; the retention of most offsets counts from it
+    expire_timestamp_ms: int = NO_EXPIRY  # wall clock; -1 unless the request named a retention (OffsetCommit 2–4)
+    topic_id: bytes = NO_TOPIC_ID  # zeros if it was not known
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset; a value of None deletes it."""
+    """None as value deletes the offset."""
 
     group_id: str
     topic: str
@@ -45,7 +34,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """One generation of a classic group: members and their assignments; a value of None deletes the group."""
+    """One generation of a classic group: members and their assignments; None as value deletes the group."""
 
     group_id: str
     value: GroupMetadataValue | None
@@ -64,14 +53,14 @@ class Kind(IntEnum):
 
 
 class GroupEpoch(NamedTuple):
-    """Epoch of a group, and the hash of the topics that it subscribes to (0 for none)."""
+    """Epoch of a group, and the hash of its subscribed topics (0 for none)."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class TargetEpoch(NamedTuple):
-    """Group epoch for which a target assignment was computed, and when (wall clock in ms; 0 unknown)."""
+    """Group epoch of a target assignment, and when it was computed (wall clock in ms; 0 unknown)."""
 
     epoch: int
     timestamp_ms: int = 0
@@ -86,17 +75,12 @@ class ResolvedRegex(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One part of a consumer group; a value of None deletes it.
-
-    Attributes:
-        part: member id or regular expression; "" for kinds of which a group has one record.
-        value: by `kind`: GroupEpoch, MemberMetadata, TargetEpoch, Partitions, CurrentAssignment or ResolvedRegex.
-    """
+    """One part of a consumer group; None as value deletes it."""
 
     group_id: str
     kind: Kind
-    part: str
-    value: Any
+    part: str  # member id or regular expression; "" for kinds with one record per group
+    value: Any  # GroupEpoch, MemberMetadata, TargetEpoch, Partitions, CurrentAssignment or ResolvedRegex, by `kind`
 
 
 AnyRecord = GroupRecord | OffsetRecord | ConsumerRecord

@@ -1,4 +1,4 @@
-"""Settings of the group coordinator, as its cores use them."""
+"""Settings of the group coordinator for its cores; times in ms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker's settings `group.*` and `offset*`; they hold for all groups. Times are ms."""
+    """`group.*` and `offset*` of the broker, for all groups."""
 
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000
@@ -19,18 +19,12 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """The settings `group.consumer.*` of one group. Times are ms.
-
-    Attributes:
-        assignors: names that members may ask for; the first one is used if no member asks for one.
-        upgrades, downgrades: whether a group may change its protocol while it has members
-            (`group.consumer.migration.policy`).
-    """
+    """`group.consumer.*` of one group."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
     size_max: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    upgrades: bool = True
-    downgrades: bool = True
+    assignors: tuple[str, ...] = ("uniform", "range")  # names that members may ask for; the first one is the default
+    upgrades: bool = True  # may become a consumer group while it has members (`group.consumer.migration.policy`)
+    downgrades: bool = True  # may become a classic group while it has members

@@ -1,10 +1,5 @@
 """Group shard: the groups and offsets of one partition of `__consumer_offsets`, a shard of `host.shard.ShardHost`.
-
-A request finds its group (`group`), whichever protocol it has; the group decides. `GroupTables` applies the records.
-
-Invariants: groups with members are not deleted and do not expire; requests of the classic protocol for a consumer
-group go to its classic members.
-Follows KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
+KIP-211 (offset expiry), KIP-447, KIP-496 (OffsetDelete), KIP-848.
 """
 
 from __future__ import annotations
@@ -49,17 +44,12 @@ class GroupShardOwner(Environment, Protocol):
         ...
 
     def on_shard_resigned(self, partition: int, replies: list[Responder]) -> None:
-        """The leadership of the shard is lost; these requests are parked."""
+        """The leadership of the shard is lost; `replies` are parked requests."""
         ...
 
 
 class GroupShard:
-    """One partition of `__consumer_offsets`.
-
-    Args:
-        partition: of `__consumer_offsets`.
-        owner: is notified when the shard is loaded or resigned.
-    """
+    """One partition of `__consumer_offsets`. The `Group` of a request decides; `GroupTables` applies the records."""
 
     def __init__(self, partition: int, settings: GroupSettings, owner: GroupShardOwner) -> None:
         self.partition = partition
@@ -68,7 +58,7 @@ class GroupShard:
         self._owner = owner
 
     def group(self, group_id: str) -> Group:
-        """Returns the group of an id; it may be missing."""
+        """The group may be missing."""
         consumer = self.tables.consumer.get(group_id)
         if consumer is not None:
             return ConsumerDecisions(self.tables, consumer)
@@ -78,7 +68,7 @@ class GroupShard:
         return MissingGroup(self.tables, group_id)
 
     def groups(self) -> Iterator[Group]:
-        """Iterates over all groups, classic groups first. Groups may be added or removed during the iteration."""
+        """Classic groups first. Groups may be added or removed during the iteration."""
         for group_id in list(chain(self.tables.classic, self.tables.consumer)):
             yield self.group(group_id)
 
@@ -122,13 +112,12 @@ class GroupShard:
     # -- membership ----------------------------------------------------------------------------------------------------
 
     def join(self, call: JoinCall, at: At) -> GroupDecision:
-        """Decides a JoinGroup."""
         effects = Effects()
         self.group(call.request.group_id).join(call, at, effects)
         return effects.decision()
 
     def sync(self, request: SyncGroupRequest, reply: Responder, at: At) -> GroupDecision:
-        """Decides a SyncGroup; a refusal is an answer, too."""
+        """A refusal is an answer, too."""
         effects = Effects()
         try:
             self.group(request.group_id).sync(request, reply, at, effects)
@@ -137,21 +126,17 @@ class GroupShard:
         return effects.decision()
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int, at: At) -> None:
-        """Decides a Heartbeat, which writes nothing; raises as `Group.heartbeat`."""
+        """Writes nothing; raises as `Group.heartbeat`."""
         self.group(group_id).heartbeat(member_id, group_instance_id, generation, at)
 
     def leave(self, request: LeaveGroupRequest, at: At) -> Decision[tuple[LeaveGroupResponse, Effects], AnyRecord]:
-        """Decides a LeaveGroup: returns its response, and answers to parked requests of the group.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID: there is no such group.
-        """
+        """The response, and answers to parked requests of the group. Raises BrokerError(UNKNOWN_MEMBER_ID) for a missing group."""
         effects = Effects()
         members = self.group(request.group_id).leave(request.members, at, effects)
         return Decision((LeaveGroupResponse(members=members), effects), effects.records)
 
     def consumer_heartbeat(self, call: HeartbeatCall, at: At) -> GroupDecision:
-        """Decides a ConsumerGroupHeartbeat; a refusal is an answer, too."""
+        """A refusal is an answer, too."""
         effects = Effects()
         try:
             response = self.group(call.request.group_id).consumer_heartbeat(call, at, effects)
@@ -172,7 +157,7 @@ class GroupShard:
     # -- rebalances and time -------------------------------------------------------------------------------------------
 
     def start_converted(self, conversions: Sequence[Conversion], at: At) -> GroupDecision:
-        """Starts the sessions of groups that were converted, and the rebalances that are due."""
+        """Starts the sessions of converted groups, and the rebalances that are due."""
         effects = Effects()
         for conversion in conversions:
             group = self.group(conversion.group_id)
@@ -182,14 +167,14 @@ class GroupShard:
         return effects.decision()
 
     def rebalance(self, group_ids: Sequence[str], at: At) -> GroupDecision:
-        """Rebalances groups whose assignment could not be stored."""
+        """For groups whose assignment could not be stored."""
         effects = Effects()
         for group_id in group_ids:
             self.group(group_id).rebalance(at, effects)
         return effects.decision()
 
     def start_loaded(self, at: At) -> GroupDecision:
-        """Starts the sessions of all groups after loading; groups above the current size limit rebalance."""
+        """Starts all sessions after loading; groups above the current size limit rebalance."""
         effects = Effects()
         for group in self.groups():
             group.start_sessions(at)
@@ -198,11 +183,11 @@ class GroupShard:
         return effects.decision()
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the monotonic time of the next call of `on_time` in ms; None if there is no deadline."""
+        """Monotonic time of the next call of `on_time`; None without deadlines."""
         return self.tables.deadlines.earliest_ms()
 
     def on_time(self, at: At) -> GroupDecision:
-        """Acts on all deadlines that have passed."""
+        """Acts on all passed deadlines."""
         effects = Effects()
         overdue: dict[str, dict[str, None]] = {}  # members to remove; of one group together
         while (key := self.tables.deadlines.pop(at.monotonic_ms)) is not None:
@@ -215,12 +200,9 @@ class GroupShard:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def expired(self, at: At, keep: Container[str] = ()) -> Iterator[tuple[int, Sequence[AnyRecord]]]:
-        """Finds expired offsets, and groups without members that have no other offsets.
+        """Expired offsets, and groups without members and other offsets, except the groups of `keep`.
 
-        Yields the number of offsets that were checked, and tombstones, which must be staged before the next step.
-
-        Args:
-            keep: groups that are kept, without their expired offsets.
+        Yields the number of checked offsets, and tombstones to be staged before the next step.
         """
         retention_ms = self.tables.settings.offsets_retention_ms
         for group in self.groups():
@@ -231,22 +213,21 @@ class GroupShard:
                 yield 1, group.tombstones()
 
     def offset_tombstone(self, group_id: str, topic: str, partition: int) -> OffsetRecord | None:
-        """Returns the tombstone of an offset, committed or pending; None if there is no offset."""
+        """The tombstone of an offset, committed or pending; None if there is no offset."""
         known = self.offsets.get(group_id, topic, partition) is not None
         if known or self.offsets.is_pending(group_id, topic, partition):
             return OffsetRecord(group_id, topic, partition, None)
         return None
 
     def offsets_of_topics(self, topics: frozenset[str], order: int) -> Iterator[list[AnyRecord]]:
-        """Iterates over tombstones of offsets of deleted topics that were written up to `OffsetStore.order`."""
+        """Tombstones of offsets of deleted topics, written up to `OffsetStore.order`."""
         for keys in self.offsets.of_topics(topics, order):
             yield [OffsetRecord(*key, None) for key in keys]
 
     def delete_group(self, group_id: str, offsets_max: int = sys.maxsize) -> Decision[bool, AnyRecord]:
         """Deletes a group without members, and its offsets, or `offsets_max` of them. The answer is whether all is deleted.
 
-        Raises:
-            BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        Raises BrokerError(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP).
         """
         group = self.group(group_id)
         group.check_delete()

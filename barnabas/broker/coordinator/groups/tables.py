@@ -1,12 +1,4 @@
-"""Groups and offsets of one shard, and what a record changes in them.
-
-What the log contains changes only by `stage`, `replay` and `replay_marker`: offsets, consumer groups, and the last
-recorded generation of each classic group. What happens between two generations (who has joined, parked requests,
-sessions) is only in memory. It changes in decisions and is lost with the leadership; members then join again.
-
-Invariants: a shard that replays the log of another one has the same offsets, and the same groups as far as they were
-recorded; every group with an offset or a record is in `classic` or in `consumer`, and in one of them only.
-"""
+"""GroupTables: groups and offsets of one shard; applies their records."""
 
 from __future__ import annotations
 
@@ -30,23 +22,20 @@ from barnabas.protocol.messages.internal import GroupMetadataValue
 
 
 class Environment(Protocol):
-    """What decisions read besides their shard."""
+    """Input of decisions besides their shard."""
 
     @property
-    def topics(self) -> Topics:
-        """The topics of the cluster as this node knows them."""
-        ...
+    def topics(self) -> Topics: ...
 
-    def consumer_settings(self, group_id: str) -> ConsumerSettings:
-        """Returns the current settings of a consumer group."""
-        ...
+    def consumer_settings(self, group_id: str) -> ConsumerSettings: ...
 
 
 class GroupTables:
     """The groups of one shard, with their offsets, deadlines and protocols.
 
-    Attributes:
-        classic, consumer: groups by id.
+    Only `stage`, `replay` and `replay_marker` change offsets, consumer groups and the last recorded generation of a classic group. Joined
+    members, parked requests and sessions between two generations are only in memory and lost with the leadership; members then join again.
+    Invariant: every group with an offset or a record is either in `classic` or in `consumer`.
     """
 
     def __init__(self, settings: GroupSettings, environment: Environment) -> None:
@@ -62,15 +51,12 @@ class GroupTables:
 
     @property
     def topics(self) -> Topics:
-        """The topics of the cluster as this node knows them."""
         return self._environment.topics
 
     def consumer_settings(self, group_id: str) -> ConsumerSettings:
-        """Returns the current settings of a consumer group."""
         return self._environment.consumer_settings(group_id)
 
     def context(self, group_id: str, at: At) -> Context:
-        """Returns what a decision about a consumer group depends on."""
         return Context(self.topics, self.consumer_settings(group_id), at)
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -123,7 +109,7 @@ class GroupTables:
             return group.apply(record)
         group = self.consumer[group_id] = ConsumerGroup(group_id)
         group.apply(record)
-        # A simple group has no record of its own, so it has no tombstone.
+        # A simple group has no record, so it has no tombstone.
         former = self.classic.pop(group_id, None)
 
         def undo() -> None:

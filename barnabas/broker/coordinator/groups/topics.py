@@ -1,7 +1,4 @@
-"""Topics: what the group coordinator reads of the cluster's metadata.
-
-The metadata image of the node is a `Topics`.
-"""
+"""Topics: the group coordinator's view of the metadata image."""
 
 from __future__ import annotations
 
@@ -22,32 +19,30 @@ class Topics(Protocol):
 
     @property
     def topics_by_name(self) -> Mapping[str, Any]:
-        """All topics by name. Every change of a topic makes a new mapping, so `is` tells whether one changed."""
+        """Every change of a topic makes a new mapping: compare by `is`."""
         ...
 
     def topic_id(self, name: str) -> bytes | None:
-        """Id of a topic; None if the topic does not exist."""
+        """None if the topic does not exist."""
         ...
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Name of a topic; None if the topic does not exist."""
+        """None if the topic does not exist."""
         ...
 
     def partition_count(self, name: str) -> int:
-        """Number of partitions of a topic; 0 if the topic does not exist."""
+        """0 if the topic does not exist."""
         ...
 
 
 def existing_names(names: Set[str], topics: Topics) -> Set[str]:
-    """Returns the names that topics have."""
     return topics.topics_by_name.keys() & names
 
 
 def metadata_hash(names: set[str], topics: Topics) -> int:
-    """Hashes id and number of partitions of the named topics (KIP-1101); 0 if none of them exists.
+    """Hash of id and number of partitions of the named topics (KIP-1101); 0 if none of them exists.
 
-    The hash changes if one of the topics is created, deleted or gets partitions. Kafka uses another hash function. A
-    group that moves from Kafka to Barnabas or back therefore gets one new group epoch, and all members keep their
+    Kafka uses another hash function: a group that moves between Kafka and Barnabas gets one new group epoch, and all members keep their
     partitions.
     """
     parts = [

@@ -1,6 +1,5 @@
-"""Descriptions of groups: parts of the responses to DescribeGroups, ConsumerGroupDescribe and ListGroups.
-
-Follows KIP-518 (states), KIP-848 (types), KIP-1043 (unknown groups), KIP-1099 (member types).
+"""Group descriptions for DescribeGroups, ConsumerGroupDescribe and ListGroups.
+KIP-518 (states), KIP-848 (types), KIP-1043 (unknown groups), KIP-1099 (member types).
 """
 
 from __future__ import annotations
@@ -26,11 +25,7 @@ CONSUMER_TYPE = "consumer"
 
 
 def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup:
-    """Describes a classic group: state and members. Metadata of members are shown only if the group is Stable.
-
-    Raises:
-        BrokerError: GROUP_ID_NOT_FOUND.
-    """
+    """Shows metadata of members only if the group is Stable. Raises BrokerError(GROUP_ID_NOT_FOUND)."""
     group = shard.tables.classic.get(group_id)
     if group_id in shard.tables.consumer:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
@@ -58,11 +53,7 @@ def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup:
 
 
 def describe_consumers(shard: GroupShard, group_id: str) -> ConsumerGroupDescribedGroup:
-    """Describes a consumer group: state, epochs and members.
-
-    Raises:
-        BrokerError: GROUP_ID_NOT_FOUND.
-    """
+    """Raises BrokerError(GROUP_ID_NOT_FOUND)."""
     tables = shard.tables
     group = tables.consumer.get(group_id)
     if group is None:
@@ -101,7 +92,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> Con
 
 
 def _assignment(partitions: PartitionEpochs | Partitions, topics: Topics) -> DescribedAssignment:
-    """Describes an assignment, without topics that do not exist."""
+    """Without topics that do not exist."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=list(numbers))
@@ -112,7 +103,7 @@ def _assignment(partitions: PartitionEpochs | Partitions, topics: Topics) -> Des
 
 
 def list_groups(shard: GroupShard, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
-    """Lists groups in these states and of these types, both in lower case; an empty set means all."""
+    """States and types are in lower case; an empty set means all."""
     groups: list[ClassicGroup | ConsumerGroup] = []
     if not types or CLASSIC_TYPE in types:
         groups += shard.tables.classic.values()

@@ -1,1 +1,1 @@
-"""The host of coordinator shards: what the transaction and the group coordinator share."""
+"""Host of coordinator shards, for transactions and groups."""

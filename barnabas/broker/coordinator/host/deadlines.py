@@ -1,11 +1,4 @@
-"""Deadlines of one shard, by key.
-
-Most deadlines are moved often and seldom reached: a heartbeat moves its member's deadline by one dictionary write.
-The heap holds at most one valid entry for each key. When its time comes and the deadline was moved, the entry is
-pushed again.
-
-Invariants: each key with a deadline has a heap entry that is not later; equal deadlines come in the order of arrival.
-"""
+"""Deadlines of one shard, by key."""
 
 from __future__ import annotations
 
@@ -17,7 +10,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """Deadlines in monotonic ms, by key."""
+    """Deadlines in monotonic ms. A heartbeat moves its member's deadline by one dictionary write.
+
+    The heap has one valid entry for each key, not later than its deadline; when it is due and the deadline was moved, it is pushed again.
+    Equal deadlines come in the order of arrival.
+    """
 
     __slots__ = ("_due", "_heap", "_queued", "_sequence")
 
@@ -34,22 +31,20 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def get(self, key: K) -> int | None:
-        """Returns the deadline of a key; None without one."""
         return self._due.get(key)
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Sets or moves the deadline of a key."""
+        """Sets or moves a deadline."""
         self._due[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Removes the deadline of a key, if it has one."""
         self._due.pop(key, None)
 
     def earliest_ms(self) -> int | None:
-        """Returns when to call `pop` next; it may find nothing then. None without deadlines."""
+        """When to call `pop` next; it may find nothing then. None without deadlines."""
         if not self._due:
             self._heap.clear()
             self._queued.clear()

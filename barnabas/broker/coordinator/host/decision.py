@@ -1,7 +1,4 @@
-"""Decisions of coordinator shards, and the interface of a shard to its host.
-
-`host/shard.py` describes the five steps of a write.
-"""
+"""Decisions of coordinator shards, and the interface of a shard to its host (`host/shard.py`)."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class ProducerStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A, R]):
-    """A decision: the answer, and the records that must be committed before the answer leaves."""
+    """The answer, and the records that must be committed before the answer leaves."""
 
     answer: A
     records: Sequence[R] = ()
@@ -38,11 +35,11 @@ class Shard(Protocol[R]):
     """The state machine of one partition. R is its record in memory."""
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Returns key and value of a record; the value of a tombstone is None."""
+        """The value of a tombstone is None."""
         ...
 
     def decode(self, key: bytes | None, value: bytes | None) -> R | None:
-        """Returns the record of a key and a value; None for an unknown kind, which is skipped."""
+        """None for an unknown kind, which is skipped."""
         ...
 
     def stage(self, record: R, producer: ProducerStamp | None) -> Undo:
@@ -62,7 +59,7 @@ class Shard(Protocol[R]):
         ...
 
     def size(self) -> int:
-        """Returns the number of groups or transactional ids."""
+        """Number of groups or transactional ids."""
         ...
 
     def on_active(self) -> None:
@@ -70,5 +67,5 @@ class Shard(Protocol[R]):
         ...
 
     def on_resigned(self) -> None:
-        """The leadership is lost: cancels deadlines, refuses what waits. No other method is called afterwards."""
+        """Cancels deadlines and refuses waiting requests: the leadership is lost. No other method is called afterwards."""
         ...

@@ -1,7 +1,4 @@
-"""LoadLines: log lines about the partitions of an internal topic that a coordinator loads and gives up.
-
-It arms the same timers at every level of the log, so that a simulated run does not depend on it.
-"""
+"""Log lines of loaded and resigned partitions of an internal topic."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ if TYPE_CHECKING:
     from barnabas.broker.scheduling.reactor import Reactor
 
 PARTITIONS_NAMED: Final = 10
-COLLECTED_MS: Final = 200  # what happens within this time is one line
+COLLECTED_MS: Final = 200  # events within this time share one line
 
 
 class LoadLines:
-    """The lines about one internal topic."""
+    """Arms the same timers at every log level, so that a simulated run does not depend on it."""
 
     def __init__(self, topic: str, reactor: Reactor) -> None:
         self._topic = topic
@@ -31,17 +28,16 @@ class LoadLines:
         self._begun: dict[int, None] = {}  # not logged yet
         self._loaded: dict[int, int] = {}  # partition → entries; not logged yet
         self._resigned: dict[int, None] = {}  # not logged yet
-        self._bytes = self._duration_ms = 0  # of the loaded ones: all bytes, the longest duration
+        self._bytes = self._duration_ms = 0  # of loaded partitions: all bytes, the longest duration
         self._due = False
 
     def on_begin(self, partition: int, size_bytes: int) -> None:
-        """The partition begins to load; its log has that size."""
         self._loading[partition] = self._reactor.clock.monotonic_ms(), size_bytes
         self._begun[partition] = None
         self._write_soon()
 
     def on_loaded(self, partition: int, entries: int) -> None:
-        """The partition is loaded and has that number of groups or transactional ids."""
+        """`entries`: groups or transactional ids."""
         if partition in self._loading:
             began_ms, size_bytes = self._loading.pop(partition)
             self._loaded[partition] = entries
@@ -50,7 +46,7 @@ class LoadLines:
             self._write_soon()
 
     def on_resigned(self, partition: int) -> None:
-        """The coordinator gives the partition up, or failed to load it."""
+        """The coordinator resigns the partition, or failed to load it."""
         self._loading.pop(partition, None)
         self._resigned[partition] = None
         self._write_soon()

@@ -1,10 +1,4 @@
-"""Loading of a coordinator shard: reads its log and replays it in steps.
-
-Of each key in a slice only the last record is decoded and replayed, as if the cleaner had just run: most records of a
-busy log are replaced soon. A record of a transaction that is committed within the slice counts at its own place in
-the log, like a record outside of transactions. Records of open transactions are replayed for their producers, the
-last one of each key and producer. A batch of many records takes several steps. A wrong checksum ends the loading.
-"""
+"""Loading of a coordinator shard: reads its log and replays it in steps."""
 
 from __future__ import annotations
 
@@ -48,27 +42,25 @@ _KINDS = COMPRESSION_MASK | ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
 class Replayed(Protocol):
     """The part of a shard that loading uses.
 
-    The last record of each key must have the same effect as all records of the key. `replay_marker` concerns the
-    records that were replayed for its producer; records before the marker in the log may be replayed after it.
+    The last record of each key must have the same effect as all records of the key. `replay_marker` concerns the records that were replayed
+    for its producer; records before the marker in the log may be replayed after it.
     """
 
     def decode(self, key: bytes | None, value: bytes | None) -> Any:
-        """A record of the log; None where its kind is unknown."""
+        """None for an unknown kind."""
         ...
 
     def replay(self, record: Any, producer_id: int, producer_epoch: int) -> None:
-        """Applies a record; -1, -1 where its batch is not transactional, or its transaction is committed."""
+        """-1, -1 if its batch is not transactional, or its transaction is committed."""
         ...
 
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """Applies a transaction marker."""
-        ...
+    def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None: ...
 
 
 class _Entry(NamedTuple):
     """A record that is not replayed yet."""
 
-    place: int  # how many records of the slice came before it
+    place: int  # records of the slice before it
     key: bytes | None
     value: bytes | None
     offset: int
@@ -98,10 +90,10 @@ def replay_log(shard: Replayed, replica: Replica, end_offset: int) -> Steps[None
 
 
 class _Slice:
-    """Batches that are replayed together, and their records to replay: the last one of each key.
+    """Batches that are replayed together; only the last record of each key is decoded, as if the cleaner had just run.
 
-    Args:
-        start: the offset from which records are replayed; the first batch may begin below it.
+    A record of a transaction that is committed within the slice counts at its place in the log, like one outside of transactions. Of open
+    transactions the last record of each key and producer is replayed. The first batch may begin below `start`.
     """
 
     __slots__ = ("_open", "_place", "_plain", "_shard", "_start", "_tombstones")
@@ -115,7 +107,7 @@ class _Slice:
         self._open: dict[int, dict[bytes | None, _Entry]] = {}  # of open transactions, by producer id
 
     def replay(self, records: Buffer) -> Steps[None]:
-        """Replays whole batches; one of many records, or many keys, take several steps."""
+        """Replays whole batches; many records or many keys take several steps."""
         data = bytes(records)
         view = memoryview(data)
         end = len(data)
@@ -154,7 +146,7 @@ class _Slice:
         yield from self._replay_waiting()
 
     def _batch(self, packed: Buffer, header: BatchHeader) -> Steps[None]:
-        """Takes a batch of any kind."""
+        """A batch of any kind."""
         body = yield from unpacked(header.compression, packed)
         for number, (_, records) in enumerate(record_slices(body, header)):
             if number:
@@ -181,7 +173,7 @@ class _Slice:
             self._plain[record.key] = entry
 
     def _control(self, record: Record, producer_id: int, producer_epoch: int) -> Steps[None]:
-        """Takes a control record; leader changes and others do not concern a shard."""
+        """Ignores control records other than markers."""
         kind = read_control(record).type
         if kind == CONTROL_COMMIT:
             self._commit(producer_id, producer_epoch)
@@ -190,7 +182,7 @@ class _Slice:
             self._shard.replay_marker(producer_id, producer_epoch, commit=False)
 
     def _commit(self, producer_id: int, producer_epoch: int) -> None:
-        """Ends a transaction: its waiting records count like those outside of transactions; the shard ends the rest."""
+        """Waiting records of the transaction count like those outside of transactions; the shard ends the rest."""
         plain = self._plain
         for key, entry in self._open.pop(producer_id, {}).items():
             known = plain.get(key)
@@ -199,7 +191,7 @@ class _Slice:
         self._shard.replay_marker(producer_id, producer_epoch, commit=True)
 
     def _replay_waiting(self) -> Steps[None]:
-        """Replays what waits, in the order of the log."""
+        """In log order."""
         groups = [
             self._plain.values(),
             self._tombstones.values(),

@@ -1,11 +1,11 @@
-"""The coordinator partition of a group or a transactional id, by the hash of Java's strings, as in Kafka."""
+"""Coordinator partition of a group or transactional id, by Java's string hash, as in Kafka."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 
-@lru_cache(maxsize=4096)  # every request of a group or transactional id needs it
+@lru_cache(maxsize=4096)  # for every request of a group or transactional id
 def java_hash(text: str) -> int:
     """`String.hashCode()` of Java: over UTF-16 code units, wrapped to a signed 32-bit integer."""
     value = 0
@@ -20,6 +20,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Returns the partition of a group id or transactional id. `partition_count` must be positive."""
+    """`partition_count` must be positive."""
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

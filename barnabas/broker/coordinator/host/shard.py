@@ -1,16 +1,4 @@
-"""Host of coordinator shards: one for each partition of an internal topic, replayed from its log.
-
-A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the
-decision visible to later decisions of the shard: a group shard applies the record, a transaction shard notes a
-pending transition. `on_committed` follows when the record is committed; then the answer leaves. `replay` does the
-work of both for a record of the log. Staged records that could not be appended are undone in reverse order. If the
-leadership is lost, the shard is dropped with everything that is uncommitted.
-
-Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one
-batch; an answer without records leaves after everything that was staged before it; a shard serves only while its
-replica leads at `leader_epoch`, which is the coordinator epoch.
-After Kafka's CoordinatorRuntime and CoordinatorShard. Owners of a host keep it as their attribute `host`.
-"""
+"""Host of coordinator shards, after Kafka's CoordinatorRuntime: one for each partition of an internal topic, replayed from its log."""
 
 from __future__ import annotations
 
@@ -75,7 +63,7 @@ class _Appended:
 
 
 class _Partition(Generic[S]):
-    """A partition that this node leads: its shard, queued writes, and appended writes that are not committed."""
+    """A led partition: its shard, queued writes, and uncommitted appends."""
 
     __slots__ = ("appended_offset", "leader_epoch", "loading", "partition", "phase", "queue", "shard", "uncommitted")
 
@@ -93,12 +81,17 @@ class _Partition(Generic[S]):
 class ShardHost(Generic[S]):
     """The shards of one internal topic on this node.
 
+    A write has five steps: decide, stage, append, commit, answer. `decide` only reads the shard. `stage` makes the decision visible to
+    later ones; failed appends are undone in reverse order. `on_committed` follows the commit; then the answer leaves. `replay` does both
+    for a record of the log. If the leadership is lost, the shard is dropped with everything uncommitted.
+
+    Invariants: nothing is answered before the high watermark has passed its records; records of one decision are in one batch; an answer
+    without records leaves after everything staged before it; a shard serves only while its replica leads at `leader_epoch`, which is the
+    coordinator epoch.
+
     Args:
-        topic: name of the internal topic.
-        replicas: of this node.
         make_shard: (partition, coordinator epoch) → an empty shard.
         partition_count: () → number of partitions of the topic, 0 if it does not exist.
-        compression: codec of the batches that are written.
         answer_timeout_ms: () → longest wait of an answer for the commit in ms; None: no limit.
         slices: loads the shards, two at a time.
     """
@@ -130,7 +123,7 @@ class ShardHost(Generic[S]):
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node leads the partition at `leader_epoch`: loads its shard, unless it knows this epoch."""
+        """Loads the shard of a partition that this node leads, unless it knows this epoch."""
         known = self._partitions.get(partition)
         if known is not None:
             if known.leader_epoch >= leader_epoch:
@@ -153,13 +146,13 @@ class ShardHost(Generic[S]):
         )
 
     def on_resigned(self, partition: int) -> None:
-        """The leadership is lost: drops the shard, answers NOT_COORDINATOR to uncommitted decisions."""
+        """Drops the shard, answers NOT_COORDINATOR to uncommitted decisions."""
         part = self._partitions.get(partition)
         if part is not None:
             self._close(part, ErrorCode.NOT_COORDINATOR)
 
     def close(self) -> None:
-        """Drops all shards, in partition order; what is appended stays in the log."""
+        """Drops all shards, in partition order; appended records stay in the log."""
         for partition in sorted(self._partitions):
             self.on_resigned(partition)
 
@@ -208,38 +201,29 @@ class ShardHost(Generic[S]):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def partition_of(self, key: str) -> int:
-        """Returns the partition of a group id or transactional id.
-
-        Raises:
-            BrokerError: COORDINATOR_NOT_AVAILABLE while the topic does not exist.
-        """
+        """Raises BrokerError(COORDINATOR_NOT_AVAILABLE) while the topic does not exist."""
         count = self._partition_count()
         if count <= 0:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {self.topic} does not exist yet")
         return partition_for(key, count)
 
     def shard(self, partition: int) -> S:
-        """Returns the active shard of a partition.
-
-        Raises:
-            BrokerError: NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS.
-        """
+        """The active shard. Raises BrokerError(NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS)."""
         return self._active(partition).shard
 
     def shard_for(self, key: str) -> tuple[int, S]:
-        """Returns partition and active shard of a key; raises as `partition_of` and `shard`."""
+        """Partition and active shard of a key; raises as `partition_of` and `shard`."""
         partition = self.partition_of(key)
         return partition, self._active(partition).shard
 
     def coordinator_epoch(self, partition: int) -> int:
-        """Returns the leader epoch at which the partition's shard serves; raises as `shard`."""
+        """Leader epoch at which the partition's shard serves; raises as `shard`."""
         return self._active(partition).leader_epoch
 
     def check_leads(self, partition: int) -> None:
-        """Checks that no other node coordinates the partition now, for reads: they have no append that would fail.
+        """For reads, which have no append that would fail: raises as `shard`.
 
-        Raises:
-            BrokerError: as `shard`; NOT_COORDINATOR also while this broker's session with the controller may be over.
+        NOT_COORDINATOR also while this broker's session with the controller may be over.
         """
         self._active(partition)
         try:
@@ -248,16 +232,16 @@ class ShardHost(Generic[S]):
             raise BrokerError(_coordinator_code(error.code), str(error)) from error
 
     def batch_bytes_max(self, key: str) -> int:
-        """Returns the largest batch that the log of a key's partition takes; raises as `partition_of` and `Replicas.leader`."""
+        """Largest batch that the log of a key's partition takes; raises as `partition_of` and `Replicas.leader`."""
         replica: Replica = self._replicas.leader(self.topic, self.partition_of(key))
         return replica.log.config.max_message_bytes
 
     def is_here(self, partition: int) -> bool:
-        """Returns whether this node leads the partition, loaded or not."""
+        """Whether this node leads the partition, loaded or not."""
         return partition in self._partitions
 
     def active_shards(self) -> list[tuple[int, S]]:
-        """Returns the active shards in partition order."""
+        """In partition order."""
         return [(p, part.shard) for p, part in sorted(self._partitions.items()) if part.phase is _Phase.ACTIVE]
 
     @property
@@ -267,7 +251,7 @@ class ShardHost(Generic[S]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a partition is still loading; ListGroups and ListTransactions then answer an error."""
+        """ListGroups and ListTransactions then answer an error."""
         return any(part.phase is _Phase.LOADING for part in self._partitions.values())
 
     def _active(self, partition: int) -> _Partition[S]:
@@ -290,9 +274,9 @@ class ShardHost(Generic[S]):
 
         Args:
             decide: (shard, wall clock in ms) → decision; if it raises BrokerError, nothing is written.
-            done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership
-                is lost in between; COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow
-                (the records are written); other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
+            done: gets the answer of the decision, its error, or an error of `shard`; NOT_COORDINATOR if the leadership is lost in between;
+                COORDINATOR_NOT_AVAILABLE if replicas are missing (nothing is written) or too slow (the records are written);
+                other codes of a refused append (MESSAGE_TOO_LARGE, producer epochs).
         """
         try:
             part = self._active(partition)
@@ -382,7 +366,7 @@ class ShardHost(Generic[S]):
             appended.timer = self._reactor.call_later(self._answer_timeout_ms(), lambda: self._on_overdue(appended))
 
     def _on_overdue(self, appended: _Appended) -> None:
-        """Replicas are too slow: answers an error. The decisions stay, and take effect when they are committed."""
+        """Answers an error: replicas are too slow. The decisions stay, and take effect when they are committed."""
         overdue = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic}: replicas do not follow in time")
         _answer_early(appended, overdue)
 
@@ -409,7 +393,7 @@ class ShardHost(Generic[S]):
             write.done(write.answer)
 
     def _refuse(self, part: _Partition[S], writes: list[_Write], error: BrokerError) -> None:
-        """Undoes and refuses writes that were not appended, and everything that was queued after them."""
+        """Undoes and refuses writes that were not appended, and everything queued after them."""
         writes = writes + part.queue  # they were decided after the writes that are undone now
         part.queue = []
         if part.phase is not _Phase.CLOSED:
@@ -422,7 +406,7 @@ class ShardHost(Generic[S]):
 
 
 def _still_leads(part: _Partition[Any], replica: Replica) -> bool:
-    """Returns whether the replica leads in the epoch in which the shard was loaded, as far as this node knows."""
+    """Whether the replica leads in the epoch in which the shard was loaded, as far as this node knows."""
     return replica.is_leader and replica.leader_epoch == part.leader_epoch
 
 
@@ -434,11 +418,11 @@ def _answer_early(appended: _Appended, error: BrokerError) -> None:
 
 
 def _ignore_outcome(_outcome: Any) -> None:
-    """Takes the outcome of a write whose request was answered early."""
+    """The request was answered early."""
 
 
 def _next_batch(queue: list[_Write], at: int, size_max: int, now_ms: int) -> tuple[int, list[NewRecord]]:
-    """Returns the end of the writes from `at` that fit into one batch, and their records; no decision is split."""
+    """End of the writes from `at` that fit into one batch, and their records; no decision is split."""
     records: list[NewRecord] = []
     producer: ProducerStamp | None = None
     size = 128

@@ -1,8 +1,4 @@
-"""AnswerCounts: refusals of a transaction coordinator, and how long transactions took from PREPARE_* to COMPLETE_*.
-
-Pure. Driven by: the coordinator, for each refused request and each completed transaction. Emits: plain integers that only grow, read by
-the metrics and by the log line at the end.
-"""
+"""AnswerCounts: refusals of a transaction coordinator, and durations from PREPARE_* to COMPLETE_*."""
 
 from __future__ import annotations
 
@@ -18,36 +14,26 @@ BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 30
 
 
 class AnswerCounts:
-    """See the module.
-
-    Attributes:
-        concurrent: requests answered CONCURRENT_TRANSACTIONS; clients wait 20 to 100 ms after each.
-        fenced: requests answered PRODUCER_FENCED.
-        completed: completed transactions by bucket: bucket i has those of at most BOUNDS_MS[i], the last one all others.
-        completion_ms: the sum of their times.
-    """
+    """Counters that only grow, for the metrics and the log line at the end."""
 
     __slots__ = ("completed", "completion_ms", "concurrent", "fenced")
 
     def __init__(self) -> None:
-        self.concurrent = 0
-        self.fenced = 0
+        self.concurrent = 0  # requests answered CONCURRENT_TRANSACTIONS; clients wait 20 to 100 ms after each
+        self.fenced = 0  # requests answered PRODUCER_FENCED
+        # transactions by duration: bucket i has those of at most BOUNDS_MS[i], the last one all others
         self.completed = [0] * (len(BOUNDS_MS) + 1)
-        self.completion_ms = 0
+        self.completion_ms = 0  # sum of the durations
 
     def on_refusal(self, error: BrokerError, *, of_batches: bool = False) -> None:
-        """Counts a refused request.
-
-        Args:
-            of_batches: a verification; the leader counts the batches as fenced.
-        """
+        """`of_batches`: a verification; the leader counts the batches as fenced."""
         if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
             self.concurrent += 1
         elif error.code is ErrorCode.PRODUCER_FENCED and not of_batches:
             self.fenced += 1
 
     def on_completed(self, duration_ms: int) -> None:
-        """Counts a completed transaction; a clock that went back counts as 0 ms."""
+        """A clock that went back counts as 0 ms."""
         duration_ms = max(duration_ms, 0)
         self.completed[bisect_left(BOUNDS_MS, duration_ms)] += 1
         self.completion_ms += duration_ms

@@ -1,8 +1,4 @@
-"""BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers.
-
-An addition may be held until markers are written, so the answers of one kind must not wait for those of the other.
-Markers for this broker go directly to its `marker_writer`.
-"""
+"""BrokerGateway: sends marker and verification requests of the transaction coordinator to other brokers."""
 
 from __future__ import annotations
 
@@ -26,12 +22,13 @@ from barnabas.protocol.messages.transactions import (
 )
 
 NO_LEADER: Final = -1
-ADDITIONS: Final = "transactions"  # purposes of the connections
+# Purposes of the connections: an addition may be held until markers are written, so it must not delay their answers.
+ADDITIONS: Final = "transactions"
 MARKERS: Final = "markers"
 
 
 class BrokerGateway:
-    """Finds leaders and coordinators in the node's image, and sends requests to them."""
+    """Finds leaders and coordinators in the node's image. Markers for this broker go directly to its `marker_writer`."""
 
     def __init__(
         self,

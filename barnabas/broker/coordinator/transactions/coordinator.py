@@ -1,12 +1,4 @@
-"""Transaction coordinator of a node: its shards of `__transaction_state`, and what they need from the node.
-
-This is a shell: the rules are in `shard.py` and `state.py`. A commit has three steps: PREPARE_*, markers, COMPLETE_*.
-Each follows within the same turn of the loop if nothing has to be waited for, so that the client's next request finds
-the transaction complete. The steps of all transactions of a turn are written together.
-
-Invariants: markers are sent only for committed PREPARE_* records; a prepared transaction is completed by its
-coordinator, however long that takes.
-"""
+"""Transaction coordinator of a node: shell of its shards of `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -56,14 +48,11 @@ A = TypeVar("A")
 class TransactionCoordinator:
     """The transaction coordinator; every broker has one.
 
+    A commit has three steps: PREPARE_*, markers, COMPLETE_*, in the same turn of the loop if nothing has to be waited for, so that the
+    client's next request finds the transaction complete. The steps of all transactions of a turn are written together. Markers are sent
+    only for committed PREPARE_* records; a prepared transaction is completed by its coordinator, however long that takes.
+
     A method with `done` never raises: `done` gets the result or the error, once, maybe before the method returns.
-
-    Args:
-        marker_writer: writes markers to partitions that this node leads.
-        allocate_producer_ids: requests a block of producer ids from the controller.
-
-    Attributes:
-        counts: refusals and completed transactions.
     """
 
     def __init__(
@@ -118,15 +107,13 @@ class TransactionCoordinator:
         self.host.close()
 
     def expire_ids(self) -> int:
-        """Deletes expired transactional ids now, a batch at most; returns their number. 0: there is none."""
+        """Deletes at most one batch of expired transactional ids now; returns their number."""
         return self._expiry.expire_batch()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This node became leader of a partition of `__transaction_state`."""
         self.host.on_elected(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """This node is no longer leader of a partition of `__transaction_state`."""
         self.host.on_resigned(partition)
 
     def on_image(self, _former: MetadataImage, _image: MetadataImage, delta: MetadataDelta) -> None:
@@ -182,15 +169,15 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
     ) -> None:
-        """Decides InitProducerId: a new id for an idempotent producer, or the next epoch of a transactional producer.
+        """A new id for an idempotent producer, or the next epoch of a transactional producer.
 
         Args:
-            expected: the current identity of a producer that recovers from an error (KIP-360); None for a new producer.
+            expected: identity of a producer that recovers from an error (KIP-360); None for a new producer.
             two_phase: its transactions have no timeout (KIP-939).
             keep_prepared: an ongoing transaction is handed over, not aborted (KIP-939); it is `kept` in the answer.
-            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the
-                former transaction is being ended), PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase
-                commit is disabled), UNSUPPORTED_VERSION, or the errors of `ShardHost.shard`.
+            done: gets the identity, or INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS (the former transaction is being ended),
+                PRODUCER_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit is disabled), UNSUPPORTED_VERSION, or the errors of
+                `ShardHost.shard`.
         """
         try:
             if transactional_id is None:
@@ -229,7 +216,7 @@ class TransactionCoordinator:
         done(error or TransactionAnswer(ProducerIdAndEpoch(self.producer_ids.take(), 0), None))
 
     def _checked_timeout(self, transactional_id: str, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
-        """Returns the timeout of the producer's transactions in ms; raises for invalid parameters."""
+        """Timeout of the producer's transactions in ms; raises for invalid parameters."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if two_phase:
@@ -252,12 +239,12 @@ class TransactionCoordinator:
         done: Done[None],
         waiter: Waiter | None = None,
     ) -> None:
-        """Decides AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions or none.
+        """AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions or none.
 
         Args:
             transaction_version: 2 if the client uses TV2, else 0.
-            done: gets None, or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
-                INVALID_TXN_STATE, or the errors of `ShardHost.shard`.
+            done: gets None, or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the
+                errors of `ShardHost.shard`.
             waiter: lets the request wait until the previous transaction is complete (`holding.py`).
         """
         if not transactional_id:
@@ -321,13 +308,11 @@ class TransactionCoordinator:
     ) -> None:
         """Verifies that partitions belong to a producer's transaction, before its first append to them (KIP-890).
 
-        The coordinator may be another broker; this method then asks it.
+        Asks the coordinator if that is another broker.
 
         Args:
             add: adds the partitions to the transaction, as Produce 12 and TxnOffsetCommit 5 do (TV2).
-            done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does
-                not have.
-            waiter: as in `add_partitions`.
+            done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce does not have.
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if transactional_id and self._gateway.coordinator_of(transactional_id) != self._config.node_id:
@@ -360,11 +345,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns a code for each partition: NONE or TRANSACTION_ABORTABLE.
-
-        Raises:
-            BrokerError: the errors of `add_partitions`.
-        """
+        """NONE or TRANSACTION_ABORTABLE for each partition; raises the errors of `add_partitions`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         partition, shard = self.host.shard_for(transactional_id)
@@ -388,9 +369,8 @@ class TransactionCoordinator:
 
         Args:
             transaction_version: 2 if the client uses TV2, else 0.
-            done: gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST,
-                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the
-                errors of `ShardHost.shard`.
+            done: gets, when the decision is committed, the identity for the next transaction; or INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
+                PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, or the errors of `ShardHost.shard`.
         """
         if not transactional_id:
             done(BrokerError(ErrorCode.INVALID_REQUEST))
@@ -417,11 +397,7 @@ class TransactionCoordinator:
             write(None)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Returns the committed state of a transactional id.
-
-        Raises:
-            BrokerError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and the errors of `ShardHost.shard`.
-        """
+        """The committed state of a transactional id. Raises BrokerError(INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND), and as `ShardHost.shard`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         _, shard = self.host.shard_for(transactional_id)
@@ -431,11 +407,7 @@ class TransactionCoordinator:
         return metadata
 
     def all_transactions(self) -> list[TransactionMetadata]:
-        """Returns all transactional ids that this node coordinates, by partition and age.
-
-        Raises:
-            BrokerError: COORDINATOR_LOAD_IN_PROGRESS while any partition loads.
-        """
+        """By partition and age. Raises BrokerError(COORDINATOR_LOAD_IN_PROGRESS) while any partition loads."""
         if self.host.is_loading:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         described = (
@@ -467,7 +439,7 @@ class TransactionCoordinator:
         refused: Callable[[BrokerError], None],
         error: BrokerError | None,
     ) -> None:
-        """Writes a decision, unless no producer id is available (`error`)."""
+        """Refuses with `error` if no producer id is available."""
         if error is not None:
             refused(error)
         else:
@@ -487,7 +459,7 @@ class TransactionCoordinator:
             if outcome is True:
                 self.counts.on_completed(self._reactor.clock.now_ms() - prepared.updated_ms)
             if not isinstance(outcome, BrokerError) or self._stopped or not self.host.is_here(partition):
-                return  # a next coordinator writes the markers again and completes the transaction
+                return  # the next coordinator writes the markers again and completes the transaction
             log.info("Transaction is completed later: transaction=%s error=%s", prepared.transactional_id, outcome)
             self._reactor.call_later(COMPLETE_RETRY_MS, lambda: self._complete(partition, prepared))
 

@@ -1,4 +1,4 @@
-"""Expiry of transactional ids that no producer has used for `transactional.id.expiration.ms`."""
+"""Expiry of unused transactional ids after `transactional.id.expiration.ms`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,16 @@ class TransactionalIdExpiry:
         self._timer: Any = None
 
     def start(self) -> None:
-        """Arms the timer of the next check."""
         interval_ms = self._config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
         self._timer = self._reactor.call_later(interval_ms, partial(self._expire_from, 0))
 
     def stop(self) -> None:
-        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def expire_batch(self) -> int:
-        """Writes one batch of tombstones now; returns how many ids it has. 0: no id is expired."""
+        """Writes one batch of tombstones now; returns the number of ids."""
         return self._write_batch(0)[1]
 
     def _expire_from(self, first: int) -> None:
@@ -49,7 +47,7 @@ class TransactionalIdExpiry:
             self.start()
 
     def _write_batch(self, first: int) -> tuple[int, int]:
-        """Writes the tombstones of one partition, from the partition `first` on. Returns the partition and their number."""
+        """Writes the tombstones of one partition, from `first` on. Returns the partition and their number."""
         before_ms = self._reactor.clock.now_ms() - self._config.get_int("transactional.id.expiration.ms")
         for partition, shard in self._host.active_shards():
             expirable = shard.expirable(before_ms)[:TOMBSTONES_PER_BATCH] if partition >= first else []
@@ -64,4 +62,4 @@ class TransactionalIdExpiry:
 
 
 def _ignore(_outcome: BrokerError | None) -> None:
-    """Does nothing: an id that could not be deleted is found again by the next check."""
+    """The next check finds an id that could not be deleted."""

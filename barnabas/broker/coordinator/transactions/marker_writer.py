@@ -1,8 +1,4 @@
-"""Writes transaction markers into the partitions that this node leads: the work behind WriteTxnMarkers.
-
-Invariants: an answer of NONE means the marker is below the high watermark; a group learns of the outcome only then.
-Follows KIP-98 and KIP-1228 (transaction version in markers).
-"""
+"""Transaction markers of led partitions: WriteTxnMarkers (KIP-98, KIP-1228)."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ def _raise(error: BaseException) -> None:
 
 
 class MarkerWriter:
-    """See the module. Every broker has one."""
+    """Writes markers. NONE means the marker is below the high watermark; a group learns of the outcome only then."""
 
     def __init__(self, slices: Slices, replicas: Replicas, groups: GroupCoordinator) -> None:
         self._slices = slices
@@ -45,16 +41,15 @@ class MarkerWriter:
         self._groups = groups
 
     def write(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        """Appends all markers, many in slices; answers when the appended ones are committed, maybe within this call."""
+        """Appends all markers, many in slices; answers when they are committed, maybe within this call."""
         self._slices.run(self.write_in_slices(request, done), _nothing, _raise)
 
     def write_in_slices(self, request: WriteTxnMarkersRequest, done: Callable[[WriteTxnMarkersResponse], None]) -> Work:
-        """As `write`."""
         return _Writing(self._replicas, self._groups, done).write(request)
 
 
 class _Writing:
-    """One request: the answers so far, and how many commits are awaited."""
+    """One request: the answers so far, and the number of awaited commits."""
 
     __slots__ = ("_awaited", "_done", "_groups", "_replicas", "_response", "_roll_cost")
 
@@ -87,7 +82,7 @@ class _Writing:
         of_groups = topic == GROUP_METADATA_TOPIC
         try:
             replica = self._replicas.leader(topic, partition)
-            replica.check_in_sync()  # otherwise the answer about all other markers would wait for this one
+            replica.check_in_sync()  # otherwise this marker would delay the answers of all others
             if of_groups:
                 # Offsets that were decided in this turn of the loop belong before the marker that ends them.
                 self._groups.host.flush(partition)

@@ -1,14 +1,4 @@
-"""Marker channel: sends the outcome of prepared transactions to the leaders of their partitions, until all have it.
-
-Leaders are looked up at every attempt. If the leader of a partition changes while a request is in flight, the marker
-is sent to the new leader at once; a marker that is written twice does no harm. A partition whose topic was deleted
-needs no marker. The local broker gets the same requests, without the network.
-
-Invariants: a marker is sent only after its PREPARE_* record is committed; a transaction is in the channel at most
-once; each of its partitions is in one request, due, or waiting for the retry; no transaction is dropped while this
-node coordinates it, except if a partition answers that it has seen a newer coordinator.
-Follows KIP-98 and KIP-890; the list of retriable errors is Kafka's.
-"""
+"""Marker channel: sends the outcome of prepared transactions to the leaders of their partitions (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
@@ -43,7 +33,7 @@ class MarkerGateway(Protocol):
     """Finds partition leaders and sends markers to them."""
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Broker id of the leader, -1 without a leader, None if the partition does not exist."""
+        """-1 without a leader, None if the partition does not exist."""
         ...
 
     def send(
@@ -61,7 +51,7 @@ class MarkerGateway(Protocol):
 
 
 class _Delivery:
-    """A prepared transaction, and its partitions that have no marker yet."""
+    """A prepared transaction, and its partitions without marker."""
 
     __slots__ = ("coordinator_epoch", "dropped", "prepared", "remaining", "state_partition")
 
@@ -88,10 +78,12 @@ class _Attempt:
 
 
 class MarkerChannel:
-    """The markers that this node has to send.
+    """The markers that this node has to send, until all partitions have theirs. Retriable errors are Kafka's.
 
-    Args:
-        on_written: (partition of the state topic, prepared transaction): all its markers are committed.
+    Each attempt looks up the leader; a change during a request sends the marker to the new leader at once, because a repeated marker is
+    harmless. A deleted partition needs none. Invariants: a transaction is in the channel at most once; each of its partitions is in one
+    request, due, or waiting for the retry; none is dropped while this node coordinates it, unless a partition names a newer coordinator.
+    `on_written`: (partition of the state topic, prepared transaction): all its markers are committed.
     """
 
     def __init__(self, gateway: MarkerGateway, on_written: Callable[[int, TransactionMetadata], None]) -> None:
@@ -105,11 +97,11 @@ class MarkerChannel:
         self._retry_due = False
 
     def __len__(self) -> int:
-        """Number of transactions that do not have all their markers."""
+        """Transactions that lack a marker."""
         return len(self._deliveries)
 
     def add(self, state_partition: int, coordinator_epoch: int, prepared: TransactionMetadata) -> None:
-        """Sends the markers of a transaction whose PREPARE_* record is committed."""
+        """For a transaction whose PREPARE_* record is committed."""
         delivery = _Delivery(state_partition, coordinator_epoch, prepared)
         self._deliveries[prepared.transactional_id] = delivery
         self._due.append((delivery, list(delivery.remaining)))

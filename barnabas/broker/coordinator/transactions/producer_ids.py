@@ -1,12 +1,4 @@
-"""Producer ids of a broker: allocated in blocks of 1,000 by the controller, given out one by one.
-
-The next block is requested before the current one is used up: the controller may be on another node or may just be
-elected. Ids of a block that are left when the broker stops are never used. If the controller refuses a block, clients
-get COORDINATOR_LOAD_IN_PROGRESS and retry, as in Kafka.
-
-Invariants: no id is given out twice; callbacks run in the order of their requests, each with at least one id to take.
-Follows KIP-730 (producer ids from the controller).
-"""
+"""Producer ids of a broker, in blocks of 1,000 from the controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -24,10 +16,10 @@ PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10  # requests the next block when fe
 
 
 class ProducerIds:
-    """The producer ids of a node.
+    """The producer ids of a node. No id is used twice; callbacks run in the order of their requests, each with an id to take.
 
-    Args:
-        allocate: requests a block from the controller; its `Done` gets the first id of the block.
+    `allocate` requests a block from the controller; its `Done` gets the first id. The next block is prefetched: the controller may just be
+    elected. Unused ids of a block are lost when the broker stops.
     """
 
     def __init__(self, allocate: Callable[[Done[int]], None]) -> None:
@@ -39,10 +31,9 @@ class ProducerIds:
         self._waiting: deque[Done[None]] = deque()
 
     def when_available(self, then: Done[None], *, lowest: int = 0) -> None:
-        """Calls `then` when `take` has an id; with COORDINATOR_LOAD_IN_PROGRESS if the controller refuses.
+        """Calls `then` when `take` has an id; with COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller refuses.
 
-        Args:
-            lowest: lower ids are given out only if the controller refuses a block.
+        Ids below `lowest` are used only if the controller refuses a block.
         """
         if self._next < lowest and self._following is not None:
             self._start_next_block()
@@ -53,11 +44,7 @@ class ProducerIds:
         self._request_block()
 
     def take(self) -> int:
-        """Returns a producer id. Call it only within a callback of `when_available`.
-
-        Raises:
-            InvariantViolated: no id is available.
-        """
+        """Only within a callback of `when_available`; else raises InvariantViolated."""
         if self._next >= self._end:
             raise InvariantViolated("a producer id was taken when none was available")
         self._next += 1

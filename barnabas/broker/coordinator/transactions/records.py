@@ -1,8 +1,5 @@
-"""Records of `__transaction_state`: a transactional id as Kafka's TransactionLogKey and TransactionLogValue, and back.
-
-A value has version 1 if transaction.version 1 is finalized (KIP-915), else 0. Partitions are null in EMPTY and an
-empty list in the states after it; the expiry of an id is a tombstone. The last producer epoch and the monotonic start
-time are not in the log: each load starts them again.
+"""Records of `__transaction_state`: Kafka's TransactionLogKey and TransactionLogValue.
+Partitions are null in EMPTY and an empty list in later states. The last producer epoch and the monotonic start time are not in the log.
 """
 
 from __future__ import annotations
@@ -18,14 +15,14 @@ _KEY_TYPE = b"\x00\x00"  # prefix of TransactionLogKey, the only kind of key
 
 
 class TransactionRecord(NamedTuple):
-    """The state of a transactional id; None if it was deleted."""
+    """The state of a transactional id; None: a tombstone."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
 
 
 def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes | None]:
-    """Returns key and value of a record; `version` is that of TransactionLogValue, 0 or 1."""
+    """`version` of TransactionLogValue: 1 with transaction.version 1 (KIP-915), else 0."""
     key = encode_versioned(TransactionLogKey(transactional_id=record.transactional_id), 0)
     metadata = record.metadata
     if metadata is None:
@@ -52,11 +49,7 @@ def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Returns the record of a key and a value; None for unknown kinds of keys.
-
-    Raises:
-        RemoteProtocolError: the bytes do not fit their version, or the state is one that is never written.
-    """
+    """None for unknown kinds of keys. Raises RemoteProtocolError for malformed bytes, or a state that is never written."""
     if key is None or key[:2] != _KEY_TYPE:
         return None
     transactional_id = decode_versioned(TransactionLogKey, key).transactional_id

@@ -1,11 +1,5 @@
 """Transaction shard: one partition of `__transaction_state` as a replayed state machine.
-
-Invariants: only `on_committed` and `replay` change the committed state; the newest pending transition of an id is
-kept apart from it; a decision during a pending transition is refused with CONCURRENT_TRANSACTIONS, except that
-additions of partitions stack (each broker that a transaction writes to asks on its own); a request never affects
-another transaction than its own.
-Follows KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (an epoch per transaction,
-TV2), KIP-939 (two-phase commit). TV2 has its own rules for EndTxn, because the epoch alone names the transaction.
+KIP-98 (exactly once), KIP-360 (producer recovery), KIP-664 (describe), KIP-890 (TV2), KIP-939 (two-phase commit).
 """
 
 from __future__ import annotations
@@ -47,17 +41,11 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class TransactionAnswer(NamedTuple):
-    """Result of InitProducerId, EndTxn or an abort.
+    """Result of InitProducerId, EndTxn or an abort."""
 
-    Attributes:
-        identity: of the producer's next transaction; NO_PRODUCER for an abort by the coordinator.
-        prepared: the transaction that needs markers now; None without one.
-        kept: the identity of a transaction that the producer took over (KIP-939).
-    """
-
-    identity: ProducerIdAndEpoch
-    prepared: TransactionMetadata | None
-    kept: ProducerIdAndEpoch = NO_PRODUCER
+    identity: ProducerIdAndEpoch  # of the producer's next transaction; NO_PRODUCER for an abort by the coordinator
+    prepared: TransactionMetadata | None  # the transaction that needs markers now
+    kept: ProducerIdAndEpoch = NO_PRODUCER  # identity of a transaction that the producer took over (KIP-939)
 
 
 class TransactionShardOwner(Protocol):
@@ -73,9 +61,12 @@ class TransactionShardOwner(Protocol):
 class TransactionShard:
     """The transactional ids of one partition.
 
+    Only `on_committed` and `replay` change the committed state; the newest pending transition of an id is kept apart from it. During a
+    pending transition decisions are refused with CONCURRENT_TRANSACTIONS, but additions of partitions stack: each broker that a transaction
+    writes to sends its own. A request never affects another transaction.
+
     Args:
-        partition: of `__transaction_state`.
-        coordinator_epoch: leader epoch of that partition, written into markers.
+        coordinator_epoch: leader epoch of the partition, written into markers.
         owner: is notified of transitions; it must not change the shard in these calls.
         record_version: () → version of TransactionLogValue: 1, or 0 below transaction.version 1.
     """
@@ -150,7 +141,7 @@ class TransactionShard:
             self.transactions[record.transactional_id] = record.metadata
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """Does nothing: batches of `__transaction_state` are not transactional."""
+        """Batches of `__transaction_state` are not transactional."""
 
     def on_active(self) -> None:
         self._owner.on_shard_active(self)
@@ -159,18 +150,18 @@ class TransactionShard:
         self._owner.on_shard_resigned(self)
 
     def restart_deadlines(self, now_ms: int, monotonic_ms: int) -> None:
-        """Sets the deadlines after loading: the rest of each timeout by the wall clock, between 0 and the timeout."""
+        """After loading: the rest of each timeout by the wall clock, between 0 and the timeout."""
         for transactional_id, metadata in self.transactions.items():
             if metadata.state is _S.ONGOING and not metadata.is_two_phase:
                 elapsed_ms = min(max(now_ms - metadata.started_ms, 0), metadata.timeout_ms)
                 self.deadlines[transactional_id] = monotonic_ms + metadata.timeout_ms - elapsed_ms
 
     def prepared(self) -> Iterator[TransactionMetadata]:
-        """Iterates over the transactions whose markers are still to be written."""
+        """Transactions whose markers are still to be written."""
         return (metadata for metadata in self.transactions.values() if metadata.state in _PREPARED)
 
     def timed_out(self, monotonic_ms: int) -> list[TransactionMetadata]:
-        """Returns ongoing transactions whose deadline has passed and that have no pending transition."""
+        """Ongoing transactions with a passed deadline and without a pending transition."""
         return [
             self.transactions[transactional_id]
             for transactional_id, deadline_ms in self.deadlines.items()
@@ -178,7 +169,7 @@ class TransactionShard:
         ]
 
     def next_deadline_ms(self) -> int | None:
-        """Returns the earliest deadline in monotonic ms; None without one."""
+        """Earliest deadline in monotonic ms; None without one."""
         return min(self.deadlines.values(), default=None)
 
     # --- InitProducerId -----------------------------------------------------------------------------------------------
@@ -194,14 +185,11 @@ class TransactionShard:
         *,
         keep_prepared: bool = False,
     ) -> Decision[TransactionAnswer, TransactionRecord]:
-        """Decides InitProducerId: a producer id and epoch for a producer that starts or recovers (KIP-360).
+        """A producer id and epoch for a producer that starts or recovers (KIP-360).
 
-        During a transaction this aborts it: the answer is NO_PRODUCER with the prepared transaction, and the client
-        gets CONCURRENT_TRANSACTIONS until the abort is complete. With `keep_prepared` the transaction is kept for the
-        new producer to end, and its former producer is fenced (KIP-939).
-
-        Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        Aborts an ongoing transaction: the answer is NO_PRODUCER with the prepared transaction, and the client gets CONCURRENT_TRANSACTIONS
+        until the abort is complete. With `keep_prepared` the new producer gets the transaction to end it, and the former one is fenced
+        (KIP-939). Raises BrokerError(CONCURRENT_TRANSACTIONS, PRODUCER_FENCED).
         """
         before = self.transactions.get(transactional_id)
         if transactional_id in self.pending:
@@ -233,8 +221,7 @@ class TransactionShard:
     ) -> Decision[TransactionAnswer, TransactionRecord]:
         """Fences and aborts a transaction whose deadline has passed.
 
-        Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE: the transaction has changed since `timed_out`.
+        Raises BrokerError(CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE) if the transaction has changed since `timed_out`.
         """
         before = self.transactions.get(timed_out.transactional_id)
         if timed_out.transactional_id in self.pending:
@@ -269,9 +256,8 @@ class TransactionShard:
     ) -> Decision[None, TransactionRecord]:
         """Adds partitions; the first ones begin the transaction.
 
-        Raises:
-            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE if the
-                transaction was kept and can only be ended.
+        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE if the transaction was
+        kept and can only be ended.
         """
         before = self._of_writer(transactional_id, producer)
         before = self.pending.get(transactional_id, before)
@@ -284,12 +270,9 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Returns NONE for partitions of the ongoing transaction, TRANSACTION_ABORTABLE for others (KIP-890).
+        """NONE for partitions of the ongoing transaction, TRANSACTION_ABORTABLE for others (KIP-890); raises as `add_partitions`.
 
         Pending transitions do not count: the log checks again at the append.
-
-        Raises:
-            BrokerError: the same as `add_partitions`.
         """
         metadata = self._of_writer(transactional_id, producer)
         if metadata.state in _PREPARED:
@@ -326,11 +309,10 @@ class TransactionShard:
         new_producer_id: Callable[[], int],
         now_ms: int,
     ) -> Decision[TransactionAnswer, TransactionRecord]:
-        """Decides EndTxn, or repeats the answer of the decision that was made.
+        """Decides EndTxn, or repeats the answer of an earlier decision. TV2 has its own rules: the epoch alone names the transaction.
 
-        Raises:
-            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (being completed),
-                INVALID_TXN_STATE (nothing to end, or ended otherwise).
+        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (being completed), INVALID_TXN_STATE
+        (nothing to end, or ended otherwise).
         """
         before = self.transactions.get(transactional_id)
         if before is None:
@@ -413,11 +395,7 @@ class TransactionShard:
         return _changed(after, TransactionAnswer(identity, after))
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Decision[bool, TransactionRecord]:
-        """Completes a transaction whose markers are all written; answers False if it was completed before.
-
-        Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS: the completion is pending.
-        """
+        """Answers False if the transaction was completed before. Raises BrokerError(CONCURRENT_TRANSACTIONS) while the completion is pending."""
         if prepared.transactional_id in self.pending:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.transactions.get(prepared.transactional_id) is not prepared:
@@ -425,14 +403,14 @@ class TransactionShard:
         return _changed(prepared.completed(now_ms), True)
 
     def described(self, transactional_id: str) -> TransactionMetadata | None:
-        """Returns the committed state of a transactional id; None if it is unknown or being deleted."""
+        """The committed state of a transactional id; None if it is unknown or being deleted."""
         pending = self.pending.get(transactional_id)
         return None if pending is not None and pending.state is _S.DEAD else self.transactions.get(transactional_id)
 
     # --- expiry -------------------------------------------------------------------------------------------------------
 
     def expirable(self, updated_before_ms: int) -> list[str]:
-        """Returns ids without a transaction that were last updated at or before this wall-clock time in ms."""
+        """Ids without a transaction, last updated at or before this wall-clock time in ms."""
         return [
             transactional_id
             for transactional_id, metadata in self.transactions.items()
@@ -466,7 +444,7 @@ def _keep(
     new_producer_id: Callable[[], int],
     now_ms: int,
 ) -> Decision[TransactionAnswer, TransactionRecord]:
-    """Hands an ongoing transaction to the producer of this request, with a new identity (KIP-939)."""
+    """Gives an ongoing transaction to the producer of this request, with a new identity (KIP-939)."""
     kept = ProducerIdAndEpoch(before.producer_id, before.producer_epoch)
     client = ProducerIdAndEpoch(before.client_id, before.client_epoch)
     if expected is not None and expected != client:
@@ -480,7 +458,7 @@ def _keep(
 
 
 def _may_continue(before: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Returns whether InitProducerId may continue from this producer id; `with_next_epoch` checks the epoch."""
+    """Whether InitProducerId may continue from this producer id; `with_next_epoch` checks the epoch."""
     return (
         before.producer_epoch == NO_EPOCH
         or expected.producer_id == before.client_id

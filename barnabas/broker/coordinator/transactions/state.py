@@ -1,14 +1,6 @@
-"""State of one transactional id: eight states, the table of their transitions, and the transitions as values.
-
-A TransactionMetadata is immutable and is also the record of `__transaction_state`. Each transition returns a new one,
-which replaces the former one when it is committed.
-
-Invariants: a transition is one of VALID_PREVIOUS; no client gets an epoch above 32,766, and 32,767 is the
-coordinator's own fence; an epoch never decreases, except to 0 with a new producer id; partitions are only added while
-a transaction is ongoing.
-Follows KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch for each transaction, previous and
-next producer id), KIP-915 (flexible records), KIP-939 (prepared transactions that a later producer takes over).
-States have Kafka's numbers; PREPARE_EPOCH_FENCE is never written to the log.
+"""State of one transactional id: eight states, their transition table, and the transitions as values.
+KIP-98, KIP-360 (epoch bump and retry of InitProducerId), KIP-890 (an epoch per transaction, previous and next producer id), KIP-915
+(flexible records), KIP-939 (prepared transactions that a later producer takes over).
 """
 
 from __future__ import annotations
@@ -24,12 +16,12 @@ from barnabas.storage.checkpoints import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-EPOCH_FENCE = 32_767  # highest int16: only fences and markers of TV2 have it
+EPOCH_FENCE = 32_767  # highest int16: only fences and markers of TV2 have it, no client
 NO_TIMEOUT_MS = 2**31 - 1  # two-phase commit: transactions never time out (KIP-939)
 
 
 class TransactionState(IntEnum):
-    """States of a transactional id; the numbers are those of the records."""
+    """Kafka's numbers, as in the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -38,7 +30,7 @@ class TransactionState(IntEnum):
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6  # being deleted; its record is a tombstone
-    PREPARE_EPOCH_FENCE = 7  # a fence; becomes PREPARE_ABORT within the same decision
+    PREPARE_EPOCH_FENCE = 7  # a fence, never written; becomes PREPARE_ABORT within the same decision
 
     @property
     def label(self) -> str:
@@ -76,7 +68,11 @@ VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = Mapping
 
 
 class TransactionMetadata(NamedTuple):
-    """State of a transactional id. Times are ms; -1 means none."""
+    """Immutable state of a transactional id, and its record. Times are ms; -1: none.
+
+    Each transition returns a new one, which replaces the former one when it is committed. An epoch never decreases, except to 0 with a new
+    producer id.
+    """
 
     transactional_id: str
     producer_id: int
@@ -135,13 +131,10 @@ class TransactionMetadata(NamedTuple):
     # --- transitions: each returns the metadata that would follow -----------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
-        """InitProducerId with the same producer id: the next epoch.
+        """InitProducerId with the same producer id. Raises BrokerError(PRODUCER_FENCED) for another `expected_epoch`.
 
-        A producer that names its current epoch continues with the next one (KIP-360). A producer that names the epoch
-        before repeats a call that succeeded, and gets the same answer.
-
-        Raises:
-            BrokerError: PRODUCER_FENCED: `expected_epoch` is another one.
+        A producer that names its current epoch gets the next one (KIP-360). One that names the epoch before repeats a call that succeeded,
+        and gets the same answer.
         """
         if expected_epoch is None:
             epoch, last = self.producer_epoch + 1, NO_EPOCH
@@ -183,7 +176,7 @@ class TransactionMetadata(NamedTuple):
     def kept(self, timeout_ms: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> TransactionMetadata:
         """InitProducerId with keepPreparedTxn during a transaction: the next producer can only end it.
 
-        The longer one of both timeouts holds, so that a two-phase transaction does not get a timeout.
+        The longer timeout counts, so that a two-phase transaction does not get a timeout.
         """
         rolled_over = next_producer_id != NO_PRODUCER_ID
         return self._replace(
@@ -198,7 +191,7 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], transaction_version: int, now_ms: int, monotonic_ms: int
     ) -> TransactionMetadata:
-        """Adds partitions; the first ones begin the transaction."""
+        """The first partitions begin the transaction."""
         if self.state is TransactionState.ONGOING:
             started_ms, started_monotonic_ms = self.started_ms, self.started_monotonic_ms
         else:
@@ -277,11 +270,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def check_transition(before: TransactionMetadata | None, state: TransactionState) -> None:
-    """Checks a transition by VALID_PREVIOUS; a new transactional id begins as EMPTY.
-
-    Raises:
-        InvariantViolated: the coordinator has decided an invalid transition.
-    """
+    """A new transactional id begins as EMPTY. Raises InvariantViolated for an invalid transition."""
     if before is None:
         if state is not TransactionState.EMPTY:
             raise InvariantViolated(f"a new transactional id begins as Empty, not {state.label}")

@@ -1,7 +1,4 @@
-"""Timeouts of transactions: aborts transactions whose `transaction.timeout.ms` is over.
-
-Timeouts are measured by the monotonic clock from when this coordinator knows the transaction.
-"""
+"""Transaction timeouts (`transaction.timeout.ms`), by the monotonic clock from when this coordinator knows the transaction."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ ABORT_RETRY_MS = 1_000  # pause after an abort that failed
 
 
 class TransactionTimeouts:
-    """The timeouts of all transactions that a node coordinates.
-
-    Args:
-        transaction_version: () → finalized level of the feature transaction.version.
-    """
+    """Aborts timed-out transactions of a node. `transaction_version`: () → finalized level of the feature."""
 
     def __init__(
         self,
@@ -47,7 +40,6 @@ class TransactionTimeouts:
         self._stopped = False
 
     def stop(self) -> None:
-        """Cancels the timer; transactions are no longer aborted."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Log lines about transactions: fences that abort one at level info, every committed transition at level debug."""
+"""Log lines of transactions: fences that abort at level info, every committed transition at level debug."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logger("kafka.coordinator.transaction")
 
 
 def on_fenced(transaction: TransactionMetadata) -> None:
-    """A producer is fenced while its transaction is open: the transaction is aborted."""
+    """The producer is fenced while its transaction is open: the transaction is aborted."""
     log.info(
         "Producer is fenced and its transaction is aborted: transactional_id=%s producer_id=%d producer_epoch=%d",
         transaction.transactional_id,

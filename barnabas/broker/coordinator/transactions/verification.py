@@ -1,13 +1,5 @@
 """Verification channel: asks coordinators on other brokers to verify or add partitions of transactions (KIP-890).
-
-The coordinator has the rules (`shard.py`); this module only reaches it. Requests are pipelined: an addition waits for
-a replicated append, and other transactions must not wait for it. If the previous transaction is still being
-completed, the coordinator holds an addition for a while (`holding.py`); after that this channel sends it again.
-
-Invariants: `done` is called once for each question, never within `ask`; a question is in one request at a time; a
-request has a transactional id at most once; a question is not sent after its connection closed; a partition that an
-answer leaves out is not verified.
-Follows KIP-890; error codes for clients are those of Kafka's AddPartitionsToTxnManager.
+Error codes for clients are those of Kafka's AddPartitionsToTxnManager.
 """
 
 from __future__ import annotations
@@ -36,7 +28,7 @@ class VerificationGateway(Protocol):
     """Finds transaction coordinators and sends requests to them."""
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """Returns the broker id of the coordinator, -1 without one."""
+        """-1 without a coordinator."""
         ...
 
     def ask(
@@ -59,9 +51,9 @@ class Question:
     """Partitions of one transaction to verify or to add.
 
     Args:
-        add: adds the partitions; otherwise only verifies that they belong to the transaction.
+        add: adds the partitions; else only verifies that they belong to the transaction.
         done: gets a code for each partition; INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, which Produce lacks.
-        is_gone: tells whether the connection of the request closed.
+        is_gone: whether the connection of the request closed.
     """
 
     __slots__ = ("add", "deadline_ms", "done", "is_gone", "partitions", "producer", "transactional_id")
@@ -113,10 +105,14 @@ class _Batch:
 
 
 class VerificationChannel:
-    """The questions of a node.
+    """The questions of a node, pipelined: an addition waits for a replicated append, which must not delay other transactions.
+
+    The coordinator holds an addition while the previous transaction is being completed (`holding.py`); after that this channel retries it.
+    Invariants: `done` is called once for each question, never within `ask`; a question is in one request at a time; a request has a
+    transactional id at most once; a question is not sent after its connection closed; a partition missing in an answer is not verified.
 
     Args:
-        retry_ms: () → how long an addition that is answered CONCURRENT_TRANSACTIONS is retried, in ms.
+        retry_ms: () → how long an addition answered CONCURRENT_TRANSACTIONS is retried, in ms.
         backoff_ms: () → pause before each retry in ms.
     """
 
@@ -131,7 +127,7 @@ class VerificationChannel:
         self._asked: dict[Question, _Batch] = {}  # in flight
 
     def __len__(self) -> int:
-        """Number of questions that were sent and not answered."""
+        """Questions without an answer."""
         return len(self._asked)
 
     def ask(self, question: Question) -> None:

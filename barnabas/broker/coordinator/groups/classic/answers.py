@@ -1,4 +1,4 @@
-"""Answers of the classic protocol: to JoinGroup and SyncGroup of a member."""
+"""Responses to JoinGroup and SyncGroup of classic members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.protocol.messages.groups import JoinGroupResponse, JoinGroupRespon
 
 
 def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
-    """Answers a JoinGroup with the current generation; the leader gets all members with their metadata."""
+    """The leader gets all members with their metadata."""
     response = JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -29,7 +29,6 @@ def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
 
 
 def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """Answers a SyncGroup with the assignment of a member."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )

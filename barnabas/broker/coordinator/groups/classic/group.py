@@ -1,10 +1,5 @@
-"""State of a classic group: members, leader, generation, votes for protocols.
-
-Invariants: `state` changes only as VALID_PREVIOUS allows; the leader is a member, or None if there are no members;
-`protocol_counts[name]` is the number of members that support `name`; `static_members` maps each group.instance.id to a
-member; members are in the order of joining (dicts, not sets, so that the same member becomes leader in every run).
-
-Follows KIP-62, KIP-345 (static members), KIP-394 (pending members), KIP-559 (protocol type and name).
+"""State of a classic group: members, leader, generation, protocol votes.
+KIP-62, KIP-345 (static members), KIP-394 (pending members), KIP-559 (protocol type and name).
 """
 
 from __future__ import annotations
@@ -23,16 +18,10 @@ KNOWN_SUBSCRIPTIONS_MAX: Final = 8  # different subscriptions with which each fu
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Reads the topics to which consumers subscribe.
+    """Topics to which consumers subscribe; None if a subscription is malformed or has more than SUBSCRIBED_NAMES_MAX names.
 
-    It reads what all versions of the consumer protocol begin with: int16 version, then an array of topic names. Equal
-    subscriptions are read once.
-
-    Args:
-        metadata: subscriptions of the members, encoded.
-
-    Returns:
-        The names; None if a subscription cannot be read or there are more than SUBSCRIBED_NAMES_MAX names.
+    Reads the common start of all versions of the consumer protocol: int16 version, then an array of topic names. Equal subscriptions are
+    read once.
     """
     topics: list[str] = []
     known: list[bytes] = []  # encoded topics of the subscriptions that were read
@@ -68,19 +57,8 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
 class ClassicGroup:
     """State of one classic group.
 
-    Attributes:
-        generation: 0 before the first rebalance, then the number of completed rebalances.
-        protocol_type: "consumer", "connect"…; None for a group without members that only has offsets.
-        protocol_name: the protocol of this generation; None without members.
-        leader_id: the member that computes assignments.
-        state_timestamp_ms: wall clock of the last change of state; -1 unknown (records of old versions).
-        pending_joins: member ids that were given out and have not joined yet (KIP-394) → monotonic deadline in ms.
-        pending_syncs: members of this generation that have not sent SyncGroup yet.
-        metadata_bytes: size of the protocols of all members.
-        awaiting_joins: number of members whose JoinGroup is parked.
-        new_member_added: a member joined during the initial delay, so the delay is extended.
-        is_recorded: a record of the group is in the log or in the current batch.
-        subscribed: topics of all subscriptions; None if they are unknown.
+    Invariants: the leader is a member, or None without members; `protocol_counts[name]` is the number of members that support `name`;
+    members are in join order (dicts, not sets), so that the same member becomes leader in every run.
     """
 
     __slots__ = (
@@ -108,30 +86,29 @@ class ClassicGroup:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
+        # wall clock of the last change of state; -1 unknown (records of old versions)
         self.state_timestamp_ms = state_timestamp_ms
-        self.generation = 0
+        self.generation = 0  # 0 before the first rebalance, then the number of completed rebalances
+        # "consumer", "connect"…; None for a group without members that only has offsets
         self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
+        self.protocol_name: str | None = None  # of this generation; None without members
         self.leader_id: str | None = None
         self.members: dict[str, GroupMember] = {}
         self.static_members: dict[str, str] = {}
+        # KIP-394: returned member ids that have not joined yet → monotonic deadline in ms
         self.pending_joins: dict[str, int] = {}
-        self.pending_syncs: dict[str, None] = {}
+        self.pending_syncs: dict[str, None] = {}  # members of this generation without SyncGroup
         self.protocol_counts: dict[str, int] = {}
-        self.metadata_bytes = 0
-        self.awaiting_joins = 0
-        self.new_member_added = False
-        self.is_recorded = False
-        self.subscribed: frozenset[str] | None = None
+        self.metadata_bytes = 0  # size of the protocols of all members
+        self.awaiting_joins = 0  # members whose JoinGroup is parked
+        self.new_member_added = False  # during the initial delay, which is then extended
+        self.is_recorded = False  # a record of the group is in the log or in the current batch
+        self.subscribed: frozenset[str] | None = None  # topics of all subscriptions; None: unknown
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def transition(self, state: GroupState, now_ms: int) -> None:
-        """Enters `state` at wall-clock `now_ms`.
-
-        Raises:
-            InvariantViolated: VALID_PREVIOUS does not allow it.
-        """
+        """`now_ms` is wall clock. Raises InvariantViolated if VALID_PREVIOUS does not allow the transition."""
         if self.state not in VALID_PREVIOUS[state]:
             raise InvariantViolated(f"group {self.group_id!r} may not go from {self.state.value} to {state.value}")
         on_state(self.group_id, self.state.value, state.value, self.generation, len(self.members))
@@ -156,7 +133,6 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -164,7 +140,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether members read the topic. Unknown subscriptions: True for consumers, False for others."""
+        """Unknown subscriptions: True for consumers, False for others."""
         if self.subscribed is not None:
             return topic in self.subscribed
         return self.uses_consumer_protocol
@@ -172,11 +148,7 @@ class ClassicGroup:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def add(self, member: GroupMember, protocol_type: str, reply: Responder | None) -> None:
-        """Adds a member; the first one becomes the leader.
-
-        Raises:
-            InvariantViolated: the group has the member id or instance id already, or another protocol type.
-        """
+        """The first member becomes the leader. Raises InvariantViolated for a known member id or instance id, or another protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         elif self.protocol_type != protocol_type:
@@ -195,11 +167,7 @@ class ClassicGroup:
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> GroupMember | None:
-        """Removes a member or a pending member id. The caller must have answered its parked requests.
-
-        Raises:
-            LocalProtocolError: a request of the member is parked; it would never be answered.
-        """
+        """Removes a member or a pending member id. Raises LocalProtocolError if a request of the member is parked."""
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
         member = self.members.get(member_id)
@@ -216,7 +184,7 @@ class ClassicGroup:
         return member
 
     def replace_static_member(self, old_id: str, new_id: str) -> GroupMember:
-        """Gives a static member, of which no request is parked, a new id; it keeps all else (KIP-345)."""
+        """Gives a static member without parked requests a new id; it keeps all else (KIP-345)."""
         old = self.members[old_id]
         if old.group_instance_id is None:
             raise LocalProtocolError(f"member {old_id!r} is not static")
@@ -256,11 +224,7 @@ class ClassicGroup:
         return former
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> GroupMember:
-        """Returns the member of a request.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the instance id belongs to another member id now.
-        """
+        """Raises BrokerError(UNKNOWN_MEMBER_ID), or FENCED_INSTANCE_ID if the instance id belongs to another member id now."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -273,7 +237,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Makes the first member that has joined the leader, unless the leader has joined. False if no member has."""
+        """Makes the first joined member the leader, unless the leader has joined. False if no member has."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None:
             return False
@@ -297,7 +261,7 @@ class ClassicGroup:
                 self.protocol_counts.pop(name, None)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Returns whether a member may join: same protocol type, and a protocol that all members support."""
+        """Whether a member may join: same protocol type, and a protocol that all members support."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -306,7 +270,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str | None:
-        """Returns the protocol with most votes of those that all members support; of equal ones the first voted for."""
+        """The protocol with most votes of those that all members support; of equal ones the first voted for."""
         size = len(self.members)
         candidates = [name for name, count in self.protocol_counts.items() if count == size]
         votes: dict[str, int] = {}
@@ -326,7 +290,6 @@ class ClassicGroup:
         self.pending_syncs.clear()
 
     def refresh_subscriptions(self) -> None:
-        """Recomputes `subscribed` from the members' metadata."""
         self.subscribed = None
         if not self.uses_consumer_protocol:
             return

@@ -1,16 +1,6 @@
 """Classic group protocol: decides JoinGroup, SyncGroup, Heartbeat, LeaveGroup and deadlines of a group.
-
-A rebalance has two phases. In PreparingRebalance the coordinator parks JoinGroups until all members have joined or
-the longest rebalance timeout has passed. If the group was empty, this phase lasts `group.initial.rebalance.delay.ms`,
-and longer while new members join. Then every member is answered with the next generation (CompletingRebalance), and
-the leader sends the assignment. The assignment is written to the log; with this record the group is Stable.
-Everything between two records is in memory only: after a failover members find the generation of the last record and
-continue with it.
-
-Invariants: a parked request is answered exactly once; a member is removed only when none of its requests is parked;
-every member of a generation has a session deadline; a group in PreparingRebalance has a join deadline.
-Follows KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member
-ids), KIP-559 (protocol type and name), KIP-814 (skip_assignment).
+KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-389 (size limit), KIP-394 (required member ids), KIP-559 (protocol
+type and name), KIP-814 (skip_assignment).
 """
 
 from __future__ import annotations
@@ -35,27 +25,32 @@ from barnabas.protocol.messages.groups import (
 )
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # how long the first JoinGroup of a member may be parked; fixed in Kafka, too
-MEMBER_NAME_LENGTH_MAX = 1_000  # characters of a client id or instance id with which a member id begins
+MEMBER_NAME_LENGTH_MAX = 1_000  # characters of a client id or instance id at the start of a member id
 EMPTY_ASSIGNMENT = b""
 
 
 class ClassicProtocol:
     """The classic protocol for the groups of one shard.
 
-    Attributes:
-        deadlines: of all groups of the shard, also of consumer groups.
+    PreparingRebalance parks JoinGroups until all members have joined or the longest rebalance timeout is over; after an empty group it
+    lasts `group.initial.rebalance.delay.ms`, longer while new members join. CompletingRebalance waits for the leader's assignment; its
+    record makes the group Stable. Between two records everything is in memory: after a failover members continue with the generation of the
+    last record.
+
+    Invariants: a parked request is answered exactly once; a member is removed only when none of its requests is parked; every member of a
+    generation has a session deadline; a group in PreparingRebalance has a join deadline.
     """
 
     def __init__(self, settings: GroupSettings, deadlines: Deadlines[DeadlineKey]) -> None:
         self.settings = settings
-        self.deadlines = deadlines
-        # Group id → (current delay, longest further delay) in ms, while a group waits out the initial rebalance delay.
+        self.deadlines = deadlines  # of all groups of the shard, also of consumer groups
+        # While a group waits out the initial rebalance delay: group id → (current delay, longest further delay) in ms.
         self._initial_delays: dict[str, tuple[int, int]] = {}
 
     # -- JoinGroup -----------------------------------------------------------------------------------------------------
 
     def join(self, group: ClassicGroup, call: JoinCall, at: At, effects: Effects) -> None:
-        """Decides a JoinGroup: parks it or answers it; refusals are answers, too."""
+        """Parks a JoinGroup or answers it; refusals are answers, too."""
         request = call.request
         protocols: Protocols = list({protocol.name: protocol.metadata for protocol in request.protocols}.items())
         member_id = request.member_id
@@ -66,7 +61,7 @@ class ClassicProtocol:
         elif _too_much_metadata(
             group, member_id or group.static_members.get(request.group_instance_id or ""), protocols
         ):
-            self._remove_pending(group, member_id)  # a member stays as it is: it leaves, or its session ends
+            self._remove_pending(group, member_id)  # a member stays until it leaves or its session ends
             effects.refuse_join(call.reply, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id)
             self._complete_if_joined(group, at, effects)
         elif not group.supports(request.protocol_type, protocols):
@@ -82,7 +77,7 @@ class ClassicProtocol:
             self._rejoin(group, call, protocols, at, effects)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Returns whether the group has room (KIP-389). In PreparingRebalance only joined members count."""
+        """Whether the group has room (KIP-389). In PreparingRebalance only joined members count."""
         if group.state is GroupState.EMPTY:
             return True
         member = group.members.get(member_id)
@@ -107,7 +102,7 @@ class ClassicProtocol:
         if call.version < 4:
             self._add(group, call, protocols, new_id, at, effects)
             return
-        # KIP-394: the member must join again with this id. So a lost answer leaves no unused member in the group.
+        # KIP-394: the member must join again with this id, so that a lost answer leaves no unused member in the group.
         deadline_ms = at.monotonic_ms + call.request.session_timeout_ms
         group.pending_joins[new_id] = deadline_ms
         self.deadlines.set(("session", group.group_id, new_id), deadline_ms)
@@ -144,7 +139,7 @@ class ClassicProtocol:
         leads = group.leader_id == member.member_id
         unchanged = member.protocols == protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            # The answer to its JoinGroup may have been lost: sends it again.
+            # The answer to its JoinGroup may have been lost.
             effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
         elif group.state is GroupState.STABLE and unchanged and not leads:
             effects.answers.append(MemberAnswer(call.reply, joined(group, member)))
@@ -158,7 +153,7 @@ class ClassicProtocol:
     def _update(
         self, group: ClassicGroup, member: GroupMember, call: JoinCall, protocols: Protocols, effects: Effects
     ) -> None:
-        """Stores what the request says about the member, and parks the request in place of an older one."""
+        """Stores the member's data of the request, and parks the request in place of an older one."""
         request = call.request
         group.update(member, protocols, call.rebalance_timeout_ms, request.session_timeout_ms)
         former = group.park_join(member, call.reply)
@@ -195,7 +190,7 @@ class ClassicProtocol:
             group.park_join(member, call.reply)
             self._prepare(group, at, effects)
             return
-        # Nothing changes for the other members: only the new id is written, without a rebalance.
+        # Only the new id is written, without a rebalance.
         response = joined(group, member)
         if call.version >= 9:
             response.skip_assignment = group.leader_id == new_id
@@ -220,7 +215,7 @@ class ClassicProtocol:
             self._prepare(group, at, effects)
 
     def end_for_upgrade(self, group: ClassicGroup, effects: Effects) -> None:
-        """The group becomes a consumer group: refuses parked requests with REBALANCE_IN_PROGRESS."""
+        """Refuses parked requests with REBALANCE_IN_PROGRESS: the group becomes a consumer group."""
         for member in group.members.values():
             self._refuse_parked(group, member, ErrorCode.REBALANCE_IN_PROGRESS, effects, member.member_id)
         self.cancel_deadlines(group)
@@ -276,11 +271,9 @@ class ClassicProtocol:
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest, reply: Responder, at: At, effects: Effects) -> None:
-        """Decides a SyncGroup: parks it until the leader sends the assignment, or answers it.
+        """Parks a SyncGroup until the leader sends the assignment, or answers it.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-                REBALANCE_IN_PROGRESS.
+        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS).
         """
         if group.state is GroupState.EMPTY:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -316,11 +309,9 @@ class ClassicProtocol:
     # -- Heartbeat and LeaveGroup --------------------------------------------------------------------------------------
 
     def heartbeat(self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
-        """Extends the session of a member.
+        """Extends a session. REBALANCE_IN_PROGRESS: the session is extended and the member must join again.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if the session
-                is extended and the member must join again.
+        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS).
         """
         member = group.validate_member(member_id, instance_id)
         if generation != group.generation:
@@ -330,7 +321,7 @@ class ClassicProtocol:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def extend_session(self, group: ClassicGroup, member_id: str, at: At) -> None:
-        """Extends the session of a member that commits offsets while the group is Stable or in PreparingRebalance."""
+        """For offset commits while the group is Stable or in PreparingRebalance."""
         member = group.members.get(member_id)
         if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._set_session(group, member, at)
@@ -358,7 +349,7 @@ class ClassicProtocol:
         return responses
 
     def _remove_named(self, group: ClassicGroup, identity: MemberIdentity, effects: Effects) -> None:
-        """Removes one member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Raises BrokerError(UNKNOWN_MEMBER_ID) or FENCED_INSTANCE_ID."""
         instance_id = identity.group_instance_id
         member_id: str | None = identity.member_id
         if not member_id:
@@ -376,7 +367,6 @@ class ClassicProtocol:
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
     def on_deadline(self, group: ClassicGroup, key: DeadlineKey, at: At, effects: Effects) -> None:
-        """Acts on a deadline of the group that has passed."""
         kind, _, member_id = key
         if kind == "session":
             self._expire_session(group, member_id, at, effects)
@@ -417,7 +407,7 @@ class ClassicProtocol:
         self._complete(group, at, effects)
 
     def _expire_syncs(self, group: ClassicGroup, at: At, effects: Effects) -> None:
-        """Removes members of the generation that have not sent SyncGroup, and starts a rebalance."""
+        """Removes members of the generation without SyncGroup, and starts a rebalance."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
             return
         for member_id in list(group.pending_syncs):
@@ -426,12 +416,11 @@ class ClassicProtocol:
         self._prepare(group, at, effects)
 
     def start_sessions(self, group: ClassicGroup, at: At) -> None:
-        """Starts the session of every member, after the group was loaded or converted."""
+        """After the group was loaded or converted."""
         for member in group.members.values():
             self._set_session(group, member, at)
 
     def cancel_deadlines(self, group: ClassicGroup) -> None:
-        """Cancels all deadlines of a group."""
         for member_id in (*group.members, *group.pending_joins):
             self.deadlines.cancel(("session", group.group_id, member_id))
         self.deadlines.cancel(("join", group.group_id, ""))
@@ -477,7 +466,7 @@ class ClassicProtocol:
 
 
 def _too_much_metadata(group: ClassicGroup, member_id: str | None, protocols: Protocols) -> bool:
-    """Returns whether the metadata of all members would be too long for a record of the group, and for the leader's answer."""
+    """Whether the metadata of all members would be too long for a record of the group, or for the leader's answer."""
     size_bytes = group.metadata_bytes + sum(len(metadata) for _, metadata in protocols)
     if size_bytes <= GROUP_METADATA_BYTES_MAX:
         return False
@@ -488,5 +477,5 @@ def _too_much_metadata(group: ClassicGroup, member_id: str | None, protocols: Pr
 
 
 def _member_id(name: str, fresh_id: str) -> str:
-    """Makes a member id from a client id or instance id, of which it takes a part: the id must fit into an answer."""
+    """Begins with a part of the client id or instance id: the member id must fit into an answer."""
     return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{fresh_id}"

@@ -1,7 +1,4 @@
-"""Records of classic groups: from a group to its record, and back.
-
-A record holds one finished generation: the members with their subscriptions and assignments.
-"""
+"""Records of classic groups. A record holds one finished generation: members with subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ from barnabas.protocol.messages.internal import GroupMetadataValue, MemberMetada
 
 
 def group_record(group: ClassicGroup, assignment: Mapping[str, bytes] | None = None) -> GroupRecord:
-    """Returns the record of the group's current generation.
-
-    Args:
-        assignment: assignments by member id, empty for members that are missing; None for the members' own ones.
-    """
+    """The record of the current generation. `assignment` by member id, empty for missing members; None: the members' own assignments."""
     members = [
         MemberMetadata(
             member_id=member.member_id,
@@ -44,7 +37,7 @@ def group_record(group: ClassicGroup, assignment: Mapping[str, bytes] | None = N
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Returns the group that a record describes: Stable with the recorded members, or Empty without members."""
+    """Stable with the recorded members, or Empty without members."""
     group = ClassicGroup(group_id, state_timestamp_ms=value.current_state_timestamp)
     for recorded in value.members:
         timeout_ms = recorded.rebalance_timeout if recorded.rebalance_timeout >= 0 else recorded.session_timeout

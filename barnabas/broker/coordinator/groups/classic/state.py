@@ -1,10 +1,4 @@
-"""States of a classic group, as a table, and its members.
-
-Invariants: a group changes its state only as VALID_PREVIOUS allows; at most one JoinGroup and one SyncGroup of a
-member are parked.
-
-Follows Kafka's classic protocol (KIP-62 background heartbeats, KIP-345 static members, KIP-394 required member ids).
-"""
+"""States of a classic group, as a table, and its members (KIP-62, KIP-345, KIP-394)."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ Protocols = list[tuple[str, bytes]]
 
 
 class GroupState(Enum):
-    """States, by the names of DescribeGroups and ListGroups."""
+    """Names as in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -38,14 +32,7 @@ VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class GroupMember:
-    """One member of a classic group.
-
-    Attributes:
-        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
-        rebalance_timeout_ms, session_timeout_ms: as the member requested, validated.
-        awaiting_join, awaiting_sync: replies of its parked JoinGroup and SyncGroup.
-        is_new: its first JoinGroup is not answered yet; its session expires even while the request is parked.
-    """
+    """One member of a classic group; at most one JoinGroup and one SyncGroup are parked."""
 
     __slots__ = (
         "assignment",
@@ -76,37 +63,37 @@ class GroupMember:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.client_host = client_host  # with a leading slash, as Kafka stores it ("/127.0.0.1")
+        self.rebalance_timeout_ms = rebalance_timeout_ms  # as requested, validated
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
-        self.awaiting_join: Responder | None = None
+        self.awaiting_join: Responder | None = None  # reply of its parked JoinGroup
         self.awaiting_sync: Responder | None = None
+        # its first JoinGroup is not answered yet; its session expires even while the request is parked
         self.is_new = False
 
     @property
     def is_static(self) -> bool:
-        """Whether the member keeps its place without joining a rebalance, until its session expires (KIP-345)."""
+        """KIP-345: keeps its place without joining a rebalance, until its session expires."""
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Returns the member's metadata for a protocol; b"" if it does not support the protocol."""
+        """b"" if the member does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def vote(self, candidates: Iterable[str]) -> str | None:
-        """Returns the first of the member's protocols that is a candidate; None if none is."""
+        """The member's first protocol that is a candidate; None if none is."""
         allowed = set(candidates)
         return next((name for name, _ in self.protocols if name in allowed), None)
 
     def keeps_session_while_waiting(self) -> bool:
-        """Returns whether the session continues without heartbeats because a request of the member is parked.
+        """Whether a parked request keeps the session alive without heartbeats.
 
-        The first JoinGroup of a new member does not extend the session: a client that repeats it gets another member id
-        each time, and the former member ids must expire.
+        Not the first JoinGroup of a new member: a client that repeats it gets another member id each time, and the former ids must expire.
         """
         if self.is_new:
             return False

@@ -1,15 +1,6 @@
-"""Server-side assignors: they compute the target assignment of a consumer group.
-
-`range` assigns each topic in contiguous ranges to its members in order: static members by instance id, then the
-others by member id. So topics with the same number of partitions are divided alike. `uniform` balances the number of
-partitions, and moves as few of them as that allows. If all members subscribe to the same topics, each has a quota.
-Otherwise topics are assigned one by one, those with the most partitions for each subscriber first; then partitions
-move from the members with most to those with least.
-
-Pure and deterministic: the same members in the same order give the same result.
-Invariants: every partition of a subscribed topic is assigned to exactly one subscriber of the topic.
-Follows KIP-848 and the assignors of Kafka 4.3 (RangeAssignor, UniformAssignor). Where Kafka uses the order of a hash
-table, the order here is that of joining, and a surplus partition stays with a member that has one.
+"""KIP-848 assignors `range` and `uniform`: pure, deterministic; each partition of a subscribed topic gets exactly one subscriber.
+After Kafka 4.3 (RangeAssignor, UniformAssignor). Where Kafka uses the order of a hash table, the order here is that of joining, and a
+surplus partition stays with a member that has one.
 """
 
 from __future__ import annotations
@@ -26,17 +17,11 @@ BALANCING_ROUNDS_MAX = 16  # each round about halves the imbalance; the same lim
 
 
 class SubscribedMember(NamedTuple):
-    """A member as an assignor sees it.
+    """A member as an assignor sees it."""
 
-    Attributes:
-        instance_id: of a static member, else None.
-        topic_ids: existing topics to which the member subscribes.
-        target: its current target assignment.
-    """
-
-    instance_id: str | None
-    topic_ids: frozenset[bytes]
-    target: Partitions
+    instance_id: str | None  # None for a dynamic member
+    topic_ids: frozenset[bytes]  # existing topics to which the member subscribes
+    target: Partitions  # its current target assignment
 
 
 Assignor = Callable[[Mapping[str, SubscribedMember], Mapping[bytes, int]], dict[str, Partitions]]
@@ -49,7 +34,10 @@ Assignor = Callable[[Mapping[str, SubscribedMember], Mapping[bytes, int]], dict[
 def assign_range(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
-    """Assigns contiguous ranges of each topic to its subscribers; the first ones get one partition more if needed."""
+    """Contiguous ranges of each topic in order: static members by instance id, then the others by member id.
+
+    Topics with the same number of partitions are divided alike; the first members get one partition more if needed.
+    """
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     result: dict[str, Partitions] = {member_id: {} for member_id in members}
     alike = len({member.topic_ids for member in members.values()}) == 1
@@ -72,7 +60,7 @@ def _range_order(member_id: str, member: SubscribedMember) -> tuple[bool, str]:
 
 
 def _topics(members: Mapping[str, SubscribedMember]) -> list[bytes]:
-    """Every subscribed topic, in the order of ids."""
+    """In the order of ids."""
     return sorted(frozenset().union(*{member.topic_ids for member in members.values()}), key=_java_order)
 
 
@@ -87,7 +75,7 @@ def _java_order(topic_id: bytes) -> tuple[int, int]:
 def assign_uniform(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
-    """Assigns the same number of partitions to all members, as far as subscriptions allow, and moves few of them."""
+    """Same number of partitions for all members, as far as subscriptions allow, with few moves."""
     if not members:
         return {}
     if len({member.topic_ids for member in members.values()}) == 1:
@@ -96,10 +84,7 @@ def assign_uniform(
 
 
 def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Assigns by quotas, if all members subscribe to the same topics: a member loses what is above its quota.
-
-    A member that neither gets nor loses a partition costs no more than a look at its target.
-    """
+    """All members subscribe to the same topics: a member loses what is above its quota; an unchanged member costs one look at its target."""
     topics = _topics(members)
     total = sum(partition_counts[topic_id] for topic_id in topics)
     minimum, extra = divmod(total, len(members))
@@ -108,7 +93,7 @@ def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping
     for member_id, member in members.items():
         target = result[member_id] = _kept(member, partition_counts) if member.target else member.target
         sizes[member_id] = sum(map(len, target.values())) if target else 0
-    # Members that have more than the minimum come first.
+    # Members above the minimum come first.
     first = (member_id for member_id, size in sizes.items() if size > minimum)
     others = (member_id for member_id, size in sizes.items() if size <= minimum)
     with_extra = set(islice(chain(first, others), extra))
@@ -131,7 +116,7 @@ def _by_quota(members: Mapping[str, SubscribedMember], partition_counts: Mapping
 
 
 def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> Partitions:
-    """Returns the part of a member's target to which it still subscribes, the target itself if that is all."""
+    """The part of a member's target to which it still subscribes, the target itself if that is all."""
     target, topic_ids = member.target, member.topic_ids
     if all(
         topic_id in topic_ids and found and found[-1] < partition_counts[topic_id] for topic_id, found in target.items()
@@ -146,7 +131,7 @@ def _kept(member: SubscribedMember, partition_counts: Mapping[bytes, int]) -> Pa
 
 
 def _first(target: Partitions, count: int) -> Partitions:
-    """Returns the first partitions of a target, in the order of topic ids."""
+    """In the order of topic ids."""
     result: Partitions = {}
     for topic_id in sorted(target, key=_java_order):
         numbers = target[topic_id][:count]
@@ -158,7 +143,6 @@ def _first(target: Partitions, count: int) -> Partitions:
 
 
 def _with(target: Partitions, added: Iterable[tuple[bytes, int]]) -> Partitions:
-    """Returns a target with more partitions."""
     grouped = {topic_id: list(target[topic_id]) for topic_id in sorted(target, key=_java_order)}
     for topic_id, number in added:
         grouped.setdefault(topic_id, []).append(number)
@@ -166,7 +150,7 @@ def _with(target: Partitions, added: Iterable[tuple[bytes, int]]) -> Partitions:
 
 
 class _Balance:
-    """Assignment for members with different subscriptions: owners of partitions, moved until the load is even."""
+    """Assignment for different subscriptions: fills topics one by one, then moves partitions until the load is even."""
 
     def __init__(self, members: Mapping[str, SubscribedMember], partition_counts: Mapping[bytes, int]) -> None:
         self.member_ids = list(members)
@@ -199,7 +183,7 @@ class _Balance:
         return dict(zip(self.member_ids, result, strict=True))
 
     def _topic_order(self, topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
-        """Sorts topics: most partitions for each subscriber first, then fewest subscribers."""
+        """Most partitions for each subscriber first, then fewest subscribers."""
         subscribers = len(self.subscribers[topic_id])
         return -len(self.owners[topic_id]) / subscribers, subscribers, _java_order(topic_id)
 
@@ -226,7 +210,7 @@ class _Balance:
             heapq.heapreplace(least, (load + 1, position, index))
 
     def _even_out(self, topic_ids: list[bytes]) -> None:
-        """Moves partitions of one topic after the other, until a whole round moves none."""
+        """Moves partitions topic by topic, until a whole round moves none."""
         last_moved: bytes | None = None
         for _ in range(BALANCING_ROUNDS_MAX):
             for topic_id in topic_ids:
@@ -236,7 +220,7 @@ class _Balance:
                     last_moved = topic_id
 
     def _move(self, topic_id: bytes) -> bool:
-        """Moves partitions of one topic from subscribers with most to those with least; each partition at most once."""
+        """From subscribers with most partitions to those with least; each partition at most once."""
         ordered = self._by_load(topic_id)
         if self.load[ordered[-1]] - self.load[ordered[0]] <= 1:
             return False

@@ -1,12 +1,4 @@
-"""Members of a consumer group that use the classic protocol: their JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
-
-Such a member sees a rebalance of the classic protocol: Heartbeat answers REBALANCE_IN_PROGRESS if the group epoch is
-above the member's or the member must revoke partitions. JoinGroup is then its next step towards its target assignment
-(its subscription contains the partitions that it owns), and SyncGroup answers its current assignment. There is no
-leader, because only the coordinator assigns. The generation is the member epoch.
-
-Follows KIP-848 ("Supporting Online Consumer Group Upgrade") and Kafka 4.3.1.
-"""
+"""Classic protocol of consumer group members (KIP-848, "Supporting Online Consumer Group Upgrade"; Kafka 4.3.1)."""
 
 from __future__ import annotations
 
@@ -36,13 +28,18 @@ from barnabas.protocol.messages.groups import (
     SyncGroupResponse,
 )
 
-MEMBER_ID_REQUIRED_VERSION = 4  # of JoinGroup: from it on, a new member joins again with the id that it is given
+MEMBER_ID_REQUIRED_VERSION = 4  # of JoinGroup: from it on, a new member joins again with the returned id
 
 _Protocols = tuple[tuple[str, bytes], ...]
 
 
 class ClassicMembers:
-    """The classic protocol for members of the consumer groups of one shard."""
+    """The classic protocol for members of the consumer groups of one shard.
+
+    The generation is the member epoch; there is no leader, because the coordinator assigns. Heartbeat answers REBALANCE_IN_PROGRESS if the
+    group epoch is above the member's or the member must revoke partitions. JoinGroup (its subscription names the owned partitions) is the
+    next step towards the target assignment, and SyncGroup answers the current assignment.
+    """
 
     def __init__(self, protocol: ConsumerProtocol) -> None:
         self._protocol = protocol
@@ -52,17 +49,10 @@ class ClassicMembers:
     def join(
         self, group: ConsumerGroup, call: JoinCall, context: Context, records: list[ConsumerRecord]
     ) -> tuple[JoinGroupResponse, ConsumerMember | None]:
-        """Decides a JoinGroup.
+        """Returns the response, and the member after the decision; None if the client must join again with its member id.
 
-        Args:
-            records: gets the records of the decision.
-
-        Returns:
-            The response, and the member after the decision; None if the client must join again with its member id.
-
-        Raises:
-            BrokerError: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-                UNRELEASED_INSTANCE_ID.
+        `records` gets the records of the decision. Raises BrokerError(GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL,
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID).
         """
         request = call.request
         protocols = tuple({each.name: each.metadata for each in request.protocols}.items())
@@ -107,9 +97,7 @@ class ClassicMembers:
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, topics: Topics, at: At) -> SyncGroupResponse:
         """Answers the current assignment of a member.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-                REBALANCE_IN_PROGRESS.
+        Raises BrokerError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS).
         """
         member = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
         name, subscription = member.classic.protocols[0]
@@ -128,12 +116,7 @@ class ClassicMembers:
         )
 
     def heartbeat(self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, at: At) -> None:
-        """Extends the session of a member.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS if the session
-                is extended and the member must join again.
-        """
+        """As `ClassicProtocol.heartbeat`."""
         member = self._member(group, member_id, instance_id, generation)
         self._extend_session(group, member, at)
         assignment = member.assignment
@@ -166,7 +149,7 @@ class ClassicMembers:
     def members_to_remove(
         self, group: ConsumerGroup, identities: Sequence[MemberIdentity]
     ) -> tuple[list[MemberResponse], tuple[str, ...]]:
-        """Returns a response for each identity, and the ids of the members of both protocols to remove."""
+        """A response for each identity, and the ids of the members of both protocols to remove."""
         responses: list[MemberResponse] = []
         gone: dict[str, None] = {}
         for identity in identities:
@@ -185,7 +168,7 @@ class ClassicMembers:
 
 
 def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> bool:
-    """Returns whether a client may join: a consumer, with a protocol that all classic members support."""
+    """Whether a client may join: a consumer, with a protocol that all classic members support."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         return False
     others = [{name for name, _ in member.classic.protocols} for member in group.classic_members()]
@@ -195,7 +178,7 @@ def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> boo
 def _updated_metadata(
     metadata: MemberMetadata, call: JoinCall, subscription: ConsumerProtocolSubscription, protocols: _Protocols
 ) -> MemberMetadata:
-    """Returns a member's metadata after a JoinGroup; ids that the request leaves out are unchanged."""
+    """Ids that the request leaves out are unchanged."""
     instance_id = call.request.group_instance_id
     return metadata._replace(
         instance_id=metadata.instance_id if instance_id is None else instance_id,
@@ -209,7 +192,7 @@ def _updated_metadata(
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Returns whether another member still holds a partition of the member's target assignment."""
+    """Whether another member still holds a partition of the member's target assignment."""
     taken = group.is_taken(member.member_id)
     return any(
         taken(topic_id, number)

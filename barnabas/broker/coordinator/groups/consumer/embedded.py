@@ -1,7 +1,5 @@
-"""Subscriptions and assignments of the classic protocol: the bytes that consumers put into JoinGroup and SyncGroup.
-
-Kafka calls this format the consumer embedded protocol. The coordinator of a classic group does not read it; the
-coordinator of a consumer group reads and writes it for members that use the classic protocol.
+"""Consumer embedded protocol: subscriptions and assignments in JoinGroup and SyncGroup.
+Only consumer groups read and write them, for members of the classic protocol.
 """
 
 from __future__ import annotations
@@ -28,11 +26,7 @@ def _known_version(data: bytes) -> bytes:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decodes the subscription of a member.
-
-    Raises:
-        BrokerError: INCONSISTENT_GROUP_PROTOCOL: it cannot be decoded.
-    """
+    """Raises BrokerError(INCONSISTENT_GROUP_PROTOCOL) for malformed bytes."""
     try:
         return decode_versioned(ConsumerProtocolSubscription, _known_version(data))
     except RemoteProtocolError as error:
@@ -40,7 +34,7 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:
-    """Decodes the assignment of a member, without topics that do not exist; raises as `read_subscription`."""
+    """Leaves out topics that do not exist; raises as `read_subscription`."""
     if not data:
         return {}
     try:
@@ -55,7 +49,7 @@ def read_assignment(data: bytes, topics: Topics) -> Partitions:
 
 
 def assignment_bytes(assigned: PartitionEpochs | Partitions, subscription: bytes, topics: Topics) -> bytes:
-    """Encodes an assignment in the version of the member's subscription."""
+    """In the version of the member's subscription."""
     version = min(max(int.from_bytes(subscription[:2], "big", signed=True), 0), VERSION_MAX)
     value = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -68,6 +62,6 @@ def assignment_bytes(assigned: PartitionEpochs | Partitions, subscription: bytes
 
 
 def owned_by_name(partitions: Sequence[TopicPartition], topics: Topics) -> Owned:
-    """Returns the owned partitions of a subscription, by topic id, without topics that do not exist."""
+    """Owned partitions of a subscription by topic id, without topics that do not exist."""
     named = ((topics.topic_id(each.topic), each.partitions) for each in partitions)
     return frozenset((topic_id, n) for topic_id, numbers in named if topic_id is not None for n in numbers)

@@ -1,9 +1,4 @@
-"""State of a consumer group (KIP-848): the sum of its records.
-
-Invariants: only `apply` changes what the log contains; a partition is held by one member at most, and a member holds
-what its current assignment says; `static_members` maps each group.instance.id to the member that used it last;
-members are in the order of joining.
-"""
+"""State of a consumer group (KIP-848): the sum of its records."""
 
 from __future__ import annotations
 
@@ -33,7 +28,7 @@ FIRST_EPOCH = 1  # of a group without an epoch record: a member without topics h
 
 
 class ConsumerGroupState(Enum):
-    """States, by the names of ConsumerGroupDescribe and ListGroups."""
+    """Names as in ConsumerGroupDescribe and ListGroups."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -42,21 +37,10 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """State of one consumer group.
+    """State of one consumer group; only `apply` changes what the log contains.
 
-    Attributes:
-        epoch: incremented when members, subscriptions or partitions of subscribed topics change.
-        target_epoch: the group epoch for which `target` was computed, and when.
-        target: target assignments by member id.
-        regexes: topics that regular expressions of members matched; one that is missing was not resolved yet.
-        regex_subscribers: regular expression → number of members that subscribe by it.
-        subscriptions: topic names and expression → number of members that subscribe to exactly these.
-        votes: server-side assignor → number of members that ask for it.
-        hashed_in: the topics for which `epoch.metadata_hash` was last compared; None for never. Not in the log.
-        searched_acls: the ACLs of that resolution. Not in the log.
-        searched_in: the topics in which expressions were last resolved; None for never. Not in the log.
-        searched_ms: monotonic time of the last resolution in ms.
-        is_searching: a resolution is under way.
+    Invariants: one member at most holds a partition, as its current assignment says; `static_members` maps each group.instance.id to the
+    member that used it last; members are in join order.
     """
 
     __slots__ = (
@@ -82,22 +66,27 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        # incremented when members, subscriptions or partitions of subscribed topics change
         self.epoch = GroupEpoch(FIRST_EPOCH)
-        self.target_epoch = TargetEpoch(FIRST_EPOCH)
+        self.target_epoch = TargetEpoch(FIRST_EPOCH)  # the group epoch of `target`, and when it was computed
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, Partitions] = {}
+        self.target: dict[str, Partitions] = {}  # by member id
+        # topics that expressions of members matched; a missing one is not resolved yet
         self.regexes: dict[str, ResolvedRegex] = {}
-        self.regex_subscribers: dict[str, int] = {}
+        self.regex_subscribers: dict[str, int] = {}  # regular expression → number of subscribers
+        # topic names and expression → number of members with exactly this subscription
         self.subscriptions: dict[TopicSubscription, int] = {}
-        self.votes: dict[str, int] = {}
+        self.votes: dict[str, int] = {}  # server-side assignor → number of members that ask for it
+        # topics when `epoch.metadata_hash` was last compared; None: never; not in the log
         self.hashed_in: Mapping[str, Any] | None = None
-        self.searched_acls: Mapping[bytes, Any] | None = None
+        self.searched_acls: Mapping[bytes, Any] | None = None  # ACLs of that resolution; not in the log
+        # topics of the last resolution of expressions; None: never; not in the log
         self.searched_in: Mapping[str, Any] | None = None
-        self.searched_ms = 0
-        self.is_searching = False
+        self.searched_ms = 0  # monotonic time of the last resolution
+        self.is_searching = False  # a resolution is running
         self._owners: dict[tuple[bytes, int], str] = {}
-        self._ranks: dict[str, int] = {}  # of members, in the order of joining
+        self._ranks: dict[str, int] = {}  # of members, in join order
         self._next_rank = 0
 
     # -- reads ---------------------------------------------------------------------------------------------------------
@@ -117,11 +106,11 @@ class ConsumerGroup:
         return not self.members
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """Returns the id of the member that holds the partition, assigned or not revoked yet."""
+        """Id of the member that holds the partition, assigned or not revoked yet."""
         return self._owners.get((topic_id, partition))
 
     def is_taken(self, member_id: str) -> Callable[[bytes, int], bool]:
-        """Returns a function that tells whether another member than this one holds a partition."""
+        """Returns a predicate: whether another member holds a partition."""
         owners = self._owners
 
         def taken(topic_id: bytes, partition: int) -> bool:
@@ -130,11 +119,7 @@ class ConsumerGroup:
         return taken
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Returns the member.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID.
-        """
+        """Raises BrokerError(UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
             raise BrokerError(
@@ -143,11 +128,7 @@ class ConsumerGroup:
         return member
 
     def static_member(self, member_id: str, instance_id: str) -> ConsumerMember:
-        """Returns the member that uses the instance id.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if that member has another member id.
-        """
+        """Raises BrokerError(UNKNOWN_MEMBER_ID), or FENCED_INSTANCE_ID if the instance id belongs to another member id."""
         current = self.static_members.get(instance_id)
         if current is None:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -159,11 +140,11 @@ class ConsumerGroup:
         return self.members[current]
 
     def validate(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Returns the member of a request; raises as `static_member` with an instance id, as `member` without."""
+        """Raises as `static_member` with an instance id, as `member` without."""
         return self.member(member_id) if instance_id is None else self.static_member(member_id, instance_id)
 
     def topic_names_of(self, subscription: TopicSubscription) -> set[str]:
-        """Returns the topics of a subscription, by name or by expression; they need not exist."""
+        """Topics by name or expression; they need not exist."""
         names, regex = subscription
         found = set(names)
         if regex and regex in self.regexes:
@@ -171,8 +152,10 @@ class ConsumerGroup:
         return found
 
     def topic_names(self, changed: ConsumerMember | None = None, without: tuple[str, ...] = ()) -> set[str]:
-        """Returns the topics of all subscriptions, with `changed` in its new state, `without` these members. Its time does not grow with
-        the number of members: many subscribe alike."""
+        """Topics of all subscriptions, with `changed` in its new state, `without` these members.
+
+        Takes time by different subscriptions, not by members.
+        """
         counts = dict(self.subscriptions)
         for member_id in (*without, *(() if changed is None else (changed.member_id,))):
             if member_id in self.members:
@@ -182,11 +165,10 @@ class ConsumerGroup:
         return set().union(*map(self.topic_names_of, counts))
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether a member subscribes to the topic."""
         return any(topic in self.topic_names_of(subscription) for subscription in self.subscriptions)
 
     def classic_members(self) -> Iterator[ConsumerMember]:
-        """Iterates over the members that use the classic protocol."""
+        """Members that use the classic protocol."""
         return (member for member in self.members.values() if member.is_classic)
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -226,7 +208,7 @@ class ConsumerGroup:
 
         def undo() -> None:
             self._set(member_id, former)
-            if rank is not None and rank != self._ranks[member_id]:  # restores the order of joining, too
+            if rank is not None and rank != self._ranks[member_id]:  # restores the join order, too
                 self._ranks[member_id] = rank
                 self.members = dict(sorted(self.members.items(), key=lambda item: self._ranks[item[0]]))
 
@@ -264,7 +246,7 @@ class ConsumerGroup:
             _count(self.votes, metadata.server_assignor, step)
 
     def copy(self) -> ConsumerGroup:
-        """Returns a copy, on which a decision applies its own records."""
+        """A copy on which a decision applies its records."""
         copied = ConsumerGroup(self.group_id)
         copied.epoch, copied.target_epoch, copied.hashed_in = self.epoch, self.target_epoch, self.hashed_in
         copied.regex_subscribers, copied.subscriptions = dict(self.regex_subscribers), dict(self.subscriptions)
@@ -274,7 +256,7 @@ class ConsumerGroup:
         return copied
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Returns the tombstones that delete the group, in Kafka's order."""
+        """Tombstones that delete the group, in Kafka's order."""
         return [
             *(ConsumerRecord(self.group_id, Kind.CURRENT_ASSIGNMENT, member_id, None) for member_id in self.members),
             *(ConsumerRecord(self.group_id, Kind.TARGET_ASSIGNMENT, member_id, None) for member_id in self.members),
@@ -287,7 +269,7 @@ class ConsumerGroup:
 
 
 def _count(counts: dict[T, int], key: T, step: int) -> None:
-    """Adds to a count; zeros are left out."""
+    """Zeros are left out."""
     count = counts.get(key, 0) + step
     if count:
         counts[key] = count

@@ -1,8 +1,4 @@
-"""ConsumerGroupHeartbeat requests: their checks, and what they say about a member.
-
-A field that a member leaves out is unchanged since its last heartbeat.
-Follows KIP-848 and KIP-1082 (member ids), with the error messages of Kafka 4.3.1.
-"""
+"""ConsumerGroupHeartbeat requests: checks, and updates of a member (KIP-848, KIP-1082; errors of Kafka 4.3.1)."""
 
 from __future__ import annotations
 
@@ -23,11 +19,7 @@ UNCHANGED = -1  # rebalance timeout of a request that does not change it
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]) -> None:
-    """Checks what can be checked without the group.
-
-    Raises:
-        BrokerError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
-    """
+    """Checks without the group. Raises BrokerError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
     epoch = request.member_epoch
     needs_id = version >= 1 or epoch != JOIN_EPOCH  # before version 1 the coordinator chooses the member id
     joins = epoch == JOIN_EPOCH
@@ -60,14 +52,14 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
 
 
 def owned_partitions(partitions: list[TopicIdPartitions] | None) -> Owned | None:
-    """Returns the partitions that a member reports as owned; None if its request does not say."""
+    """None if the request does not report owned partitions."""
     if partitions is None:
         return None
     return frozenset((each.topic_id, number) for each in partitions for number in each.partitions)
 
 
 def updated_metadata(metadata: MemberMetadata, call: HeartbeatCall) -> MemberMetadata:
-    """Returns a member's metadata after a heartbeat; fields that the request leaves out are unchanged."""
+    """Fields that the request leaves out are unchanged."""
     request = call.request
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     has_timeout = request.rebalance_timeout_ms != UNCHANGED
@@ -85,7 +77,7 @@ def updated_metadata(metadata: MemberMetadata, call: HeartbeatCall) -> MemberMet
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Returns whether a request has all fields. The answer to such a request contains the assignment."""
+    """Whether a request has all fields; its answer then contains the assignment."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != UNCHANGED
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -1,14 +1,4 @@
-"""Member of a consumer group (KIP-848): metadata, current assignment, steps towards the target assignment.
-
-Reconciliation takes up to three steps, each at one heartbeat. First the member revokes the partitions that are not in
-its target assignment (UNREVOKED_PARTITIONS), still in its former epoch. When it no longer owns them, it enters the
-epoch of the target and gets the partitions that no other member holds. It waits for the rest (UNRELEASED_PARTITIONS)
-until it has all of them (STABLE).
-
-Invariants: `assigned` and `pending_revocation` are disjoint; a member holds both until it reports that it has revoked
-the latter; each partition has the member epoch in which it was assigned, and commits of earlier epochs are refused.
-Follows KIP-848, KIP-1251 (assignment epochs), and Kafka's CurrentAssignmentBuilder.
-"""
+"""Member of a consumer group (KIP-848, KIP-1251): metadata, current assignment, reconciliation (Kafka's CurrentAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -38,8 +28,8 @@ class MemberState(IntEnum):
     """Progress of a member towards its target assignment; the numbers are those of the records."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # it must revoke partitions first
-    UNRELEASED_PARTITIONS = 2  # it waits for partitions that other members hold
+    UNREVOKED_PARTITIONS = 1  # must revoke partitions first
+    UNRELEASED_PARTITIONS = 2  # waits for partitions that other members hold
     UNKNOWN = 127  # written by a later release
 
 
@@ -51,51 +41,38 @@ class ClassicMemberMetadata(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """Metadata of a member: what its requests say about it.
-
-    Attributes:
-        client_host: with a leading slash, as Kafka stores it ("/127.0.0.1").
-        topic_names: subscribed topics, ascending.
-        topic_regex: regular expression of further subscribed topics, "" for none.
-        rebalance_timeout_ms: how long the member may take to revoke partitions; -1 unknown.
-        server_assignor: the assignor that the member asks for; None for no preference.
-        classic: None unless the member uses the classic protocol.
-    """
+    """Metadata of a member from its requests."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""
-    topic_names: tuple[str, ...] = ()
-    topic_regex: str = ""
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = None
-    classic: ClassicMemberMetadata | None = None
+    client_host: str = ""  # with a leading slash, as Kafka stores it ("/127.0.0.1")
+    topic_names: tuple[str, ...] = ()  # ascending
+    topic_regex: str = ""  # of further subscribed topics, "" for none
+    rebalance_timeout_ms: int = -1  # to revoke partitions; -1 unknown
+    server_assignor: str | None = None  # None: no preference
+    classic: ClassicMemberMetadata | None = None  # None unless the member uses the classic protocol
 
     @property
     def subscription(self) -> TopicSubscription:
-        """The topics to which the member subscribes."""
         return self.topic_names, self.topic_regex
 
 
 class CurrentAssignment(NamedTuple):
-    """Current assignment of a member.
+    """Current assignment of a member; `assigned` and `pending_revocation` are disjoint, and it holds both.
 
-    Attributes:
-        member_epoch: 0 before the first assignment; -2 after a static member has left and before it joins again.
-        previous_member_epoch: accepted from the member, too: the answer with the newer epoch may have been lost.
-        assigned: partitions that the member may read.
-        pending_revocation: partitions that the member must revoke and still holds.
+    Each partition has the member epoch in which it was assigned: commits of earlier epochs are refused.
     """
 
+    # 0 before the first assignment; -2 after a static member left, before it joins again
     member_epoch: int = JOIN_EPOCH
-    previous_member_epoch: int = JOIN_EPOCH
+    previous_member_epoch: int = JOIN_EPOCH  # accepted, too: the answer with the newer epoch may have been lost
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = {}  # noqa: RUF012  # never changed in place: every change makes a new CurrentAssignment
     pending_revocation: PartitionEpochs = {}  # noqa: RUF012  # likewise
 
     def holds(self) -> Iterator[tuple[bytes, int]]:
-        """Iterates over the partitions that no other member may have: (topic id, partition)."""
+        """Partitions that no other member may have: (topic id, partition)."""
         yield from pairs(self.assigned)
         yield from pairs(self.pending_revocation)
 
@@ -115,16 +92,11 @@ class ConsumerMember(NamedTuple):
 
     @property
     def is_classic(self) -> bool:
-        """Whether the member uses the classic protocol."""
         return self.metadata.classic is not None
 
     @property
     def classic(self) -> ClassicMemberMetadata:
-        """Metadata of the classic protocol.
-
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID: the member uses the consumer protocol.
-        """
+        """Raises BrokerError(UNKNOWN_MEMBER_ID) if the member uses the consumer protocol."""
         if self.metadata.classic is None:
             raise BrokerError(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Member {self.member_id} does not use the classic protocol."
@@ -132,7 +104,7 @@ class ConsumerMember(NamedTuple):
         return self.metadata.classic
 
     def may_commit(self, epoch: int, topic_id: bytes, partition: int) -> bool:
-        """Returns whether a commit in `epoch` is not older than the partition's assignment (KIP-1251)."""
+        """Whether a commit in `epoch` is not older than the partition's assignment (KIP-1251)."""
         if epoch == self.assignment.member_epoch:
             return True
         assigned = self.assignment.assigned.get(topic_id, {}).get(partition)
@@ -140,7 +112,7 @@ class ConsumerMember(NamedTuple):
 
 
 def pairs(partitions: PartitionEpochs | Partitions) -> Iterator[tuple[bytes, int]]:
-    """Iterates over the partitions: (topic id, partition)."""
+    """(topic id, partition)."""
     for topic_id, numbers in partitions.items():
         for number in numbers:
             yield topic_id, number
@@ -156,19 +128,17 @@ def reconcile(
     subscribed: Collection[bytes],
     subscription_changed: bool = False,
 ) -> CurrentAssignment:
-    """Computes the next step of a member towards its target assignment.
+    """The next step of a member towards its target assignment; the same object if nothing changes.
+
+    UNREVOKED_PARTITIONS: the member revokes what is not in its target, still in its former epoch. UNRELEASED_PARTITIONS: it enters the
+    epoch of the target and gets the partitions that no other member holds. STABLE: it has all of them.
 
     Args:
-        assignment: the current one.
         owned: partitions that the member reports as owned; None if its request does not say.
-        is_taken: tells whether another member holds a partition.
-        subscribed: ids of the topics to which the member subscribes; the target may be older than the subscription.
+        is_taken: whether another member holds a partition.
+        subscribed: ids of subscribed topics; the target may be older than the subscription.
 
-    Returns:
-        The new current assignment; the same object if nothing changes.
-
-    Raises:
-        BrokerError: FENCED_MEMBER_EPOCH for a member in a state that this release does not know.
+    Raises BrokerError(FENCED_MEMBER_EPOCH) for a member in a state that this release does not know.
     """
     if assignment.is_reconciled(target_epoch) and not subscription_changed:
         return assignment
@@ -227,7 +197,7 @@ def _next_assignment(
 def _drop_unsubscribed(
     assignment: CurrentAssignment, owned: Owned | None, subscribed: Collection[bytes]
 ) -> CurrentAssignment:
-    """Removes topics to which the member no longer subscribes, before there is a new target assignment."""
+    """Removes unsubscribed topics before a new target assignment is computed."""
     dropped = {topic_id: held for topic_id, held in assignment.assigned.items() if topic_id not in subscribed}
     if not dropped:
         return assignment
@@ -248,5 +218,5 @@ def _put(partitions: PartitionEpochs, topic_id: bytes, numbers: dict[int, int]) 
 
 
 def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
-    """Returns whether the member may still own one of the partitions; True if its request does not say."""
+    """Whether the member may still own one of the partitions; True if its request does not say."""
     return owned is None or any(pair in owned for pair in pairs(partitions))

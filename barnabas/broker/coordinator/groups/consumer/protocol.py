@@ -1,15 +1,5 @@
-"""Consumer group protocol (KIP-848): decides heartbeats, leaves and deadlines of a group.
-
-A decision only reads the group; its records change the group when they are applied.
-
-A heartbeat takes these steps. The member is added or updated. A changed subscription, or a change of subscribed
-topics, increments the group epoch. If the group epoch is above the epoch of the target assignment, a new target is
-computed, but not more often than `consumer.assignment.interval.ms`. Then the member takes its next step towards its
-target (`member.reconcile`). There is no barrier: every member proceeds by its own heartbeats.
-
-Invariants: one member holds a partition at any time, assigned or not revoked yet; every member has a session deadline
-(a static member that has left keeps its last one); a member that must revoke partitions has a rebalance deadline.
-Follows KIP-848, KIP-1101 (metadata hash), KIP-1263 (assignment interval), and Kafka 4.3.1.
+"""Consumer group protocol: decides heartbeats, leaves and deadlines of a group; its records change the group when applied.
+KIP-848, KIP-1101 (metadata hash), KIP-1263 (assignment interval), Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -53,7 +43,7 @@ from barnabas.protocol.messages.consumer_groups import (
 
 
 class Context(NamedTuple):
-    """What a decision depends on besides the group and the request: topics, settings of the group, time."""
+    """Input of a decision besides the group and the request."""
 
     topics: Topics
     settings: ConsumerSettings
@@ -61,10 +51,10 @@ class Context(NamedTuple):
 
 
 class ConsumerProtocol:
-    """The consumer protocol for the groups of one shard.
+    """The consumer protocol for the groups of one shard. Every member proceeds by its own heartbeats, without a barrier.
 
-    Args:
-        deadlines: of all groups of the shard.
+    Invariants: one member at a time holds a partition, assigned or not revoked yet; every member has a session deadline (a static member
+    that has left keeps its last one); a member that must revoke partitions has a rebalance deadline.
     """
 
     def __init__(self, deadlines: Deadlines[DeadlineKey]) -> None:
@@ -79,14 +69,10 @@ class ConsumerProtocol:
         context: Context,
         records: list[ConsumerRecord],
     ) -> ConsumerGroupHeartbeatResponse:
-        """Decides a heartbeat of a member, or of a client that joins; `group` may be new.
+        """Decides a heartbeat of a member or a joining client; `group` may be new. `records` gets the records.
 
-        Args:
-            records: gets the records of the decision.
-
-        Raises:
-            BrokerError: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
-                FENCED_MEMBER_EPOCH, INVALID_REGULAR_EXPRESSION; all with a message for the client.
+        Raises BrokerError: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, FENCED_MEMBER_EPOCH,
+        INVALID_REGULAR_EXPRESSION; all with a message for the client.
         """
         request, settings = call.request, context.settings
         member_id = request.member_id or call.fresh_id
@@ -110,7 +96,7 @@ class ConsumerProtocol:
         return response
 
     def check_size(self, group: ConsumerGroup, member_id: str, settings: ConsumerSettings) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED if the group is full and has no such member."""
+        """Raises BrokerError(GROUP_MAX_SIZE_REACHED) if the group is full and has no such member."""
         if len(group.members) >= settings.size_max and member_id not in group.members:
             raise BrokerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -126,17 +112,11 @@ class ConsumerProtocol:
         *,
         classic: bool,
     ) -> tuple[ConsumerGroup, ConsumerMember]:
-        """Returns the member of a client that joins, and the group.
+        """Returns the group and the joining member.
 
-        A client that joins with the instance id of a static member replaces that member: it gets its metadata, target
-        and current assignment under the new member id. The returned group is then a copy with these records applied.
-
-        Args:
-            classic: whether the client uses the classic protocol.
-            records: gets the records of a replacement.
-
-        Raises:
-            BrokerError: UNRELEASED_INSTANCE_ID if the static member has not left.
+        A client with the instance id of a static member replaces that member: it gets its metadata, target and current assignment under the
+        new member id, and the returned group is a copy with these `records` applied. `classic`: whether the client uses the classic
+        protocol. Raises BrokerError(UNRELEASED_INSTANCE_ID) if the static member has not left.
         """
         new = group.members.get(member_id, ConsumerMember(member_id, MemberMetadata(), NOT_JOINED))
         former_id = None if instance_id is None else group.static_members.get(instance_id)
@@ -172,17 +152,10 @@ class ConsumerProtocol:
         *,
         owned: Owned | None,
     ) -> ConsumerMember:
-        """Stores the metadata of a member and takes its next step towards its target assignment.
+        """Stores the metadata of a member and returns it after its next step towards its target assignment.
 
-        Args:
-            owned: partitions that the member reports as owned; None if its request does not say.
-            records: gets what changes.
-
-        Returns:
-            The member after the step.
-
-        Raises:
-            BrokerError: INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
+        `owned` are the partitions that the member reports, None if its request does not say. `records` gets the changes. Raises
+        BrokerError(INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH).
         """
         updated = member._replace(metadata=metadata)
         if updated != group.members.get(member.member_id):
@@ -210,11 +183,7 @@ class ConsumerProtocol:
         return updated._replace(assignment=assignment)
 
     def _change_regex(self, group: ConsumerGroup, old: str, new: str, records: list[ConsumerRecord]) -> bool:
-        """Decides a changed regular expression.
-
-        Returns whether the group epoch is incremented now. An expression that is new to the group increments it later,
-        when it is resolved.
-        """
+        """Returns whether the group epoch is incremented now; an expression new to the group increments it when it is resolved."""
         if old and group.regex_subscribers.get(old) == 1 and old in group.regexes:
             records.append(ConsumerRecord(group.group_id, Kind.REGEX, old, None))
         if not new:
@@ -238,7 +207,7 @@ class ConsumerProtocol:
         bump: bool,
         without: tuple[str, ...] = (),
     ) -> int:
-        """Returns the group epoch after this decision."""
+        """The group epoch after this decision."""
         found = group.epoch.metadata_hash
         if bump or group.hashed_in is not topics.topics_by_name:
             found = metadata_hash(group.topic_names(updated, without), topics)
@@ -260,10 +229,7 @@ class ConsumerProtocol:
         context: Context,
         records: list[ConsumerRecord],
     ) -> tuple[int, Partitions]:
-        """Returns the epoch of the target assignment, and the target of the member.
-
-        Computes a new target if the group epoch is above the target's and the assignment interval is over.
-        """
+        """Epoch and target of the member; a new target if the group epoch is above the target's and the assignment interval is over."""
         topics, settings, now_ms = context.topics, context.settings, context.at.now_ms
         made_at = group.target_epoch
         waits = made_at.timestamp_ms > 0 and 0 <= now_ms - made_at.timestamp_ms < settings.assignment_interval_ms
@@ -280,7 +246,7 @@ class ConsumerProtocol:
         return epoch, targets[updated.member_id]
 
     def assignor(self, group: ConsumerGroup, settings: ConsumerSettings, updated: ConsumerMember | None = None) -> str:
-        """Returns the assignor that most members ask for; the first configured one if no member asks for one."""
+        """The assignor that most members ask for; the first configured one if no member asks for one."""
         votes = dict(group.votes)
         if updated is not None:
             for member, step in ((group.members.get(updated.member_id), -1), (updated, +1)):
@@ -294,7 +260,7 @@ class ConsumerProtocol:
     def store_resolved(
         self, group: ConsumerGroup, found: dict[str, ResolvedRegex], topics: Topics, records: list[ConsumerRecord]
     ) -> None:
-        """Stores the topics that regular expressions match; if they changed, increments the group epoch."""
+        """Stores the topics that expressions match; increments the group epoch if they changed."""
         after = group.copy()
         bump = False
         for regex, resolved in found.items():
@@ -322,7 +288,7 @@ class ConsumerProtocol:
     def remove(
         self, group: ConsumerGroup, member_ids: tuple[str, ...], topics: Topics, records: list[ConsumerRecord]
     ) -> None:
-        """Removes members: their tombstones, and the next group epoch."""
+        """Writes the members' tombstones and the next group epoch."""
         for member_id in member_ids:
             records += _tombstones(group, member_id)
             self._cancel_member_deadlines(group, member_id)
@@ -335,7 +301,7 @@ class ConsumerProtocol:
     # -- deadlines -----------------------------------------------------------------------------------------------------
 
     def start_sessions(self, group: ConsumerGroup, settings: ConsumerSettings, at: At) -> None:
-        """Starts the session of every member, after the group was loaded or converted."""
+        """After the group was loaded or converted."""
         for member in group.members.values():
             classic = member.metadata.classic
             session_ms = settings.session_timeout_ms if classic is None else classic.session_timeout_ms
@@ -343,7 +309,6 @@ class ConsumerProtocol:
             self._set_rebalance_deadline(group, member, member.assignment, at)
 
     def cancel_deadlines(self, group: ConsumerGroup) -> None:
-        """Cancels all deadlines of a group."""
         for member_id in group.members:
             self._cancel_member_deadlines(group, member_id)
 
@@ -352,7 +317,7 @@ class ConsumerProtocol:
             self.deadlines.cancel((kind, group.group_id, member_id))
 
     def is_overdue(self, group: ConsumerGroup, key: DeadlineKey) -> bool:
-        """Returns whether a member must be removed because this deadline has passed."""
+        """Whether a passed deadline removes its member."""
         kind, _, member_id = key
         member = group.members.get(member_id)
         if member is None:
@@ -378,11 +343,7 @@ class ConsumerProtocol:
 
 
 def _check_epoch(assignment: CurrentAssignment, epoch: int, owned: Owned | None) -> None:
-    """Checks a member's epoch: the current one, or the previous one if the answer with the current one may be lost.
-
-    Raises:
-        BrokerError: FENCED_MEMBER_EPOCH.
-    """
+    """Accepts the previous epoch, too, if the answer with the current one may be lost. Raises BrokerError(FENCED_MEMBER_EPOCH)."""
     if epoch == assignment.member_epoch:
         return
     may_have_missed_one = (
@@ -409,7 +370,7 @@ def _assignment(assigned: PartitionEpochs) -> HeartbeatAssignment:
 def _subscribers(
     group: ConsumerGroup, members: dict[str, ConsumerMember], topics: Topics
 ) -> dict[str, SubscribedMember]:
-    """Returns the members as an assignor sees them; those that subscribe alike share one set of topic ids."""
+    """Members as an assignor sees them; equal subscriptions share one set of topic ids."""
     ids: dict[TopicSubscription, frozenset[bytes]] = {}
     result: dict[str, SubscribedMember] = {}
     nothing: Partitions = {}
@@ -423,7 +384,7 @@ def _subscribers(
 
 
 def _topic_ids(group: ConsumerGroup, metadata: MemberMetadata, topics: Topics) -> frozenset[bytes]:
-    """Returns the ids of the existing topics to which a member subscribes."""
+    """Ids of the existing topics to which a member subscribes."""
     ids = [topics.topic_id(name) for name in existing_names(group.topic_names_of(metadata.subscription), topics)]
     return frozenset([topic_id for topic_id in ids if topic_id is not None])
 

@@ -1,7 +1,4 @@
-"""Codec of the records of consumer groups (KIP-848): to Kafka's keys and values, and back.
-
-All values have version 0, as Kafka 4.3.1 writes them.
-"""
+"""Codec of consumer group records (KIP-848) in Kafka's keys and values, version 0 as Kafka 4.3.1 writes them."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ _KEYS: dict[Kind, tuple[type[RecordMessage], str | None]] = {
 
 
 def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """Returns key and value of a record; the value of a tombstone is None."""
+    """The value of a tombstone is None."""
     key_type, part = _KEYS[record.kind]
     fields = {"group_id": record.group_id}
     if part is not None:
@@ -74,11 +71,7 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
 
 
 def decode_consumer_record(kind: Kind, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """Returns the record of a key of this kind and a value.
-
-    Raises:
-        RemoteProtocolError: the bytes are not such a record.
-    """
+    """Raises RemoteProtocolError for malformed bytes."""
     key_type, part = _KEYS[kind]
     read: Any = decode_versioned(key_type, key)
     return ConsumerRecord(
@@ -128,7 +121,7 @@ def _member_metadata_value(metadata: MemberMetadata) -> ConsumerGroupMemberMetad
 
 
 def _target_value(target: Partitions) -> bytes:
-    """A value of TARGET_ASSIGNMENT, byte for byte as the codec of its message makes it, without an object for each topic.
+    """A TARGET_ASSIGNMENT value, byte for byte as the codec of its message makes it, without an object for each topic.
 
     The first target of a group has a thousand of them, which are encoded in one step.
     """
@@ -144,7 +137,7 @@ def _target_value(target: Partitions) -> bytes:
 
 
 def _length(count: int) -> bytes:
-    """The length of a compact array."""
+    """Of a compact array."""
     return _SHORT_LENGTHS[count] if count < len(_SHORT_LENGTHS) else encode_uvarint(count + 1)
 
 
@@ -214,7 +207,7 @@ def _read_current_assignment(read: ConsumerGroupCurrentMemberAssignmentValue) ->
 
 
 def _read_current(partitions: list[CurrentTopicPartitions], epoch: int) -> PartitionEpochs:
-    """Reads partitions with their assignment epochs; the member epoch if there are none (Kafka before 4.3)."""
+    """Partitions with their assignment epochs; the member epoch if there are none (Kafka before 4.3)."""
     result: PartitionEpochs = {}
     for each in partitions:
         epochs = cast("list[int]", each.assignment_epochs or [epoch] * len(each.partitions))

@@ -1,9 +1,4 @@
-"""Regular expressions of consumer groups: finds the topics that they match, in slices beside other work.
-
-A member does not wait: it first gets the topics that it subscribes to by name, as in Kafka. Topics that are created
-later are found at the next heartbeat, at most once in REFRESH_INTERVAL_MS for each group (Kafka: 10 s). Internal
-topics are matched, too, as in Kafka, but no topics that the member which starts the search may not describe. The matcher is `broker/patterns`: linear time for every expression.
-"""
+"""Regular expressions of consumer groups, matched in slices by `broker/patterns`, in linear time."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ OnResolved = Callable[[int, str, dict[str, ResolvedRegex]], None]
 
 
 class _Search:
-    """One search: expressions of a group, in the topics of one metadata image."""
+    """Expressions of a group, matched with the topics of one metadata image."""
 
     __slots__ = ("access", "group", "image", "matched", "names", "partition", "patterns")
 
@@ -51,7 +46,6 @@ class _Search:
         self.matched: dict[str, list[str]] = {regex: [] for regex in regexes}
 
     def match_slice(self, start: int) -> None:
-        """Matches one slice of the names."""
         names = self.names[start : start + NAMES_PER_SLICE]
         for regex, pattern in self.patterns.items():
             self.matched[regex] += [name for name in names if pattern.fullmatch(name) and self._is_shown(name)]
@@ -70,8 +64,10 @@ class RegexSearch:
         self._found = found
 
     def look_up(self, partition: int, group: ConsumerGroup, access: Access) -> None:
-        """Starts a search if an expression is new, or if topics or ACLs changed and REFRESH_INTERVAL_MS is over. It finds only topics
-        that the member whose heartbeat starts it may describe."""
+        """Starts a search if an expression is new, or if topics or ACLs changed and REFRESH_INTERVAL_MS is over (Kafka: 10 s).
+
+        As in Kafka the member does not wait, and internal topics match; topics that the member of the heartbeat may not describe do not.
+        """
         now_ms = self._reactor.clock.monotonic_ms()
         image = self._current.image
         same = group.searched_in is image.topics_by_name and group.searched_acls is image.acls
