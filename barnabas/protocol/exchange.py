@@ -311,9 +311,7 @@ class Exchange:
         return None if self._login is None else self._login.work(self.own_answer)
 
     def on_own_answer(self, now_ms: int) -> list[Buffer]:
-        """Handles `own_answer`: returns what to write, may become READY. Raises RemoteProtocolError, SaslFailed: then
-        close.
-        """
+        """Handles `own_answer`: returns what to write. Raises RemoteProtocolError or SaslFailed: then close."""
         answer, self.own_answer = self.own_answer, None
         if self._login is None:
             return self._on_versions(answer, now_ms)

@@ -140,9 +140,7 @@ class CleanedTransactions:
 
 
 class Rewriter:
-    """Rewrites the batches of one cleaning. Tombstones and markers stay `delete_retention_ms` after their first
-    cleaning.
-    """
+    """Rewrites the batches of one cleaning. Tombstones and markers stay for `delete_retention_ms` after it."""
 
     __slots__ = ("_delete_retention_ms", "_now_ms", "_offsets", "_transactions", "producers")
 
@@ -162,9 +160,7 @@ class Rewriter:
         self.producers = producers
 
     def rewrite(self, data: memoryview, *, last: bool) -> Steps[memoryview | bytearray | None]:
-        """Returns the batch, a new one, or None to remove it; the `last` of a segment stays. Raises
-        RemoteProtocolError.
-        """
+        """Returns the batch, a new one, or None to remove it; a segment's `last` stays. Raises RemoteProtocolError."""
         header = read_header(data)
         kept: memoryview | bytearray | None
         if header.attributes & ATTRIBUTE_CONTROL:

@@ -269,8 +269,7 @@ class PartitionLog:
         return AppendInfo(offset, offset, -1, self.log_start_offset, False, now_ms, len(marker), cost)
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int, segments_max: int = INT64_MAX) -> AppendInfo:
-        """Writes batches as the leader assigned them; ignores an incomplete last batch and those beyond `segments_max`
-        new segments.
+        """Writes whole batches as the leader assigned them, in at most `segments_max` new segments.
 
         Raises:
             BrokerError: CORRUPT_MESSAGE: a batch is damaged, nothing is written; UNKNOWN_SERVER_ERROR if the offsets do
@@ -572,11 +571,10 @@ class PartitionLog:
         return finished(self.saving_state(complete=complete))
 
     def saving_state(self, *, complete: bool = False) -> Steps[bool]:
-        """Saves the state at the log end for a fast start after a crash. Returns whether that was necessary. Raises
-        OSError.
+        """Saves the state at the log end for a fast start after a crash. Returns whether that was needed.
 
         The state is that of the first step. It is written once a sync has covered its end, unless the log is truncated
-        or closed. `complete`: the index files were completed.
+        or closed. `complete`: the index files were completed. Raises OSError.
         """
         active = self.segments.active
         if self.saved.end_offset == self.log_end_offset or not (active.size and self.config.saves_state):
@@ -590,9 +588,7 @@ class PartitionLog:
         return True
 
     def prepare_close(self) -> list[File]:
-        """Writes the files of a clean stop and returns those to sync, many logs' at once. Then `mark_synced` and
-        `close`.
-        """
+        """Writes the files of a clean stop and returns those to sync. Then call `mark_synced` and `close`."""
         if not self._prepared:
             self.segments.active.seal_file()
             if self.segments.active.size:

@@ -11,9 +11,7 @@ from barnabas.work import SLICE, Steps
 
 
 def first_in_batch(data: bytes, timestamp: int | None, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """(offset, timestamp) of the first record with a timestamp ≥ `timestamp`, or the largest. Raises
-    RemoteProtocolError.
-    """
+    """(offset, timestamp) of the first record from `timestamp` on, or with the largest. Raises RemoteProtocolError."""
     header = read_header(data)
     if header.size_bytes > len(data):
         raise RemoteProtocolError(f"batch of {header.size_bytes} bytes where {len(data)} are left")

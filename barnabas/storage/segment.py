@@ -556,11 +556,9 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, *, at_least_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that contains `offset`, below `end_offset`; None if all batches here end before
-        `offset`.
+        """Whole batches from the one that contains `offset`, below `end_offset`; None if this segment ends before it.
 
-        A sequential reader needs one read of the file, another reader two. Raises BrokerError (CORRUPT_MESSAGE) if the
-        first batch has no readable header.
+        A sequential reader needs one read of the file, another reader two. Raises BrokerError (CORRUPT_MESSAGE).
         """
         position = self._hints.pop(offset, -1)
         if position < 0:
